@@ -1,0 +1,158 @@
+"""Backbones from timm."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.backbones.backbone import Backbone, check_module, is_family, refusal, shared_copy
+from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, token_backbone
+
+_KNOWN = (
+    "ResNet",
+    "RegNet",
+    "EfficientNet",
+    "SwinTransformer",
+    "SwinTransformerV2",
+    "ConvNeXt",
+    "MaxxVit",
+    "VisionTransformer",
+    "Eva",
+)
+_HEAD = ("global_pool", "fc", "classifier", "head", "head_drop", "fc_norm", "attn_pool")
+_AVERAGE = ("avg", "fastavg", "fast")
+
+
+def from_timm(model: nn.Module | str) -> Backbone:
+    """Cut a timm classifier before its pooling.
+
+    The embedding is ``model.forward_head(model.forward_features(images), pre_logits=True)`` in eval mode.
+
+    ====================================================  =======================================  ======
+    family                                                maps                                     linear
+    ====================================================  =======================================  ======
+    ResNet, RegNet, EfficientNet, MaxxVit without MLP     before the average pool                  True
+    SwinTransformer, SwinTransformerV2                    after the last norm, as (N, d, h, w)     True
+    ConvNeXt, MaxxVit                                     the layers after the pool, per position  False
+    VisionTransformer (ViT, DeiT, DINOv2, CLIP), Eva      patch tokens after the last norm         False
+    the same by the mean of patches after the norm        the same                                 True
+    the same with attention pooling (SigLIP)              the pool's value of each patch token     False
+    ====================================================  =======================================  ======
+
+    "linear" is `Backbone.linear_pool`; where it is False the maps are local evidence, not a decomposition of
+    the value.
+
+    Parameters
+    ----------
+    model : nn.Module or str
+        The model, or a name known to `timm.create_model`, built without weights (the global random state
+        is left as it was).
+
+    Returns
+    -------
+    Backbone
+        Sharing the submodules of `model`.
+
+    Raises
+    ------
+    ValueError
+        If the name or the family is not known, or the model pools in a way that is not known.
+    TypeError
+        If `model` is neither a module nor a string.
+    """
+    # Imported here: who only wants another library's models need not wait for this one.
+    from timm import models
+
+    if isinstance(model, str):
+        model = _build(model)
+    check_module(model, " or a name")
+    for name in _KNOWN:
+        if is_family(model, getattr(models, name)):
+            return _tokens(model) if name in ("VisionTransformer", "Eva") else _convolutional(model)
+    raise refusal(model, "timm", _KNOWN)
+
+
+class Trunk(nn.Module):
+    """A timm model without its head: images (N, C, H, W) to what `forward_features` gives.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model, whose pieces are shared.
+    channels_last : bool
+        Whether its maps are (N, h, w, c); they are given as (N, c, h, w).
+    any_size : bool
+        Whether it takes images of any size, which must then be square: the grid of the patches is told
+        from their number.
+    """
+
+    def __init__(self, model: nn.Module, channels_last: bool = False, any_size: bool = False) -> None:
+        super().__init__()
+        self.model: Any = shared_copy(model, without=_HEAD)
+        self.channels_last = channels_last
+        self.any_size = any_size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return maps (N, c, h, w) or tokens (N, t, c)."""
+        if self.any_size and images.shape[2] != images.shape[3]:
+            raise ValueError(
+                "Expected argument `images` to be square, for this model takes any size and the grid of its "
+                f"patches could not be told, but got {tuple(images.shape)}. Crop or resize them."
+            )
+        features = self.model.forward_features(images)
+        return features.permute(0, 3, 1, 2) if self.channels_last else features
+
+
+def _build(name: str) -> nn.Module:
+    import timm
+
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.4)
+        raise ValueError(f"Expected argument `model` to name a timm model but got {name!r}. Nearest: {near}.")
+    with torch.random.fork_rng(devices=[]):
+        return timm.create_model(name, pretrained=False)
+
+
+def _convolutional(model: Any) -> Backbone:
+    from timm.layers.classifier import ClassifierHead, NormMlpClassifierHead
+
+    head = getattr(model, "head", None)
+    if head is not None and not isinstance(head, ClassifierHead | NormMlpClassifierHead):
+        raise refusal(model, "timm", _KNOWN, f"with a head of type {type(head).__name__}")
+    pooling = model.global_pool if head is None else head.global_pool
+    kind = getattr(pooling, "pool_type", type(pooling).__name__)
+    if kind not in _AVERAGE:
+        raise refusal(model, "timm", _KNOWN, f"with global pooling {kind!r} instead of 'avg'")
+    trunk = Trunk(model, channels_last=getattr(head, "input_fmt", "NCHW") == "NHWC")
+    channels = int(model.head_hidden_size)
+    if isinstance(head, NormMlpClassifierHead):
+        pool = MeanThen(head.norm, head.pre_logits)
+        return Backbone(trunk, pool, pool.maps, channels)
+    return Backbone(trunk, "mean", None, channels)
+
+
+def _tokens(model: Any) -> Backbone:
+    from timm.layers.attention_pool import AttentionPoolLatent
+
+    any_size = bool(model.dynamic_img_size)
+    # None stands for a square of any size; a fixed grid may be oblong.
+    grid = None if any_size else tuple(model.patch_embed.grid_size)
+    prefix = int(model.num_prefix_tokens)
+    trunk = Trunk(model, any_size=any_size)
+    channels = int(model.head_hidden_size)
+    # Eva's attention pool reads the prefix tokens, that of the plain transformer only if told to.
+    with_prefix = getattr(model, "pool_include_prefix", model.attn_pool is not None)
+    start = 0 if with_prefix else prefix
+    if model.attn_pool is not None:
+        attention = model.attn_pool
+        if not isinstance(attention, AttentionPoolLatent) or attention.pos_embed is not None:
+            raise refusal(model, "timm", _KNOWN, f"with pooling by {type(attention).__name__}")
+        pool = LatentPool(attention, model.fc_norm, prefix, start, grid)
+        return Backbone(trunk, pool, pool.maps, channels)
+    if model.global_pool not in ("token", "avg"):
+        raise refusal(model, "timm", _KNOWN, f"with global pooling {model.global_pool!r}")
+    mean_from = start if model.global_pool == "avg" else None
+    return token_backbone(trunk, TokenPool(nn.Identity(), model.fc_norm, prefix, grid, mean_from), channels)

@@ -1,0 +1,216 @@
+"""Backbones from torchvision."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.backbones.backbone import Backbone, check_module, is_family, refusal, width
+from captum_concepts.backbones.pools import MeanThen, TokenPool, with_class_token
+
+_KNOWN = (
+    "ResNet",
+    "RegNet",
+    "EfficientNet",
+    "MobileNetV2",
+    "MobileNetV3",
+    "DenseNet",
+    "SwinTransformer",
+    "ConvNeXt",
+    "MaxVit",
+    "VisionTransformer",
+)
+
+
+def from_torchvision(model: nn.Module | str) -> Backbone:
+    """Cut a torchvision classifier before its pooling.
+
+    The embedding is what the last linear layer reads; that layer may be replaced or an Identity.
+
+    ====================================================  =======================================  ======
+    family                                                maps                                     linear
+    ====================================================  =======================================  ======
+    ResNet, RegNet, EfficientNet, MobileNetV2, DenseNet   before the average pool                  True
+    Swin                                                  after the last norm, as (N, d, h, w)     True
+    ConvNeXt, MaxVit, MobileNetV3                         the layers after the pool, per position  False
+    VisionTransformer                                     patch tokens after the last norm         False
+    ====================================================  =======================================  ======
+
+    "linear" is `Backbone.linear_pool`; where it is False the maps are local evidence, not a decomposition of
+    the value.
+
+    Parameters
+    ----------
+    model : nn.Module or str
+        The model, or a name known to `torchvision.models.get_model`, built without weights (the global
+        random state is left as it was).
+
+    Returns
+    -------
+    Backbone
+        Sharing the submodules of `model`.
+
+    Raises
+    ------
+    ValueError
+        If the name or the family is not known, or the model pools in a way its family does not.
+    TypeError
+        If `model` is neither a module nor a string.
+    """
+    # Imported here: who only wants another library's models need not wait for this one.
+    from torchvision import models
+
+    if isinstance(model, str):
+        model = _build(model)
+    check_module(model, " or a name")
+    for name in _KNOWN:
+        if is_family(model, getattr(models, name)):
+            return _CUTS[name](model)
+    raise refusal(model, "torchvision", _KNOWN)
+
+
+def _build(name: str) -> nn.Module:
+    from torchvision import models
+
+    known = models.list_models()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        raise ValueError(
+            f"Expected argument `model` to name a torchvision model but got {name!r}. Nearest: {near}."
+        )
+    with torch.random.fork_rng(devices=[]):
+        return models.get_model(name, weights=None)
+
+
+def _require_mean(model: Any) -> None:
+    pool = model.avgpool
+    if not (isinstance(pool, nn.AdaptiveAvgPool2d) and pool.output_size in (1, (1, 1))):
+        raise refusal(model, "torchvision", _KNOWN, f"with `avgpool` = {pool}")
+
+
+def _before_last(classifier: nn.Module) -> nn.Sequential:
+    """Return the layers before the last linear one, without dropout, which is none in eval mode."""
+    layers = list(classifier)[:-1] if isinstance(classifier, nn.Sequential) else []
+    return nn.Sequential(*(layer for layer in layers if not isinstance(layer, nn.Dropout)))
+
+
+def _mean(features: nn.Module) -> Backbone:
+    return Backbone(features, "mean", None, width(features))
+
+
+def _named(model: nn.Module, *names: str) -> nn.Sequential:
+    cut = nn.Sequential()
+    for name in names:
+        cut.add_module(name, model.get_submodule(name))
+    return cut
+
+
+def _resnet(model: Any) -> Backbone:
+    _require_mean(model)
+    stages = ("layer1", "layer2", "layer3", "layer4")
+    return _mean(_named(model, "conv1", "bn1", "relu", "maxpool", *stages))
+
+
+def _regnet(model: Any) -> Backbone:
+    _require_mean(model)
+    return _mean(_named(model, "stem", "trunk_output"))
+
+
+def _efficientnet(model: Any) -> Backbone:
+    _require_mean(model)
+    return _mean(model.features)
+
+
+def _mobilenet_v2(model: Any) -> Backbone:
+    return _mean(model.features)
+
+
+def _densenet(model: Any) -> Backbone:
+    # The model applies this ReLU as a function, between its features and its pool.
+    return Backbone(nn.Sequential(model.features, nn.ReLU()), "mean", None, width(model.features))
+
+
+def _swin(model: Any) -> Backbone:
+    _require_mean(model)
+    # (N, h, w, c) would pass for maps by its rank, so the permutation belongs to the features.
+    return _mean(_named(model, "features", "norm", "permute"))
+
+
+def _mobilenet_v3(model: Any) -> Backbone:
+    _require_mean(model)
+    project = _before_last(model.classifier)
+    if not len(project):
+        return _mean(model.features)
+    pool = MeanThen(nn.Identity(), project)
+    return Backbone(model.features, pool, pool.maps, width(project))
+
+
+def _convnext(model: Any) -> Backbone:
+    _require_mean(model)
+    classifier = model.classifier
+    if not (isinstance(classifier, nn.Sequential) and isinstance(classifier[0], nn.LayerNorm)):
+        raise refusal(model, "torchvision", _KNOWN, "with a classifier that does not begin with its norm")
+    pool = MeanThen(classifier[0], nn.Identity())
+    return Backbone(model.features, pool, pool.maps, width(classifier[0]))
+
+
+def _maxvit(model: Any) -> Backbone:
+    classifier = model.classifier
+    if not (isinstance(classifier, nn.Sequential) and isinstance(classifier[0], nn.AdaptiveAvgPool2d)):
+        raise refusal(model, "torchvision", _KNOWN, "with a classifier that does not begin with its pool")
+    features = nn.Sequential(model.stem, *model.blocks)
+    project = _before_last(classifier[2:])
+    pool = MeanThen(nn.Identity(), project)
+    return Backbone(features, pool, pool.maps, width(project))
+
+
+def _vit(model: Any) -> Backbone:
+    project = _before_last(model.heads)
+    side = model.image_size // model.patch_size
+    channels = width(project) if len(project) else int(model.hidden_dim)
+    pool = TokenPool(nn.Identity(), project, prefix=1, grid=(side, side))
+    return Backbone(VitTokens(model), pool, pool.maps, channels)
+
+
+_CUTS = {
+    "ResNet": _resnet,
+    "RegNet": _regnet,
+    "EfficientNet": _efficientnet,
+    "MobileNetV2": _mobilenet_v2,
+    "MobileNetV3": _mobilenet_v3,
+    "DenseNet": _densenet,
+    "SwinTransformer": _swin,
+    "ConvNeXt": _convnext,
+    "MaxVit": _maxvit,
+    "VisionTransformer": _vit,
+}
+
+
+class VitTokens(nn.Module):
+    """The tokens (N, 1 + t, c) of a torchvision vision transformer after its last norm, class token first.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A `torchvision.models.VisionTransformer`, whose pieces are shared.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.conv_proj = model.conv_proj
+        self.class_token = model.class_token
+        self.encoder = model.encoder
+        self.image_size = model.image_size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the tokens of images (N, 3, H, W)."""
+        if images.shape[2:] != (self.image_size, self.image_size):
+            raise ValueError(
+                f"Expected argument `images` to have shape (N, 3, {self.image_size}, {self.image_size}) "
+                f"but got {tuple(images.shape)}. Resize them."
+            )
+        patches = self.conv_proj(images).flatten(2).transpose(1, 2)
+        return self.encoder(with_class_token(self.class_token, patches))

@@ -1,0 +1,114 @@
+"""The file of a concept bank: safetensors, with names and settings as metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
+_KIND = "captum_concepts.ConceptBank"
+
+
+class BankContents(NamedTuple):
+    """What the file of a bank holds.
+
+    Attributes
+    ----------
+    tensors : dict of str to Tensor
+        Those named in `TENSORS`.
+    names : list of str
+        L names.
+    settings : dict
+        How the bank was made.
+    """
+
+    tensors: dict[str, Tensor]
+    names: list[str]
+    settings: dict[str, Any]
+
+
+def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
+    """Write a file that appears under its name only when it is complete.
+
+    Parameters
+    ----------
+    path : path
+        Of the file; one already there is replaced.
+    contents : BankContents
+        What to write.
+
+    Raises
+    ------
+    FileNotFoundError
+        If its folder does not exist.
+    IsADirectoryError
+        If it is a folder.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(
+            f"Cannot write a concept bank to {target}: it is a folder. Name a file in it."
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Cannot write {target}: the folder {target.parent} does not exist.")
+    header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
+    # In the same folder, since a rename is atomic only within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+        temporary = Path(folder) / "bank"
+        save_file({name: tensor.contiguous() for name, tensor in contents.tensors.items()}, temporary, header)
+        temporary.replace(target)
+
+
+def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
+    """Read a file that `write_bank` has written; nothing in it is executed.
+
+    Parameters
+    ----------
+    path : path
+        Of the file.
+    device : str
+        Where to put the tensors.
+
+    Returns
+    -------
+    BankContents
+        As they were written; shapes and entries are not checked here.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no safetensors file, is cut short, or holds something else.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"There is no concept bank at {source}: no such file.")
+    try:
+        with safe_open(source, framework="pt", device=device) as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{source} is not a complete safetensors file ({error}). It may be cut short or of another "
+            f"format; write banks with `ConceptBank.save`."
+        ) from error
+    if header.get("kind") != _KIND or not set(TENSORS) <= set(tensors):
+        raise ValueError(
+            f"{source} is a safetensors file of another kind: it holds {sorted(tensors)[:5]} instead of a "
+            f"concept bank. Pass a file written by `ConceptBank.save`."
+        )
+    try:
+        names, settings = json.loads(header["names"]), json.loads(header["settings"])
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{source} is a damaged concept bank: its metadata cannot be read ({error})."
+        ) from error
+    return BankContents({name: tensors[name] for name in TENSORS}, names, settings)

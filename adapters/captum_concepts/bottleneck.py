@@ -1,0 +1,181 @@
+"""A traditional concept bottleneck model (any encoder, concept layer and head) as a concept model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.chain import ConceptChain
+from captum_concepts.pooling import Maps, Pool, resolve_stages
+
+
+class BottleneckLayer(nn.Module):
+    """The user's concept layer with its activation: embeddings (N, d) to concept values (N, L).
+
+    Parameters
+    ----------
+    layer : nn.Module
+        Embeddings to logits of concepts; a 1 x 1 convolution is applied to them as to maps of one pixel.
+    activation : callable, optional
+        From logits to values.
+    """
+
+    def __init__(self, layer: nn.Module, activation: Callable[[Tensor], Tensor] | None) -> None:
+        super().__init__()
+        self.layer = layer
+        self.activation = activation
+        self.training = layer.training
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return concept values (N, L)."""
+        if isinstance(self.layer, nn.Conv2d):
+            logits = self.layer(embedding[:, :, None, None]).flatten(1)
+        else:
+            logits = self.layer(embedding)
+        return logits if self.activation is None else self.activation(logits)
+
+
+class BottleneckCBM(ConceptChain):
+    r"""Encoder, concept layer and head presented as a chain of three models.
+
+    Values are ``activation(concept_layer(pool(features(images))))``. Maps are Eq. 2 of Aysel et al. 2025
+    with the rows of the concept layer's weight: a decomposition (but for the bias) of a concept's *logit*
+    where pooling is the mean, not of what the activation makes of it.
+
+    Parameters
+    ----------
+    features : nn.Module or Backbone
+        Images (N, C, H, W) to features; a Backbone brings `pool` and `maps` with it.
+    concept_layer : nn.Module
+        Embeddings (N, d) to logits of concepts (N, L): an ``nn.Linear``, a 1 x 1 ``nn.Conv2d``, or anything
+        else, for which there are maps only with `project`.
+    head : nn.Module
+        Concept values (N, L) to class logits (N, K).
+    pool : "mean" or callable
+        As in `PostHocCBM`.
+    maps : callable, optional
+        As in `PostHocCBM`.
+    activation : callable, optional
+        From logits to concept values; the sigmoid by default, None for none.
+    project : callable, optional
+        ``project(features, concepts)`` gives the maps (N, k, h, w) of a concept layer of another form;
+        `concepts` is as in `maps_from_features`.
+
+    Attributes
+    ----------
+    concept_layer : BottleneckLayer
+        The second stretch, with its activation.
+
+    Raises
+    ------
+    TypeError
+        If a stage is not a module, or another argument not callable.
+    ValueError
+        If `concept_layer` is a convolution that looks at more than one pixel.
+    """
+
+    concept_layer: BottleneckLayer
+
+    def __init__(
+        self,
+        features: Any,
+        concept_layer: nn.Module,
+        head: nn.Module,
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+        activation: Callable[[Tensor], Tensor] | None = torch.sigmoid,
+        project: Callable[[Tensor, Any], Tensor] | None = None,
+    ) -> None:
+        if not isinstance(concept_layer, nn.Module):
+            raise TypeError(
+                f"Expected argument `concept_layer` to be an nn.Module but got "
+                f"{type(concept_layer).__name__}."
+            )
+        for name, function in (("activation", activation), ("project", project)):
+            if function is not None and not callable(function):
+                raise TypeError(
+                    f"Expected argument `{name}` to be callable but got {type(function).__name__}."
+                )
+        if isinstance(concept_layer, nn.Conv2d):
+            _check_pointwise(concept_layer)
+        module, pooling = resolve_stages(features, pool, maps)
+        channels = None
+        if isinstance(concept_layer, nn.Linear):
+            channels = concept_layer.in_features
+        elif isinstance(concept_layer, nn.Conv2d):
+            channels = concept_layer.in_channels
+        super().__init__(module, pooling, BottleneckLayer(concept_layer, activation), head, channels)
+        self.project = project
+
+    @property
+    def linear_pool(self) -> bool:
+        """Whether maps are a decomposition of the values: mean pooling, linear layer and no activation."""
+        linear = isinstance(self._layer, nn.Linear | nn.Conv2d) and self.project is None
+        return self.pooling.linear and linear and self.concept_layer.activation is None
+
+    @property
+    def _layer(self) -> nn.Module:
+        layer: nn.Module = self.concept_layer.layer
+        return layer
+
+    def maps_from_features(self, features: Tensor, concepts: Any = None) -> Tensor:
+        """Return concept maps from ``self.features(images)``.
+
+        Parameters
+        ----------
+        features : Tensor
+            What ``self.features`` gives.
+        concepts : Tensor or sequence of int, optional
+            Indices of the concepts wanted: (k,) for all images the same, (N, k) for each its own; None for
+            all L. Only these are computed.
+
+        Returns
+        -------
+        Tensor
+            (N, k, h, w).
+
+        Raises
+        ------
+        TypeError
+            If `concepts` does not hold integers.
+        ValueError
+            If there are no maps, or `concepts` has another shape or is out of range.
+        """
+        if self.project is None:
+            return super().maps_from_features(features, concepts)
+        maps = self.project(features, concepts)
+        if maps.ndim != 4:
+            raise ValueError(
+                f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}."
+            )
+        return maps
+
+    def _map_weights(self) -> Tensor:
+        if not isinstance(self._layer, nn.Linear | nn.Conv2d):
+            raise ValueError(
+                f"A concept layer of type {type(self._layer).__name__} has no weights to make maps with. "
+                f"Pass `project`, a callable from (features, concepts) to maps (N, k, h, w), or give "
+                f"`features` the part before its last linear layer and pass that layer as `concept_layer`."
+            )
+        return self._layer.weight.flatten(1)
+
+    def _n_concepts(self) -> int | None:
+        if isinstance(self._layer, nn.Linear):
+            return self._layer.out_features
+        return self._layer.out_channels if isinstance(self._layer, nn.Conv2d) else None
+
+
+def _check_pointwise(layer: nn.Conv2d) -> None:
+    expected = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "groups": 1}
+    got = {name: getattr(layer, name) for name in expected}
+    # padding="valid" is the same as none.
+    if got["padding"] == "valid":
+        got["padding"] = (0, 0)
+    if got != expected:
+        raise ValueError(
+            f"Expected argument `concept_layer`, a convolution, to look at one pixel only, {expected}, but "
+            f"got {got}. Put it into `features` and pass a linear layer."
+        )

@@ -1,0 +1,352 @@
+"""Post-hoc concept bottleneck model: a trained backbone, a bank of concepts, and a head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import RandomSampler
+
+from captum_concepts.bank import ConceptBank
+from captum_concepts.chain import ConceptChain
+from captum_concepts.checks import check_binary, check_choice, check_shape
+from captum_concepts.directions import METHODS
+from captum_concepts.embedding import first_floating, run
+from captum_concepts.heads import HEADS
+from captum_concepts.pooling import Maps, Pool, resolve_stages
+
+VALUES = ("margin", "raw")
+
+
+class ConceptLayer(nn.Module):
+    """A concept bank as a layer: embeddings (N, d) to concept values (N, L).
+
+    The bank is kept in buffers, and names, settings and the choice of values in the extra state (as bytes):
+    a state dict, and so a safetensors file, holds all of it.
+
+    Parameters
+    ----------
+    bank : ConceptBank
+        L concepts of d dimensions.
+    values : str
+        "margin" or "raw", as in `PostHocCBM`.
+
+    Attributes
+    ----------
+    cavs : Tensor
+        (L, d).
+    intercepts : Tensor
+        (L,).
+    train_accuracy : Tensor
+        (L,).
+    test_accuracy : Tensor
+        (L,).
+
+    Raises
+    ------
+    ValueError
+        If `values` is something else, or a CAV of length 0 has no margin.
+    """
+
+    cavs: Tensor
+    intercepts: Tensor
+    train_accuracy: Tensor
+    test_accuracy: Tensor
+
+    def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
+        check_choice("values", values, VALUES)
+        if values == "margin":
+            zero = [bank.names[j] for j in torch.nonzero(bank.norms == 0).flatten().tolist()]
+            if zero:
+                raise ValueError(
+                    f"Expected argument `bank` to have no CAV of length 0, which has no margin, but those of "
+                    f"{zero[:5]} ({len(zero)} in all) are. Leave them out, or use `values='raw'`."
+                )
+        super().__init__()
+        self.values = values
+        self.names = list(bank.names)
+        self.settings = dict(bank.settings)
+        self.register_buffer("cavs", bank.cavs.clone())
+        self.register_buffer("intercepts", bank.intercepts.clone())
+        self.register_buffer("train_accuracy", bank.train_accuracy.clone())
+        self.register_buffer("test_accuracy", bank.test_accuracy.clone())
+
+    @property
+    def bank(self) -> ConceptBank:
+        """The concepts, as they are now."""
+        return ConceptBank(
+            self.cavs,
+            self.intercepts,
+            self.names,
+            train_accuracy=self.train_accuracy,
+            test_accuracy=self.test_accuracy,
+            settings=self.settings,
+        )
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return concept values (N, L)."""
+        if self.values == "raw":
+            return functional.linear(embedding, self.cavs)
+        norms = self.cavs.norm(dim=1)
+        return functional.linear(embedding, self.cavs / norms[:, None], self.intercepts / norms)
+
+    def extra_repr(self) -> str:
+        """Return what is shown of the layer."""
+        return f"{self.bank!r}, values={self.values!r}"
+
+    def get_extra_state(self) -> Tensor:
+        """Return names, settings and the choice of values as a tensor of bytes."""
+        state = {"values": self.values, "names": self.names, "settings": self.settings}
+        return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over what `get_extra_state` has returned.
+
+        Parameters
+        ----------
+        state : Tensor
+            Of bytes.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        try:
+            found = json.loads(bytes(state.tolist()).decode())
+            values, names, settings = found["values"], found["names"], found["settings"]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"The state of the concept layer is damaged: {error!r}.") from error
+        check_choice("values", values, VALUES)
+        self.values, self.names, self.settings = values, list(names), dict(settings)
+
+
+class PostHocCBM(ConceptChain):
+    r"""Backbone, concept bank and head as a chain of three models.
+
+    Values are ``u = C f`` ("raw", as Aysel et al. 2025 write it) or ``u_j = (c_j f + b_j) / |c_j|``
+    ("margin", as the release of post-hoc CBM computes it: concepts of different length become comparable),
+    with f the embedding. A ranking by value depends on the choice; the order of pixels in a map does not:
+    maps are Eq. 2, ``F_ij = (1/d) sum_k c_jk E_i(:, :, k)``, either way.
+
+    Maps decompose the values only where the embedding is the plain mean of the feature maps (`linear_pool`):
+    then ``d`` times the mean of F_ij is ``c_j f``. Elsewhere (class token, attention pool, norm after the
+    pool) they are local evidence for the concept.
+
+    Parameters
+    ----------
+    features : nn.Module or Backbone
+        Images (N, C, H, W) to features. A Backbone brings `pool` and `maps` with it. Its device and type
+        are those of the concepts.
+    bank : ConceptBank
+        L concepts, of the d dimensions of the embedding.
+    head : nn.Module
+        Concept values (N, L) to class logits (N, K), of any form.
+    values : str
+        "margin" or "raw". Kept in the state dict, as are the names of the concepts.
+    pool : "mean" or callable
+        From features to the embedding (N, d) that the backbone really uses. "mean" is the mean of the maps;
+        features that are (N, d) already pass.
+    maps : callable, optional
+        From features to maps (N, d, h, w). None where features are that already; Swin's, for one, are
+        (N, h, w, d).
+
+    Attributes
+    ----------
+    concept_layer : ConceptLayer
+        The second stretch: embeddings to concept values.
+
+    Raises
+    ------
+    TypeError
+        If a stage is not a module, or `pool` or `maps` not callable.
+    ValueError
+        If a choice is unknown, or a CAV of length 0 has no margin.
+
+    Examples
+    --------
+    >>> backbone = nn.Conv2d(3, 2, 3)
+    >>> bank = ConceptBank([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> cbm = PostHocCBM(backbone, bank, nn.Linear(3, 5))
+    >>> cbm.concept_predictor(torch.rand(4, 3, 8, 8)).shape
+    torch.Size([4, 3])
+    """
+
+    concept_layer: ConceptLayer
+
+    def __init__(
+        self,
+        features: Any,
+        bank: ConceptBank,
+        head: nn.Module,
+        values: str = "margin",
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+    ) -> None:
+        if not isinstance(bank, ConceptBank):
+            raise TypeError(
+                f"Expected argument `bank` to be a ConceptBank but got {type(bank).__name__}. Wrap an array: "
+                f"`ConceptBank(array)`."
+            )
+        module, pooling = resolve_stages(features, pool, maps)
+        reference = first_floating(module)
+        layer = ConceptLayer(
+            bank if reference is None else bank.to(reference.device, reference.dtype), values
+        )
+        layer.training = pooling.training = module.training
+        super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
+
+    @property
+    def bank(self) -> ConceptBank:
+        """The concepts, on the device of the model; a copy."""
+        return self.concept_layer.bank
+
+    @property
+    def values(self) -> str:
+        """How concept values are computed: "margin" or "raw"."""
+        return self.concept_layer.values
+
+    @property
+    def linear_pool(self) -> bool:
+        """Whether maps are a decomposition of the values: the embedding is the plain mean of the maps."""
+        return self.pooling.linear
+
+    def _map_weights(self) -> Tensor:
+        return self.concept_layer.cavs
+
+    def _n_concepts(self) -> int:
+        return len(self.concept_layer.cavs)
+
+    @classmethod
+    def fit(
+        cls,
+        features: Any,
+        loader: Iterable[Any],
+        *,
+        concept_labels: Any = None,
+        names: Sequence[str] | None = None,
+        values: str = "margin",
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+        method: str = "svm",
+        n_pos: int = 100,
+        n_neg: int = 100,
+        C: float = 1.0,
+        head: str | Callable[[Tensor, Tensor], nn.Module] = "logistic",
+        n_classes: int | None = None,
+        seed: int = 0,
+        display_progressbar: bool = False,
+    ) -> PostHocCBM:
+        """Fit the concept bank, then the head, in one pass over the images.
+
+        The backbone runs in eval mode and without gradient, and is left as it was; embeddings (N, d) are
+        all that is kept of the images (`embed` gives them to whoever wants to try many banks).
+
+        Parameters
+        ----------
+        features : nn.Module or Backbone
+            As in the class.
+        loader : iterable
+            Of batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` beside
+            `concept_labels`. Labels are classes from 0.
+        concept_labels : Tensor or array, optional
+            (N, L) of 0 and 1, in the order of a loader that does not shuffle.
+        names : sequence of str, optional
+            L names of the concepts.
+        values : str
+            As in the class.
+        pool : "mean" or callable
+            As in the class.
+        maps : callable, optional
+            As in the class.
+        method : str
+            As in `ConceptBank.fit`, like the next three.
+        n_pos : int
+            Images drawn with each concept.
+        n_neg : int
+            Images drawn without it.
+        C : float
+            Of the SVM.
+        head : str or callable
+            "logistic" (`fit_logistic`), "elastic_net" (`fit_elastic_net`), or a function from values (N, L)
+            and labels (N,) to a module, for other settings or forms.
+        n_classes : int, optional
+            K for the heads named; by default one more than the largest label.
+        seed : int
+            Of the draw of samples for the bank, and of the elastic net.
+        display_progressbar : bool
+            Whether to show progress.
+
+        Returns
+        -------
+        PostHocCBM
+            On the device of the backbone.
+
+        Raises
+        ------
+        TypeError
+            If `head` is neither a name nor callable, or as in the class.
+        ValueError
+            If a choice is unknown, the loader is empty, shuffles beside `concept_labels` or gives other
+            batches, or as in `ConceptBank.fit`.
+        """
+        check_choice("values", values, VALUES)
+        check_choice("method", method, METHODS)
+        if isinstance(head, str):
+            check_choice("head", head, HEADS)
+        elif not callable(head):
+            raise TypeError(
+                f"Expected argument `head` to be a name or callable but got {type(head).__name__}."
+            )
+        module, pooling = resolve_stages(features, pool, maps)
+        if concept_labels is not None:
+            concept_labels = torch.as_tensor(concept_labels)
+            _check_aligned(concept_labels, loader)
+
+        embedded = run(module, pooling, loader, 3 if concept_labels is None else 2, display_progressbar)
+        given = embedded.concept_labels if concept_labels is None else concept_labels
+        bank = ConceptBank.fit(
+            embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar
+        )
+        with torch.no_grad():
+            u = ConceptLayer(bank, values)(embedded.features)
+        fitted = _fit_head(head, u, embedded.labels, n_classes, seed)
+        if isinstance(head, str):
+            fitted.train(module.training)
+        return cls(features, bank, fitted, values, pool, maps)
+
+
+def _fit_head(
+    head: str | Callable[[Tensor, Tensor], nn.Module],
+    values: Tensor,
+    labels: Tensor | None,
+    n_classes: int | None,
+    seed: int,
+) -> nn.Module:
+    if labels is None:
+        raise ValueError(
+            "Expected argument `loader` to give class labels beside the images but it gives none."
+        )
+    if not isinstance(head, str):
+        return head(values, labels)
+    if head == "elastic_net":
+        return HEADS[head](values, labels, n_classes, seed=seed)
+    return HEADS[head](values, labels, n_classes)
+
+
+def _check_aligned(concept_labels: Tensor, loader: Iterable[Any]) -> None:
+    sampler: Any = getattr(loader, "sampler", None)
+    if isinstance(sampler, RandomSampler):
+        raise ValueError(
+            "Expected argument `loader` not to shuffle, since `concept_labels` are in the order of the data "
+            "set. Use `shuffle=False`, or let the loader give the concept labels."
+        )
+    # Known before the pass over the images, unless the loader leaves some out.
+    whole = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
+    length = len(sampler) if whole else None
+    check_shape("concept_labels", concept_labels, ("N", "L"), (length, None))
+    check_binary("concept_labels", concept_labels)

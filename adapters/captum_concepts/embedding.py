@@ -1,0 +1,189 @@
+"""Running a backbone once over many images and keeping the pooled embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from captum_concepts.checks import check_binary, check_shape
+from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
+
+
+class Embeddings(NamedTuple):
+    """Pooled embeddings of a data set, with what the loader said of its images.
+
+    Attributes
+    ----------
+    features : Tensor
+        (N, d), on the device of the backbone.
+    labels : Tensor or None
+        (N,) of int64: classes, where the loader gives them.
+    concept_labels : Tensor or None
+        (N, L) of 0 and 1, where the loader gives them.
+    """
+
+    features: Tensor
+    labels: Tensor | None
+    concept_labels: Tensor | None
+
+
+def first_floating(module: nn.Module) -> Tensor | None:
+    """Return the parameter or buffer that tells device and type of a module; None without any."""
+    tensors = (each for group in (module.parameters(), module.buffers()) for each in group)
+    return next((each for each in tensors if each.is_floating_point()), None)
+
+
+@contextmanager
+def evaluation_mode(*modules: Any) -> Iterator[None]:
+    """Put modules into eval mode, and every one of their parts back into its own mode afterwards.
+
+    Parameters
+    ----------
+    *modules : Any
+        What is no module is left alone.
+
+    Yields
+    ------
+    None
+        Inside, all are in eval mode.
+    """
+    flags = [
+        (part, part.training) for each in modules if isinstance(each, nn.Module) for part in each.modules()
+    ]
+    try:
+        for part, _ in flags:
+            part.training = False
+        yield
+    finally:
+        for part, training in flags:
+            part.training = training
+
+
+def embed(
+    features: Any,
+    loader: Iterable[Any],
+    *,
+    pool: Pool = "mean",
+    maps: Maps | None = None,
+    display_progressbar: bool = False,
+) -> Embeddings:
+    """Run a backbone once over the images of a loader, in eval mode and without gradient.
+
+    What comes back can be kept and used for many banks and heads (`ConceptBank.fit`, `fit_logistic`).
+
+    Parameters
+    ----------
+    features : nn.Module or Backbone
+        As in `PostHocCBM`; left as it was.
+    loader : iterable
+        Of batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``. Images
+        are brought to the device and type of the backbone.
+    pool : "mean" or callable
+        As in `PostHocCBM`.
+    maps : callable, optional
+        As in `PostHocCBM`.
+    display_progressbar : bool
+        Whether to show progress over the batches.
+
+    Returns
+    -------
+    Embeddings
+        In the order of the loader.
+
+    Raises
+    ------
+    ValueError
+        If the loader is empty or its batches are not as said.
+    """
+    module, pooling = resolve_stages(features, pool, maps)
+    return run(module, pooling, loader, 1, display_progressbar)
+
+
+def run(
+    features: nn.Module, pooling: Pooling, loader: Iterable[Any], required: int, display_progressbar: bool
+) -> Embeddings:
+    """Do the work of `embed`, insisting on the first items of each batch.
+
+    Parameters
+    ----------
+    features : nn.Module
+        The backbone.
+    pooling : Pooling
+        From its output to embeddings.
+    loader : iterable
+        As in `embed`.
+    required : int
+        How many of images, labels and concept labels must be there.
+    display_progressbar : bool
+        As in `embed`.
+
+    Returns
+    -------
+    Embeddings
+        As in `embed`.
+
+    Raises
+    ------
+    ValueError
+        As in `embed`.
+    """
+    reference = first_floating(features)
+    rows: list[Tensor] = []
+    labels: list[Tensor] = []
+    concepts: list[Tensor] = []
+    batches = tqdm(loader, desc="Embedding images", disable=not display_progressbar)
+    with evaluation_mode(features, pooling), torch.no_grad():
+        for batch in batches:
+            items = _items(batch, required)
+            images = items[0] if reference is None else items[0].to(reference)
+            rows.append(pooling(features(images)))
+            n = len(rows[-1])
+            if len(items) > 1:
+                labels.append(_check_labels(items[1], n))
+            if len(items) > 2:
+                check_shape("concept_labels", items[2], ("N", "L"), (n, None))
+                check_binary("concept_labels", items[2])
+                concepts.append(items[2])
+    if not rows:
+        raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
+    embeddings = torch.cat(rows)
+    return Embeddings(
+        embeddings,
+        torch.cat(labels).to(embeddings.device) if labels else None,
+        torch.cat(concepts).to(embeddings.device) if concepts else None,
+    )
+
+
+def _items(batch: Any, required: int) -> list[Tensor]:
+    """Return images, labels and concept labels, as many as there are."""
+    items = [batch] if isinstance(batch, Tensor) else batch
+    wanted = ("images", "labels", "concept_labels")
+    if not isinstance(items, list | tuple) or len(items) < required:
+        got = f"{len(items)} items" if isinstance(items, list | tuple) else type(batch).__name__
+        raise ValueError(
+            f"Expected argument `loader` to give batches that start with ({', '.join(wanted[:required])}) "
+            f"but got {got}. Concept labels can also be passed as `concept_labels` (N, L) to "
+            f"`PostHocCBM.fit`."
+        )
+    kept = list(items[:3])
+    for name, item in zip(wanted, kept, strict=False):
+        if not isinstance(item, Tensor):
+            raise ValueError(
+                f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}."
+            )
+    return kept
+
+
+def _check_labels(labels: Tensor, n: int) -> Tensor:
+    check_shape("labels", labels, ("N",), (n,))
+    if labels.is_floating_point() or labels.dtype == torch.bool or (labels < 0).any():
+        raise ValueError(
+            f"Expected argument `labels` to hold class indices (integers from 0) but got {labels.dtype} with "
+            f"smallest value {labels.min().item()}."
+        )
+    return labels.long()

@@ -1,0 +1,478 @@
+"""Any Captum attribution as the explanation function that Quantus asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from captum.attr import Attribution, NoiseTunnel
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captum_concepts.checks import check_choice, check_finite
+from captum_concepts.layers import find_layer
+
+# The linear modes of torch are named by the number of dimensions.
+_LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
+
+# What Captum says on every call, of hooks that it takes off again and of batches that it takes apart itself.
+_CHATTER = (
+    r"You are providing multiple inputs for Lime / Kernel SHAP",
+    r"\s*Setting forward, backward hooks and attributes on non-linear",
+    r"Setting backward hooks on ReLU activations",
+)
+
+
+def explain_func(
+    factory: Callable[..., Any],
+    *,
+    layer: str | None = None,
+    attribute_kwargs: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    interpolate: str = "bilinear",
+    channels: str = "auto",
+    device: torch.device | str | None = None,
+    seed: int | None = 0,
+    **kwargs: Any,
+) -> ExplainFunc:
+    """Make a Captum attribution the callable that Quantus wants.
+
+    The result goes into the `xai_methods` of `quantus.evaluate` (with ``explain_func_kwargs={}``) or is the
+    `explain_func` of a metric. It builds the attribution anew for the model of each call, since metrics call
+    it with other models too: that is why `factory` is a class or a function, and a layer is given by name.
+
+    Parameters
+    ----------
+    factory : class or function
+        A Captum attribution class, built as ``factory(model)`` or ``factory(model, layer_module)``, or a
+        function of the same arguments that returns an attribution, for instance
+        ``lambda model: NoiseTunnel(Saliency(model))``.
+    layer : str, optional
+        Dotted name of the layer in whichever model comes with the call.
+    attribute_kwargs : mapping, optional
+        Arguments of `attribute`, for names that this function has itself.
+    batch_size : int, optional
+        Inputs explained at once; by default 64, or `internal_batch_size` if that is given and smaller.
+    interpolate : {"bilinear", "bicubic", "nearest"}
+        How layer maps (N, c, h, w) are brought to the size (H, W) of the inputs; "bilinear" with
+        ``align_corners=False``, and for series (N, c, t) the linear counterpart.
+    channels : {"auto", "sum", "keep"}
+        "auto" sums attributions over channels where these are not the channels of the input, so that a layer
+        map becomes (N, 1, H, W); "sum" does so for pixel attributions (N, C, H, W) too, as Quantus's
+        localisation metrics with one mask need; "keep" never does.
+    device : torch.device or str, optional
+        Where to work if the model has neither parameters nor buffers; otherwise it is where the model is.
+    seed : int, optional
+        For methods that draw at random: the same seed gives the same result in every call, for the same
+        `batch_size`. None draws afresh each time. The global generators are left as they were.
+    **kwargs : Any
+        Further arguments: those that the constructor of a class names go there, the others to `attribute`
+        (``n_steps=20``, ``abs=False``). Arrays and tensors are brought to the model's device and type;
+        `baselines` may be a function of the inputs.
+
+    Returns
+    -------
+    ExplainFunc
+        A callable ``(model, inputs, targets, **ignored) -> np.ndarray``.
+
+    Raises
+    ------
+    TypeError
+        If `factory` is an attribution already bound to a model, which would explain the wrong one, or is
+        no class or function; if `layer` is a module.
+    ValueError
+        If a class needs a layer and none is given, or does not know an argument, or a choice or number is
+        out of range.
+
+    Examples
+    --------
+    >>> from captum.attr import LayerGradCam, Saliency
+    >>> explain_func(LayerGradCam, layer="features")
+    explain_func(LayerGradCam, layer='features')
+    >>> explain_func(Saliency, abs=False)
+    explain_func(Saliency, abs=False)
+    """
+    _check_factory(factory, layer)
+    check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
+    check_choice("channels", channels, ("auto", "sum", "keep"))
+    to_attribute = dict(attribute_kwargs or {})
+    to_constructor: dict[str, Any] = {}
+    known = _named(factory) if isinstance(factory, type) else set()
+    for name, value in kwargs.items():
+        (to_constructor if name in known else to_attribute)[name] = value
+    _check_names(factory, to_constructor, to_attribute)
+    if batch_size is None:
+        batch_size = min(64, int(to_attribute.get("internal_batch_size") or 64))
+    if batch_size < 1:
+        raise ValueError(f"Expected argument `batch_size` to be at least 1 but got {batch_size}.")
+    return ExplainFunc(
+        factory=factory,
+        layer=layer,
+        constructor_kwargs=to_constructor,
+        attribute_kwargs=to_attribute,
+        batch_size=batch_size,
+        interpolate=interpolate,
+        channels=channels,
+        device=device,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class ExplainFunc:
+    """What `explain_func` returns; it can be pickled where its factory can.
+
+    Parameters
+    ----------
+    factory : class or function
+        Model, and layer if any, to attribution.
+    layer : str or None
+        Dotted name of the layer.
+    constructor_kwargs : dict
+        Further arguments of the factory.
+    attribute_kwargs : dict
+        Further arguments of `attribute`.
+    batch_size : int
+        Inputs explained at once.
+    interpolate : str
+        How layer maps are upsampled.
+    channels : str
+        What becomes of channels.
+    device : torch.device, str or None
+        For models without parameters.
+    seed : int or None
+        For methods that draw at random.
+    """
+
+    factory: Callable[..., Any]
+    layer: str | None
+    constructor_kwargs: dict[str, Any]
+    attribute_kwargs: dict[str, Any]
+    batch_size: int
+    interpolate: str
+    channels: str
+    device: torch.device | str | None
+    seed: int | None
+
+    def __call__(
+        self,
+        model: Callable[..., Any],
+        inputs: np.ndarray | Tensor,
+        targets: np.ndarray | Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Explain the outputs `targets` of a model for a batch of inputs.
+
+        The model is in eval mode meanwhile and gets its flags back, submodule by submodule.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The model to explain.
+        inputs : np.ndarray
+            (N, C, H, W), or (N, L) for tables.
+        targets : np.ndarray, optional
+            (N,) indices of the outputs explained, or one index for all inputs.
+        **kwargs : Any
+            Quantus hands over more (`method`, `device`, ...); only `device` is read, and that only where the
+            model has neither parameters nor buffers.
+
+        Returns
+        -------
+        np.ndarray
+            (N, C, H, W) or (N, 1, H, W), or (N, L) for tables, of the model's type. What the method gives as
+            NaN stays NaN.
+
+        Raises
+        ------
+        TypeError
+            If the factory does not return an attribution.
+        ValueError
+            If inputs are empty or not finite, targets do not fit them, the layer is not found, or the
+            attribution can be brought to the shape of the inputs in no way.
+        """
+        if not isinstance(inputs, Tensor):
+            inputs = np.asarray(inputs)
+        place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
+        check_finite("inputs", inputs)
+        n = len(inputs)
+        if n == 0:
+            raise ValueError("Expected argument `inputs` to hold at least one sample but got none.")
+        chosen = _as_targets(targets, n)
+        results = []
+        with contextlib.ExitStack() as stack:
+            # Metrics may ask for explanations from within no_grad or inference mode.
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+            attribution = self._build(model)
+            settings = {
+                name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()
+            }
+            if chosen is not None and _takes_target(attribution):
+                settings["target"] = chosen.to(place, copy=True)
+            # A wrapper that the factory has built is in train mode, whatever the modules in it are.
+            stack.enter_context(_eval_mode(model, getattr(attribution, "forward_func", None)))
+            stack.enter_context(_own_randomness(place, self.seed))
+            stack.enter_context(_without_chatter())
+            for start in range(0, n, self.batch_size):
+                part = slice(start, start + self.batch_size)
+                batch = _as_batch(inputs[part], place, dtype)
+                here = dict(settings)
+                if "target" in here:
+                    here["target"] = here["target"][part]
+                if callable(here.get("baselines")):
+                    here["baselines"] = here["baselines"](batch.detach())
+                result = self._fit_to_inputs(attribution.attribute(batch, **here), batch)
+                results.append(result.cpu().numpy())
+        return np.concatenate(results)
+
+    def __repr__(self) -> str:
+        parts = [getattr(self.factory, "__name__", repr(self.factory))]
+        if self.layer is not None:
+            parts.append(f"layer={self.layer!r}")
+        for name, value in {**self.constructor_kwargs, **self.attribute_kwargs}.items():
+            large = isinstance(value, Tensor | np.ndarray) and value.ndim > 0
+            parts.append(f"{name}=<{tuple(value.shape)}>" if large else f"{name}={value!r}")
+        return f"explain_func({', '.join(parts)})"
+
+    def _build(self, model: Callable[..., Any]) -> Any:
+        if self.layer is None:
+            attribution = self.factory(model, **self.constructor_kwargs)
+        else:
+            if not isinstance(model, nn.Module):
+                raise TypeError(
+                    f"Expected argument `model` to be an nn.Module, to look the layer {self.layer!r} up in, "
+                    f"but got {type(model).__name__}."
+                )
+            attribution = self.factory(model, find_layer(model, self.layer), **self.constructor_kwargs)
+        if isinstance(attribution, type) or not callable(getattr(attribution, "attribute", None)):
+            raise TypeError(
+                f"Expected argument `factory` to return an attribution, an object with a method `attribute`, "
+                f"but it returned {attribution!r}."
+            )
+        _check_same_model(attribution, model)
+        return attribution
+
+    def _fit_to_inputs(self, result: Any, batch: Tensor) -> Tensor:
+        """Bring an attribution to the shape of the inputs, or to one channel of it."""
+        if isinstance(result, tuple) and len(result) == 1:
+            result = result[0]
+        if not isinstance(result, Tensor):
+            raise ValueError(
+                f"Expected the attribution to be one tensor but got {type(result).__name__}. "
+                "Leave out `return_convergence_delta` and layers of several outputs."
+            )
+        result = result.detach()
+        if result.dtype in (torch.float16, torch.bfloat16):
+            # NumPy has no bfloat16, and scores computed in half precision are none.
+            result = result.float()
+        own_channels = result.shape == batch.shape
+        if result.ndim != batch.ndim or len(result) != len(batch) or (batch.ndim == 2 and not own_channels):
+            raise ValueError(
+                f"Expected the attribution to have shape {tuple(batch.shape)}, or that of a layer map with "
+                f"{batch.ndim} dimensions, but got {tuple(result.shape)}. Choose a layer that keeps the "
+                "spatial dimensions, or pass a function whose attribution brings them back."
+            )
+        if batch.ndim == 2:
+            return result
+        # Summed before it is upsampled: both are linear, and so only one channel is.
+        if self.channels == "sum" or (self.channels == "auto" and not own_channels):
+            result = result.sum(1, keepdim=True)
+        size = batch.shape[2:]
+        if result.shape[2:] == size:
+            return result
+        mode = _LINEAR[batch.ndim] if self.interpolate == "bilinear" else self.interpolate
+        align = None if mode == "nearest" else False
+        return functional.interpolate(result, size, mode=mode, align_corners=align)
+
+
+def _check_factory(factory: Any, layer: Any) -> None:
+    owner = getattr(factory, "__self__", factory)
+    if not isinstance(owner, type) and isinstance(owner, Attribution):
+        raise TypeError(
+            f"Expected argument `factory` to be a class or a function of the model but got a "
+            f"{type(owner).__name__} already bound to one. Metrics call it with other models, whose place "
+            f"the bound one would take unnoticed. Pass {type(owner).__name__} itself, or `lambda model: ...`."
+        )
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise TypeError(
+            f"Expected argument `factory` to be a Captum attribution class, or a function from model to "
+            f"attribution, but got {factory!r}. Pass captum.attr.Saliency, for instance."
+        )
+    if layer is not None and not isinstance(layer, str):
+        raise TypeError(
+            f"Expected argument `layer` to be the dotted name of a module but got {type(layer).__name__}. A "
+            "module belongs to one model, and metrics call with others; `model.named_modules()` lists names."
+        )
+    if not isinstance(factory, type):
+        return
+    if issubclass(factory, NoiseTunnel):
+        raise TypeError(
+            "Expected argument `factory` to build an attribution of a model but NoiseTunnel wraps another. "
+            "Pass a function: `lambda model: NoiseTunnel(Saliency(model))`."
+        )
+    if "layer" in _named(factory) and layer is None:
+        raise ValueError(
+            f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but "
+            "got None."
+        )
+    if "layer" not in _named(factory) and layer is not None:
+        raise ValueError(
+            f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}."
+        )
+
+
+def _check_names(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
+    for name in ("inputs", "target"):
+        if name in attribute_kwargs:
+            raise ValueError(
+                f"Expected arguments of `attribute` without `{name}`, which comes with each call, but got it."
+            )
+    method = getattr(factory, "attribute", None) if isinstance(factory, type) else None
+    if method is None:
+        return
+    for name, parameter in list(inspect.signature(factory).parameters.items())[1:]:
+        optional = parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if name not in ("layer", *constructor_kwargs) and not optional:
+            raise ValueError(
+                f"Expected argument `{name}`, which {factory.__name__} needs, but it is missing."
+            )
+    parameters = inspect.signature(method).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    allowed = (set(parameters) | _named(factory)) - {"self", "inputs", "target"}
+    for name in attribute_kwargs:
+        check_choice(f"an argument of {factory.__name__}", name, sorted(allowed))
+
+
+def _named(factory: Any) -> set[str]:
+    """Return the names of the constructor's arguments, without the model."""
+    return set(list(inspect.signature(factory).parameters)[1:])
+
+
+def _takes_target(attribution: Any) -> bool:
+    parameters = inspect.signature(attribution.attribute).parameters
+    if "target" in parameters:
+        return True
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return False
+    # NoiseTunnel hands everything on to what it wraps.
+    inner = getattr(attribution, "attribution_method", None)
+    return True if inner is None else _takes_target(inner)
+
+
+def _check_same_model(attribution: Any, model: Any) -> None:
+    """Raise if an attribution explains a model that shares nothing with the one asked for."""
+    explained = getattr(attribution, "forward_func", None)
+    if not isinstance(explained, nn.Module) or not isinstance(model, nn.Module):
+        return
+    ours = {id(module) for module in model.modules()}
+    if not any(id(module) in ours for module in explained.modules()):
+        raise ValueError(
+            "Expected argument `factory` to explain the model it is given but it explains another "
+            f"{type(explained).__name__}. Use the argument of the function, not a model from outside it."
+        )
+
+
+def _place(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dtype]:
+    """Return device and floating type of the model, or where it has none those of the arguments."""
+    tensors: list[Tensor] = []
+    dtype = torch.float64 if str(inputs.dtype).endswith("float64") else torch.float32
+    if isinstance(model, nn.Module):
+        tensors = [*model.parameters(), *model.buffers()]
+        floating = [each.dtype for each in tensors if each.is_floating_point()]
+        if floating:
+            dtype = floating[0]
+    place = tensors[0].device if tensors else torch.device(device or "cpu")
+    return place, dtype
+
+
+def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
+    if isinstance(values, Tensor):
+        batch = values.detach().to(device, dtype, copy=True)
+    else:
+        # A copy, since torch warns of arrays that cannot be written, and knows no negative strides.
+        batch = torch.tensor(np.ascontiguousarray(values), device=device, dtype=dtype)
+    # On our own copy, or every gradient method warns that it has to ask for gradients itself.
+    return batch.requires_grad_()
+
+
+def _as_targets(targets: Any, n: int) -> Tensor | None:
+    if targets is None:
+        return None
+    values = targets.detach() if isinstance(targets, Tensor) else torch.tensor(np.asarray(targets))
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise ValueError(
+            f"Expected argument `targets` to hold indices of outputs (integers) but got "
+            f"{str(values.dtype)[6:]}."
+        )
+    if values.ndim == 0:
+        values = values.expand(n)
+    if values.shape != (n,):
+        raise ValueError(
+            f"Expected argument `targets` to have shape (N,) = ({n},), one index for each input, but got "
+            f"{tuple(values.shape)}."
+        )
+    return values.long()
+
+
+def _as_setting(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    if isinstance(value, np.ndarray):
+        value = torch.tensor(value)
+    if isinstance(value, Tensor):
+        return value.to(device, dtype if value.is_floating_point() else None)
+    return value
+
+
+@contextlib.contextmanager
+def _eval_mode(*models: Any) -> Iterator[None]:
+    modules = [module for model in models if isinstance(model, nn.Module) for module in model.modules()]
+    flags = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module, flag in zip(modules, flags, strict=True):
+            module.training = flag
+
+
+@contextlib.contextmanager
+def _own_randomness(device: torch.device, seed: int | None) -> Iterator[None]:
+    """Seed the global generators, which Captum draws from, and put them back as they were."""
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    on_device = device.type != "cpu"
+    module = getattr(torch, device.type, None)
+    # GradientShap draws from NumPy's global generator.
+    state = np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(
+        [device] if on_device else [], device_type=device.type if on_device else "cuda"
+    ):
+        # Not torch.manual_seed: that would seed the other devices too.
+        torch.default_generator.manual_seed(seed)
+        if on_device and module is not None:
+            with module.device(device) if hasattr(module, "device") else contextlib.nullcontext():
+                module.manual_seed(seed)
+        try:
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    with warnings.catch_warnings():
+        for message in _CHATTER:
+            warnings.filterwarnings("ignore", message=message, category=UserWarning)
+        yield

@@ -1,0 +1,188 @@
+"""Fitting the last stage of a concept model: from concept values to classes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from torch import Tensor, nn
+
+from captum_concepts.checks import check_finite, check_range, check_shape, to_numpy
+
+# A logit that no other comes near, and that half precision still holds.
+_NEVER = -1e4
+
+
+def fit_logistic(
+    values: Any,
+    labels: Any,
+    n_classes: int | None = None,
+    *,
+    C: float = 1.0,
+    max_iter: int = 1000,
+    standardise: bool = True,
+) -> nn.Linear:
+    """Fit multinomial logistic regression (scikit-learn's `LogisticRegression`, lbfgs, L2).
+
+    Parameters
+    ----------
+    values : Tensor or array
+        (N, L), the concept values.
+    labels : Tensor or array
+        (N,), classes from 0.
+    n_classes : int, optional
+        K; by default one more than the largest label. A class without a sample gets zero weights and a bias
+        of -10000, so that it is never predicted, with a warning.
+    C : float
+        Inverse of the regularisation strength.
+    max_iter : int
+        Most steps of the solver.
+    standardise : bool
+        Whether to bring each concept to mean 0 and variance 1 for the fit, so that the penalty does not
+        depend on the scale of the values. Weights and bias are scaled back: the layer takes values as they
+        are.
+
+    Returns
+    -------
+    nn.Linear
+        (N, L) to logits (N, K), on the device and in the type of `values`; their softmax is what
+        scikit-learn predicts. With two classes, the one row it has is shared out as -w/2 and w/2.
+
+    Raises
+    ------
+    ValueError
+        If a shape or entry is wrong, or fewer than two classes occur.
+    """
+    check_range("C", C, 0.0, np.inf, open_low=True)
+    x, y, k = _check(values, labels, n_classes)
+    model = LogisticRegression(C=C, max_iter=max_iter)
+    return _fit(model, x, y, k, standardise, values)
+
+
+def fit_elastic_net(
+    values: Any,
+    labels: Any,
+    n_classes: int | None = None,
+    *,
+    alpha: float = 1e-4,
+    l1_ratio: float = 0.99,
+    seed: int = 0,
+    max_iter: int = 10_000,
+    standardise: bool = True,
+) -> nn.Linear:
+    """Fit one-against-all logistic regression with an elastic net, as the release of post-hoc CBM does.
+
+    ``SGDClassifier(loss="log_loss", penalty="elasticnet")``; most weights come out as 0.
+
+    Parameters
+    ----------
+    values : Tensor or array
+        (N, L), the concept values.
+    labels : Tensor or array
+        (N,), classes from 0.
+    n_classes : int, optional
+        As in `fit_logistic`.
+    alpha : float
+        Strength of the penalty; the release uses 1e-5 to 2e-4.
+    l1_ratio : float
+        Share of the L1 norm in it, in [0, 1].
+    seed : int
+        Of the order of the samples.
+    max_iter : int
+        Most passes over them.
+    standardise : bool
+        As in `fit_logistic`. The release does not; without it the solver, which takes small steps of one
+        size, fails on values far from 0, as raw ones often are.
+
+    Returns
+    -------
+    nn.Linear
+        (N, L) to logits (N, K), whose largest is the class that scikit-learn predicts. Their softmax is
+        its probability with two classes only: with more it normalises sigmoids.
+
+    Raises
+    ------
+    ValueError
+        If a shape, setting or entry is wrong, or fewer than two classes occur.
+    """
+    check_range("alpha", alpha, 0.0, np.inf, open_low=True)
+    check_range("l1_ratio", l1_ratio, 0.0, 1.0)
+    x, y, k = _check(values, labels, n_classes)
+    model = SGDClassifier(
+        loss="log_loss",
+        penalty="elasticnet",
+        alpha=alpha,
+        l1_ratio=l1_ratio,
+        max_iter=max_iter,
+        random_state=seed,
+    )
+    return _fit(model, x, y, k, standardise, values)
+
+
+HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
+
+
+def _check(values: Any, labels: Any, n_classes: int | None) -> tuple[np.ndarray, np.ndarray, int]:
+    # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
+    x = to_numpy(values.double() if isinstance(values, Tensor) else values).astype(np.float64)
+    y = to_numpy(labels)
+    check_shape("values", x, ("N", "L"), (None, None))
+    check_shape("labels", y, ("N",), (len(x),))
+    check_finite("values", x)
+    if y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
+        raise ValueError(
+            f"Expected argument `labels` to hold class indices from 0 but got {y.dtype} {y[:5]}."
+        )
+    present = np.unique(y)
+    if len(present) < 2:
+        raise ValueError(
+            f"Expected argument `labels` to hold at least two classes but got {present.tolist()}: there is "
+            f"nothing to tell apart."
+        )
+    largest = int(present[-1])
+    if n_classes is not None and n_classes <= largest:
+        raise ValueError(
+            f"Expected argument `n_classes` to be at least {largest + 1}, one more than the largest label, "
+            f"but got {n_classes}."
+        )
+    k = largest + 1 if n_classes is None else n_classes
+    absent = np.setdiff1d(np.arange(k), present)
+    if len(absent):
+        more = ", ..." if len(absent) > 5 else ""
+        warnings.warn(
+            f"{len(absent)} of {k} classes have no sample and will never be predicted: "
+            f"{', '.join(map(str, absent[:5]))}{more}.",
+            stacklevel=3,
+        )
+    return x, y, k
+
+
+def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, values: Any) -> nn.Linear:
+    shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
+    spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
+    spread[spread == 0] = 1.0
+    with warnings.catch_warnings():
+        # A head that has not quite converged is a head; its accuracy tells.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((x - shift) / spread, y)
+    rows, bias = model.coef_, model.intercept_
+    if len(model.classes_) == 2:
+        rows, bias = np.concatenate([-rows, rows]) / 2, np.concatenate([-bias, bias]) / 2
+    weight = np.zeros((k, x.shape[1]))
+    offset = np.full(k, _NEVER)
+    weight[model.classes_] = rows / spread
+    offset[model.classes_] = bias - (rows / spread) @ shift
+    like = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if not like.is_floating_point():
+        like = like.float()
+    # Skipped initialisation: drawing weights that are overwritten would use the global generator.
+    head = nn.utils.skip_init(nn.Linear, x.shape[1], k, device=like.device, dtype=like.dtype)
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weight))
+        head.bias.copy_(torch.from_numpy(offset))
+    return head

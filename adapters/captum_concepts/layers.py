@@ -1,0 +1,284 @@
+"""Layers of a user's own network: found by name, run up to, chosen by default."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.checks import check_shape
+
+
+class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
+    """Ends a forward pass at the layer wanted; carries whose pass it is."""
+
+    def __init__(self, owner: object) -> None:
+        super().__init__("The layer was reached.")
+        self.owner = owner
+
+
+class LayerFeatures(nn.Module):
+    """A model up to one of its layers: images to that layer's output.
+
+    The forward pass ends at the layer, so what comes after it costs nothing. A layer that the model calls
+    several times gives its first output. The model is registered once, as ``model``.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network.
+    layer : str or nn.Module
+        Dotted name of one of its submodules, as in `named_modules`, or that submodule.
+
+    Raises
+    ------
+    ValueError
+        If the model has no such layer.
+    """
+
+    def __init__(self, model: nn.Module, layer: str | nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        # Kept by name: a second registration would double the keys, and a copy finds its own layer.
+        self.layer = layer_name(model, layer)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the output of the layer.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, C, H, W), or whatever the model takes.
+
+        Returns
+        -------
+        Tensor
+            The output of the layer, with its gradient.
+
+        Raises
+        ------
+        TypeError
+            If the output of the layer is not a tensor.
+        RuntimeError
+            If the model does not call the layer on these images.
+        """
+        captured: list[Any] = []
+        owner = object()
+
+        def stop(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            # Kept here as well, should the model itself catch every exception.
+            captured.append(output)
+            raise _LayerReached(owner)
+
+        handle = self.model.get_submodule(self.layer).register_forward_hook(stop)
+        try:
+            self.model(images)
+        except _LayerReached as reached:
+            # Another LayerFeatures inside this model, or around it, may stop at the same layer.
+            if reached.owner is not owner:
+                raise
+        finally:
+            handle.remove()
+        if not captured:
+            raise RuntimeError(
+                f"Expected {type(self.model).__name__} to run its layer {self.layer!r} but it did not. "
+                "Name a layer that takes part in the forward pass."
+            )
+        output = captured[0]
+        if not isinstance(output, Tensor):
+            raise TypeError(
+                f"Expected layer {self.layer!r} to give a tensor but got {type(output).__name__}. "
+                "Name a layer inside it, or one after it."
+            )
+        return output
+
+    def extra_repr(self) -> str:
+        """Return the name of the layer."""
+        return f"layer={self.layer!r}"
+
+
+def find_layer(model: nn.Module, name: str) -> nn.Module:
+    """Return a submodule by its dotted name.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network.
+    name : str
+        As in `named_modules`.
+
+    Returns
+    -------
+    nn.Module
+        The submodule itself.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name; the nearest are listed.
+    """
+    # Names of a module registered under several names are all good.
+    layers = {known: layer for known, layer in model.named_modules(remove_duplicate=False) if known}
+    if name in layers:
+        return layers[name]
+    near = difflib.get_close_matches(name, layers, n=5, cutoff=0.4)
+    hint = f"Nearest: {near}" if near else f"Its outermost layers: {[n for n in layers if '.' not in n]}"
+    raise ValueError(
+        f"Expected argument `layer` to name a layer of {type(model).__name__} but got {name!r}. {hint}."
+    )
+
+
+def layer_name(model: nn.Module, layer: str | nn.Module) -> str:
+    """Return the dotted name of a layer.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network.
+    layer : str or nn.Module
+        A name, which is checked, or a submodule of `model`.
+
+    Returns
+    -------
+    str
+        As in `named_modules`.
+
+    Raises
+    ------
+    ValueError
+        If `model` has no such layer.
+    """
+    if isinstance(layer, str):
+        find_layer(model, layer)
+        return layer
+    for name, module in model.named_modules():
+        if module is layer:
+            return name
+    raise ValueError(
+        f"Expected argument `layer` to be part of {type(model).__name__} but got a {type(layer).__name__} "
+        "that is not. Give its name, or the module itself and not a copy."
+    )
+
+
+def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
+    """Return the name of the layer that gives the last maps before a model pools.
+
+    That is the layer whose call ends last among those with an output (N, d, h, w) of more than one position;
+    of nested ones the outermost, ``layer4`` rather than ``layer4.1.relu``. Not counted are outputs that are
+    not maps of the image (h, w must have its proportions, which tells (N, h, w, c) apart), Identity layers,
+    the model itself, and layers called more than once, whose first output is not the last. What a model
+    does to the maps afterwards by a function, not a layer (the ReLU of DenseNet), is not seen.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network. Run once, in eval mode and without gradient; its modes are restored.
+    images : Tensor
+        (N, C, H, W); one is enough. Taken to the device of the model.
+
+    Returns
+    -------
+    str
+        As in `named_modules`.
+
+    Raises
+    ------
+    ValueError
+        If no layer gives maps.
+    """
+    check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
+    size = (int(images.shape[2]), int(images.shape[3]))
+    calls: Counter[str] = Counter()
+    ended: list[str] = []
+    handles = []
+
+    def watch(name: str, layer: nn.Module) -> None:
+        def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            calls[name] += 1
+            if isinstance(output, Tensor) and _is_map(output, size):
+                ended.append(name)
+
+        handles.append(layer.register_forward_hook(note))
+
+    try:
+        for name, layer in model.named_modules():
+            if name and not isinstance(layer, nn.Identity):
+                watch(name, layer)
+        _run(model, images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name in reversed(ended):
+        if calls[name] == 1:
+            return name
+    raise ValueError(
+        f"Expected {type(model).__name__} to have a layer with an output (N, d, h, w) but found none. Name "
+        "the layer, or pass `features`, `pool` and `maps` to PostHocCBM yourself."
+    )
+
+
+def layer_channels(model: nn.Module, layer: str | nn.Module, images: Tensor) -> int:
+    """Return the number of channels d of a layer's maps.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network. Run once, in eval mode and without gradient; its modes are restored.
+    layer : str or nn.Module
+        Its name, or the module.
+    images : Tensor
+        (N, C, H, W); the first is used, on the device of the model.
+
+    Returns
+    -------
+    int
+        d of (N, d, h, w).
+
+    Raises
+    ------
+    ValueError
+        If there is no such layer, or its output is not 4-D.
+    """
+    features = LayerFeatures(model, layer)
+    output: Tensor = _run(features, images[:1])
+    if output.ndim != 4:
+        raise ValueError(
+            f"Expected layer {features.layer!r} to give maps (N, d, h, w) but got shape "
+            f"{tuple(output.shape)}. Name an earlier layer."
+        )
+    return int(output.shape[1])
+
+
+def _is_map(output: Tensor, size: tuple[int, int]) -> bool:
+    """Whether a tensor may be maps of an image of a size (H, W)."""
+    if output.ndim != 4:
+        return False
+    h, w = output.shape[2:]
+    H, W = size
+    # Each layer with a stride rounds both sides on its own, so the proportions hold up to a position each.
+    return h * w > 1 and h <= H and w <= W and abs(h * W - w * H) <= H + W
+
+
+def _run(model: nn.Module, images: Tensor) -> Any:
+    """Run a model in eval mode, without gradient, on its own device, and put its modes back."""
+    parameter = next(model.parameters(), None)
+    with _evaluating(model), torch.no_grad():
+        return model(images if parameter is None else images.to(parameter.device))
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every submodule into eval mode, and each back into its own afterwards."""
+    # Put back one by one: a model in train mode may keep some of its layers in eval mode.
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,279 @@
+"""From what a backbone gives to an embedding (pool), and to maps of its channels (maps)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Pool = str | Callable[[Tensor], Tensor]
+Maps = Callable[[Tensor], Tensor]
+
+
+class Pooling(nn.Module):
+    """The two readings of a backbone's output.
+
+    ``pooling(features)`` is the embedding (N, d), `feature_maps` are the maps (N, d, h, w).
+
+    Parameters
+    ----------
+    pool : "mean" or callable
+        "mean" is the mean of the maps over their pixels; features that are (N, d) already pass. A callable
+        takes the features to (N, d).
+    maps : callable, optional
+        Takes the features to (N, d, h, w); None where they are that already.
+    owner : nn.Module, optional
+        The backbone: parts of it in `pool` or `maps` are not registered a second time.
+    linear : bool, optional
+        Whether the embedding is the plain mean of the maps; by default if `pool` is "mean".
+
+    Raises
+    ------
+    ValueError
+        If `pool` is another string.
+    TypeError
+        If `pool` or `maps` is not callable.
+    """
+
+    pool: Any
+    maps: Any
+
+    def __init__(
+        self,
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+        owner: nn.Module | None = None,
+        linear: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(pool, str) and pool != "mean":
+            raise ValueError(f"Expected argument `pool` to be 'mean' or a callable but got {pool!r}.")
+        for name, function in (("pool", pool), ("maps", maps)):
+            if not (isinstance(function, str) or function is None or callable(function)):
+                raise TypeError(f"Expected argument `{name}` to be callable but got {type(function).__name__}.")
+        self.linear = pool == "mean" if linear is None else linear
+        self._hold("pool", pool, [owner])
+        self._hold("maps", maps, [owner, pool])
+
+    def _hold(self, name: str, function: Any, owners: list[Any]) -> None:
+        if isinstance(function, nn.Module) and _is_part(function, owners):
+            # Registered through its owner already; twice would duplicate its keys in the state dict, which
+            # safetensors refuses.
+            self.__dict__[name] = function
+        else:
+            setattr(self, name, function)
+
+    def forward(self, features: Tensor, channels: int | None = None) -> Tensor:
+        """Return embeddings.
+
+        Parameters
+        ----------
+        features : Tensor
+            What the backbone gives.
+        channels : int, optional
+            The d expected.
+
+        Returns
+        -------
+        Tensor
+            (N, d).
+
+        Raises
+        ------
+        ValueError
+            If the embedding is not (N, d).
+        """
+        if self.pool != "mean":
+            embedding = self.pool(features)
+            if embedding.ndim != 2 or channels not in (None, embedding.shape[1]):
+                raise ValueError(
+                    f"Expected argument `pool` to give embeddings (N, d) = (*, {channels or '*'}) but got "
+                    f"{tuple(embedding.shape)}."
+                )
+            return embedding
+        if features.ndim == 2 and self.maps is None:
+            _check_channels(features, channels)
+            return features
+        return self.feature_maps(features, channels).mean(dim=(2, 3))
+
+    def feature_maps(self, features: Tensor, channels: int | None = None) -> Tensor:
+        """Return maps.
+
+        Parameters
+        ----------
+        features : Tensor
+            What the backbone gives.
+        channels : int, optional
+            The d expected.
+
+        Returns
+        -------
+        Tensor
+            (N, d, h, w).
+
+        Raises
+        ------
+        ValueError
+            If there are none of that shape.
+        """
+        maps = features if self.maps is None else self.maps(features)
+        if maps.ndim != 4:
+            source = "`features`, with `maps=None`," if self.maps is None else "`maps`"
+            raise ValueError(
+                f"Expected {source} to give maps (N, d, h, w) but got {tuple(maps.shape)}. Pass `maps`, a "
+                f"callable from the output of `features` to such maps, or features that stop before "
+                f"the pooling."
+            )
+        _check_channels(maps, channels)
+        return maps
+
+
+def resolve_stages(features: Any, pool: Pool, maps: Maps | None) -> tuple[nn.Module, Pooling]:
+    """Take backbone, pool and maps from the arguments, or all three from a Backbone.
+
+    Parameters
+    ----------
+    features : nn.Module or Backbone
+        A Backbone is known by its members `features`, `pool` and `maps`.
+    pool : "mean" or callable
+        As in `Pooling`.
+    maps : callable, optional
+        As in `Pooling`.
+
+    Returns
+    -------
+    features : nn.Module
+        The backbone.
+    pooling : Pooling
+        Its two readings.
+
+    Raises
+    ------
+    TypeError
+        If `features` is neither.
+    ValueError
+        If `pool` or `maps` is given beside a Backbone, which has its own.
+    """
+    if isinstance(features, nn.Module):
+        return features, Pooling(pool, maps, owner=features)
+    if not all(hasattr(features, name) for name in ("features", "pool", "maps")):
+        raise TypeError(
+            f"Expected argument `features` to be an nn.Module or a Backbone but got {type(features).__name__}."
+        )
+    if not (isinstance(pool, str) and pool == "mean" and maps is None):
+        raise ValueError("Expected arguments `pool` and `maps` to be left out, since the Backbone has its own.")
+    module: nn.Module = features.features
+    linear = getattr(features, "linear_pool", None)
+    return module, Pooling(features.pool, features.maps, owner=module, linear=linear)
+
+
+def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
+    r"""Weight maps by concept vectors, ``F_ij = (1/d) sum_k c_jk E_i(:, :, k)`` (Aysel et al. 2025, Eq. 2).
+
+    Parameters
+    ----------
+    maps : Tensor
+        (N, d, h, w).
+    weights : Tensor
+        (L, d).
+    concepts : Tensor or sequence of int, optional
+        Indices of the concepts wanted: (k,) for all images the same, (N, k) for each its own; None for all.
+        Only these are computed.
+
+    Returns
+    -------
+    Tensor
+        (N, k, h, w); maps of half precision give float32, since pixels are ranked by them.
+
+    Raises
+    ------
+    TypeError
+        If `concepts` does not hold integers.
+    ValueError
+        If `concepts` has another shape or is out of range.
+    """
+    n, d, h, w = maps.shape
+    if maps.dtype in (torch.float16, torch.bfloat16):
+        maps = maps.float()
+    rows = weights.to(maps) / d
+    if concepts is not None:
+        rows = rows[check_concepts(concepts, n, len(weights)).to(rows.device)]
+    rows = rows.expand(n, -1, -1) if rows.ndim == 2 else rows
+    # Autocast would round the product again; not every kind of device knows it.
+    kind = maps.device.type
+    known = torch.amp.is_autocast_available(kind)
+    with torch.autocast(kind, enabled=False) if known else nullcontext():
+        return torch.bmm(rows, maps.flatten(2)).reshape(n, -1, h, w)
+
+
+def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
+    """Return concept indices, checked.
+
+    Parameters
+    ----------
+    concepts : Tensor or sequence of int
+        (k,) or (N, k).
+    n_samples : int
+        N.
+    n_concepts : int, optional
+        L; None where it is unknown.
+
+    Returns
+    -------
+    Tensor
+        The indices, int64.
+
+    Raises
+    ------
+    TypeError
+        If they are no integers.
+    ValueError
+        If their shape or range is wrong.
+    """
+    indices = torch.as_tensor(concepts)
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+        raise TypeError(f"Expected argument `concepts` to hold concept indices but got {indices.dtype}.")
+    if indices.ndim not in (1, 2) or (indices.ndim == 2 and len(indices) != n_samples):
+        raise ValueError(
+            f"Expected argument `concepts` to have shape (k,) or (N, k) = ({n_samples}, *) but got "
+            f"{tuple(indices.shape)}."
+        )
+    if indices.numel() and n_concepts is not None:
+        low, high = indices.min().item(), indices.max().item()
+        if low < 0 or high >= n_concepts:
+            raise ValueError(
+                f"Expected argument `concepts` to lie in 0..{n_concepts - 1}, an index of each of the "
+                f"{n_concepts} concepts, but got {low if low < 0 else high}."
+            )
+    return indices.long()
+
+
+def _is_part(module: nn.Module, owners: list[Any]) -> bool:
+    own = _tensors(module)
+    owned = set().union(*(_tensors(owner) for owner in owners if isinstance(owner, nn.Module)))
+    return bool(own) and own <= owned
+
+
+def _tensors(module: nn.Module) -> set[int]:
+    return {id(each) for group in (module.parameters(), module.buffers()) for each in group}
+
+
+def _check_channels(features: Tensor, channels: int | None) -> None:
+    shape = tuple(features.shape)
+    last = " It looks as if channels came last: pass `maps=lambda f: f.permute(0, 3, 1, 2)`."
+    if channels is None:
+        # Swin gives (N, h, w, C). Square maps with more channels than rows betray that.
+        if features.ndim == 4 and shape[1] == shape[2] < shape[3]:
+            raise ValueError(
+                f"Expected `features` to give maps (N, d, h, w) but got {shape}.{last} If they are right as "
+                f"they are, pass `maps=torch.nn.Identity()`."
+            )
+    elif shape[1] != channels:
+        axes = "(N, d)" if features.ndim == 2 else "(N, d, h, w)"
+        raise ValueError(
+            f"Expected `features` to give {axes} with d = {channels}, the width of the concepts, but "
+            f"got {shape}." + (last if features.ndim == 4 and shape[3] == channels else "")
+        )

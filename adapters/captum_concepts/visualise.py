@@ -1,0 +1,295 @@
+"""Pictures of concept activation maps: Algorithm 2 and the gallery of Figure 4 of Aysel et al. (2025)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.nn import functional
+
+from captum_concepts.checks import check_finite, check_range, check_shape, to_numpy
+
+# Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
+_MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
+_TILE = 1.9  # inches
+_WRAP = 22  # letters that fit over a tile
+
+
+def overlay(
+    image: Tensor | np.ndarray,
+    map: Tensor | np.ndarray,
+    beta: float = 0.4,
+    coloured: bool = True,
+    threshold: float | None = None,
+) -> np.ndarray:
+    """Lay a concept activation map over its image (Algorithm 2).
+
+    The map is upsampled to the image, bilinearly with ``align_corners=False``. Coloured: the map, stretched
+    to its own minimum and maximum, in the colours of *jet*, times `beta`, plus the image, clipped to [0, 1].
+    Else: the image where the upsampled map reaches the threshold, black elsewhere. The paper leaves the
+    stretching open; without it maps of small values would all be dark blue.
+
+    Parameters
+    ----------
+    image : Tensor or array
+        (C, H, W) or (H, W, C) with C = 1 or 3, or (H, W); uint8, or floats in [0, 1].
+    map : Tensor or array
+        (h, w), of any resolution.
+    beta : float
+        Opacity of the colours, in [0, 1].
+    coloured : bool
+        Whether to colour, or to mask.
+    threshold : float, optional
+        Least value of the upsampled map that is shown, in the units of the map; needed to mask.
+
+    Returns
+    -------
+    np.ndarray
+        (H, W, 3), float, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a shape or range is not as above, a value is NaN, or the threshold is missing.
+    """
+    check_range("beta", beta, 0.0, 1.0)
+    if not coloured and threshold is None:
+        raise ValueError(
+            "Expected argument `threshold` to be a number, as `coloured=False` needs, but got None."
+        )
+    picture = _as_picture("image", image)
+    check_shape("map", map, ("h", "w"), (None, None))
+    check_finite("map", map)
+    heat = _upsample(map, picture.shape[:2])
+    if not coloured:
+        return picture * (heat >= threshold)[..., None]
+    low, high = heat.min(), heat.max()
+    # A constant map has no contrast to show: all of it is the lowest colour.
+    stretched = (heat - low) / (high - low) if high > low else np.zeros_like(heat)
+    jet = mpl.colormaps["jet"](stretched)[..., :3]
+    return np.clip(beta * jet + picture, 0.0, 1.0)
+
+
+def plot_coam(
+    image: Tensor | np.ndarray,
+    map: Tensor | np.ndarray,
+    name: str | None = None,
+    present: bool | None = None,
+    *,
+    beta: float = 0.4,
+    coloured: bool = True,
+    threshold: float | None = None,
+    ax: Axes | None = None,
+) -> tuple[Figure, Axes]:
+    """Draw one image under the map of one concept; nothing is shown or saved.
+
+    Parameters
+    ----------
+    image : Tensor or array
+        As in `overlay`.
+    map : Tensor or array
+        (h, w).
+    name : str, optional
+        Name of the concept, written above.
+    present : bool, optional
+        Whether the concept is labelled present: a tick or a cross before the name; None for neither.
+    beta : float
+        As in `overlay`.
+    coloured : bool
+        As in `overlay`.
+    threshold : float, optional
+        As in `overlay`.
+    ax : Axes, optional
+        Where to draw; None for a new figure, which pyplot does not know of.
+
+    Returns
+    -------
+    tuple of Figure and Axes
+        To go on drawing, or ``fig.savefig(path)``.
+
+    Raises
+    ------
+    ValueError
+        As `overlay` does.
+    """
+    picture = overlay(image, map, beta, coloured, threshold)
+    if ax is None:
+        ax = Figure(figsize=(_TILE * 1.5, _TILE * 1.7), layout="constrained").subplots()
+    _draw(ax, picture, name, present)
+    return _figure(ax), ax
+
+
+def gallery(
+    images: Tensor | np.ndarray | Sequence[Any],
+    maps: Tensor | np.ndarray,
+    names: Sequence[str] | Sequence[Sequence[str]],
+    present: Tensor | np.ndarray | None = None,
+    class_maps: Tensor | np.ndarray | None = None,
+    class_names: Sequence[str] | None = None,
+    *,
+    beta: float = 0.4,
+    coloured: bool = True,
+    threshold: float | None = None,
+    axes: np.ndarray | None = None,
+) -> tuple[Figure, np.ndarray]:
+    """Draw images, their most important concepts and their classes, as the paper's Figure 4.
+
+    One row for each image: the image, the maps of its concepts in the order given, each with a tick where
+    the concept is labelled present and a cross where it is absent, and the map of the class. Nothing is shown
+    or saved; pyplot does not know of the figure.
+
+    Parameters
+    ----------
+    images : Tensor, array or sequence
+        N images, each as in `overlay`; a sequence may hold different sizes.
+    maps : Tensor or array
+        (N, k, h, w), the concepts shown for each image.
+    names : sequence
+        k names for all images, or N sequences of k names.
+    present : Tensor or array, optional
+        (N, k), bool or 0/1: whether each concept is labelled present; None for no marks.
+    class_maps : Tensor or array, optional
+        (N, h, w), map of the class of each image; None for no such column.
+    class_names : sequence of str, optional
+        N names, written above the images.
+    beta : float
+        As in `overlay`.
+    coloured : bool
+        As in `overlay`; the threshold of a mask is for the concepts, class maps are always coloured.
+    threshold : float, optional
+        As in `overlay`.
+    axes : np.ndarray, optional
+        (N, columns) of Axes to draw on; None for a new figure.
+
+    Returns
+    -------
+    tuple of Figure and np.ndarray
+        The figure and its Axes (N, 1 + k), or (N, 2 + k) with class maps.
+
+    Raises
+    ------
+    ValueError
+        If lengths or shapes do not go together, or as `overlay` does.
+    """
+    n = len(images)
+    if n == 0:
+        raise ValueError("Expected argument `images` to hold at least one image but got none.")
+    check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
+    k = maps.shape[1]
+    labels = _as_names(names, n, k)
+    marks = None if present is None else to_numpy(present)
+    if marks is not None:
+        check_shape("present", marks, ("N", "k"), (n, k))
+    if class_maps is not None:
+        check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
+    if class_names is not None and len(class_names) != n:
+        raise ValueError(
+            f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}."
+        )
+    columns = 1 + k + (class_maps is not None)
+    if axes is not None:
+        check_shape("axes", axes, ("N", "columns"), (n, columns))
+    # All pictures come before the figure: wrong input draws nothing on the caller's axes.
+    pictures = [
+        [
+            _as_picture("images", images[i]),
+            *(overlay(images[i], maps[i, j], beta, coloured, threshold) for j in range(k)),
+            *([] if class_maps is None else [overlay(images[i], class_maps[i], beta)]),
+        ]
+        for i in range(n)
+    ]
+    if axes is None:
+        headings = [""] * n if class_names is None else class_names
+        heights = [_row_height(row[0], labels[i], headings[i]) for i, row in enumerate(pictures)]
+        figure = Figure(figsize=(_TILE * columns, sum(heights)), layout="constrained")
+        axes = figure.subplots(n, columns, squeeze=False)
+    for i, row in enumerate(pictures):
+        _draw(axes[i, 0], row[0], None if class_names is None else class_names[i])
+        for j in range(k):
+            mark = None if marks is None else bool(marks[i, j])
+            _draw(axes[i, 1 + j], row[1 + j], labels[i][j], mark)
+        if class_maps is not None:
+            _draw(axes[i, -1], row[-1], "class")
+    return _figure(axes[0, 0]), axes
+
+
+def _draw(ax: Axes, picture: np.ndarray, name: str | None = None, present: bool | None = None) -> None:
+    ax.imshow(picture)
+    ax.set_axis_off()
+    glyph, colour = ("", "black") if present is None else _MARKS[present]
+    title = _wrap(f"{glyph} {name or ''}".strip())
+    # The user's own font may lack the glyphs; a `$` in a concept's name is no formula.
+    family = [*mpl.rcParams["font.family"], "DejaVu Sans"]
+    ax.set_title(title, fontsize=8.5, color=colour, family=family, parse_math=False, pad=3)
+
+
+def _row_height(picture: np.ndarray, names: list[str], class_name: str) -> float:
+    """Return the inches that a row of the gallery takes: the image, and the longest title above it."""
+    titles = [*(f"✓ {name}" for name in names), class_name]
+    lines = max(_wrap(title).count("\n") + 1 for title in titles)
+    return _TILE * picture.shape[0] / picture.shape[1] + 0.14 * lines + 0.1
+
+
+def _figure(ax: Axes) -> Figure:
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise ValueError("Expected argument `ax` to belong to a figure but it was removed from its own.")
+    return figure
+
+
+def _wrap(name: str) -> str:
+    # Names such as has_bill_shape::hooked have no space to break at: a hyphen would change them.
+    return textwrap.fill(name.replace("_", " "), _WRAP)
+
+
+def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:
+    shared = all(isinstance(each, str) for each in names)
+    rows = [list(names)] * n if shared else [list(row) for row in names]
+    lengths = [len(row) for row in rows]
+    if lengths != [k] * n:
+        raise ValueError(
+            f"Expected argument `names` to hold k = {k} names, or such a list for each of the {n} images, "
+            f"but got {len(rows)} lists of lengths {sorted(set(lengths))}."
+        )
+    return [[str(name) for name in row] for row in rows]
+
+
+def _as_picture(name: str, image: Any) -> np.ndarray:
+    """Return an image as (H, W, 3) floats in [0, 1]."""
+    array = to_numpy(image)
+    if array.ndim == 2:
+        array = array[..., None]
+    # A tensor has its channels first; of an array it is the axis that can be channels, the last if both.
+    first = array.ndim == 3 and array.shape[0] in (1, 3)
+    last = array.ndim == 3 and array.shape[-1] in (1, 3)
+    if not (first or last):
+        raise ValueError(
+            f"Expected argument `{name}` to hold an image (C, H, W) or (H, W, C) with C = 1 or 3, or (H, W), "
+            f"but got shape {array.shape}."
+        )
+    if first and (not last or isinstance(image, Tensor)) and to_numpy(image).ndim == 3:
+        array = np.moveaxis(array, 0, -1)
+    check_finite(name, array)
+    array = array / 255.0 if array.dtype == np.uint8 else array.astype(np.float64)
+    # Resizing with bicubic filters leaves the range by a hair.
+    if array.min() < -1e-2 or array.max() > 1 + 1e-2:
+        raise ValueError(
+            f"Expected argument `{name}` to hold uint8, or floats in [0, 1], but got values from "
+            f"{array.min():.3g} to {array.max():.3g}. Undo the normalisation (times the deviation, plus the "
+            "mean) before drawing."
+        )
+    return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
+
+
+def _upsample(map_: Any, size: tuple[int, ...]) -> np.ndarray:
+    values = torch.tensor(to_numpy(map_), dtype=torch.float64)[None, None]
+    heat = functional.interpolate(values, size, mode="bilinear", align_corners=False)
+    # Rounding would give a constant map a contrast, which stretching then shows in full.
+    return heat.clamp(values.min(), values.max())[0, 0].numpy()

@@ -1,0 +1,19 @@
+"""Quantus metrics for models that name concepts.
+
+Are the concepts real, are they in this picture, are they in the right place? `CGIM`, `CEM` and `CLM` go into
+the `metrics` of an existing ``quantus.evaluate`` call.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from quantus_concepts.metrics import CEM, CGIM, CLM
+
+try:
+    __version__ = version("quantus-concepts")
+except PackageNotFoundError:  # a checkout that was never installed
+    __version__ = "0.0.0"
+
+# The shape of quantus.AVAILABLE_METRICS, under a category Quantus does not have, so that the two merge with `|`.
+AVAILABLE_METRICS = {"Concepts": {"CGIM": CGIM, "CEM": CEM, "CLM": CLM}}
+
+__all__ = ["AVAILABLE_METRICS", "CEM", "CGIM", "CLM", "__version__"]

@@ -1,0 +1,384 @@
+"""Streaming evaluation of a concept model: one backbone pass an image, every variant of CEM, CLM and CGIM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from quantus_concepts.benchmark.baselines import EarlierPoints, GaussianRegion
+from quantus_concepts.benchmark.loading import batch_labels
+from quantus_concepts.benchmark.results import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.checks import check_binary, check_choice, check_finite, check_range, check_shape, to_numpy
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
+from quantus_concepts.metrics.inference import (
+    IMPORTANCES,
+    concept_importance,
+    evaluation_mode,
+    to_model,
+)
+from quantus_concepts.protocols import ConceptModel, FeatureSharing
+
+#: A column of scores: metric, what ranked (or which baseline), l, alpha.
+Key = tuple[str, str, int, float]
+
+
+@dataclass(frozen=True)
+class ConceptScores:
+    """What `collect` returns.
+
+    Attributes
+    ----------
+    labels, predicted : np.ndarray
+        (N,) of int64, the true and the predicted class.
+    density : np.ndarray
+        (N,), share of the concepts that are labelled present: what a random ranking scores in CEM.
+    concept_accuracy : np.ndarray
+        (N,), share of the concepts whose value is on the right side of the threshold; NaN without one.
+    cem : dict
+        (importance, l) to (N,) scores.
+    clm : dict
+        (importance, l, alpha) to (N,) scores, NaN where no part is visible; empty where no concept has a part.
+    clm_baselines : dict
+        (baseline, l, alpha) to (N,) scores of the last importance's ranking.
+    class_importance : dict
+        importance to (K, L), its mean over the correctly classified images of each class.
+    cgim_concept, cgim_class : dict
+        importance to (L,) and (K,) scores.
+    """
+
+    labels: np.ndarray
+    predicted: np.ndarray
+    density: np.ndarray
+    concept_accuracy: np.ndarray
+    cem: dict[tuple[str, int], np.ndarray]
+    clm: dict[tuple[str, int, float], np.ndarray]
+    clm_baselines: dict[tuple[str, int, float], np.ndarray]
+    class_importance: dict[str, np.ndarray]
+    cgim_concept: dict[str, np.ndarray]
+    cgim_class: dict[str, np.ndarray]
+
+    @property
+    def correct(self) -> np.ndarray:
+        """(N,) of bool: which images are classified correctly."""
+        return self.labels == self.predicted
+
+
+def collect(
+    model: ConceptModel,
+    loader: Iterable[ConceptSample],
+    part_of_concept: Tensor | Sequence[int],
+    class_concepts: Tensor,
+    *,
+    tops: Sequence[int] = (1, 3, 5),
+    alphas: Sequence[float] = (1.0, 3.0, 6.0),
+    importances: Sequence[str] = IMPORTANCES,
+    value_threshold: float | None = None,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> ConceptScores:
+    """Score a concept model on images, every variant of the three metrics at once (Aysel et al. 2025).
+
+    The backbone runs once an image where the model shares its features (`FeatureSharing`); otherwise a second
+    time for the maps. The class explained is the *predicted* one. Only maps of concepts that some importance
+    ranks first are made, each once. The model runs on its own device and in eval mode, and is left as it was.
+    Memory does not grow with the images except by the scores (N,) and the part points (N, P, Q, 2).
+
+    Parameters
+    ----------
+    model : ConceptModel
+        Any model of that protocol.
+    loader : iterable of ConceptSample
+        Batches: image (B, C, H, W), label (B,), concepts (B, L), points (B, P, Q, 2) in pixels of the image.
+    part_of_concept : Tensor
+        (L,) of int, the part each concept is about; -1 for none.
+    class_concepts : Tensor
+        (K, L) in [0, 1]: the truth of CGIM.
+    tops : sequence of int
+        The l of CEM and CLM. Where fewer concepts have a part, CLM has only the l up to their number.
+    alphas : sequence of float
+        The regions of CLM, in twelfths of the image.
+    importances : sequence of str
+        Among "weight" (gradient of the class logit), "value" and "contribution" (their product). The last one
+        ranks for the baselines.
+    value_threshold : float, optional
+        Value above which a concept counts as predicted present, for the concept accuracy.
+    seed : int
+        Of the draw of the other images. Scores do not depend on the batch size.
+    display_progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    ConceptScores
+        Scores of images, concepts and classes, in the order of the loader, on the CPU.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, there are no images, or images, values or maps are not finite (the index of
+        the first such image is named).
+    """
+    scorer = _Scorer(part_of_concept, class_concepts, tops, alphas, importances, value_threshold, seed)
+    blocks: list[np.ndarray] = []
+    with _evaluation_mode(model), torch.no_grad():
+        for batch in tqdm(
+            loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False
+        ):
+            # One transfer from the device for each batch.
+            blocks.append(to_numpy(scorer.score(model, batch)))
+    if not blocks:
+        raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
+    return scorer.scores(np.concatenate(blocks))
+
+
+@contextmanager
+def _evaluation_mode(model: ConceptModel) -> Iterator[None]:
+    modules = (
+        [model] if isinstance(model, nn.Module) else [model.features, model.concept_predictor, model.head]
+    )
+    with ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(evaluation_mode(module))
+        yield
+
+
+class _Scorer:
+    """Turns batches into rows of scores; keeps only class sums and the points seen so far."""
+
+    def __init__(
+        self,
+        part_of_concept: Tensor | Sequence[int],
+        class_concepts: Tensor,
+        tops: Sequence[int],
+        alphas: Sequence[float],
+        importances: Sequence[str],
+        value_threshold: float | None,
+        seed: int,
+    ) -> None:
+        check_shape("class_concepts", class_concepts, ("K", "L"), (None, None))
+        check_finite("class_concepts", class_concepts)
+        self.class_concepts = torch.as_tensor(class_concepts)
+        self.n_classes, self.n_concepts = self.class_concepts.shape
+        self.parts = torch.as_tensor(part_of_concept)
+        check_shape("part_of_concept", self.parts, ("L",), (self.n_concepts,))
+        for importance in importances:
+            check_choice("importances", importance, IMPORTANCES)
+        for alpha in alphas:
+            check_range("alphas", alpha, 0, 12, open_low=True)
+        for top in tops:
+            check_range("tops", top, 1, self.n_concepts)
+        if not tops or not importances or not alphas:
+            raise ValueError("Expected arguments `tops`, `alphas` and `importances` to hold something.")
+        self.tops, self.alphas, self.importances = tuple(tops), tuple(alphas), tuple(importances)
+        n_localisable = int((self.parts >= 0).sum())
+        self.clm_tops = tuple(top for top in self.tops if top <= n_localisable)
+        self.value_threshold = value_threshold
+        self.earlier = EarlierPoints(seed)
+        self.region = GaussianRegion(self.alphas)
+        self.means: dict[str, ClassMeans] = {}
+        self.n_seen = 0
+        self.columns: list[Key] = []
+
+    def score(self, model: ConceptModel, batch: ConceptSample) -> Tensor:
+        """Return one row of scores an image, in the order of `self.columns`."""
+        images = batch.image
+        self._check_batch(batch)
+        inputs = to_model(model if isinstance(model, nn.Module) else model.features, images)
+        features = model.features(inputs) if isinstance(model, FeatureSharing) else None
+        if features is not None and isinstance(model, FeatureSharing):
+            values = model.values_from_features(features)
+        else:
+            values = model.concept_predictor(inputs)
+        logits = model.head(values)
+        self._check_outputs(values, logits)
+        labels = batch_labels(batch).to(values.device)
+        present = batch.concepts.to(values.device)
+        predicted = logits.argmax(1)
+        importance = self._importance(model, values, predicted)
+        self._update_means(importance, labels, labels == predicted)
+
+        columns: dict[Key, Tensor] = {
+            ("label", "", 0, 0.0): labels,
+            ("predicted", "", 0, 0.0): predicted,
+            ("density", "", 0, 0.0): present.mean(1, dtype=torch.float32),
+        }
+        if self.value_threshold is not None:
+            right = (values > self.value_threshold) == (present > 0.5)
+            columns["concept accuracy", "", 0, 0.0] = right.float().mean(1)
+        for name, scored in importance.items():
+            # As `functional.cem`, ranked once for all l.
+            hits = present.gather(1, rank_concepts(scored, max(self.tops))).to(values.dtype)
+            for top in self.tops:
+                columns["cem", name, top, 0.0] = hits[:, :top].mean(1)
+        if self.clm_tops:
+            columns |= self._locations(model, inputs, features, importance, batch.points)
+        self.n_seen += len(images)
+        self.columns = list(columns)
+        return torch.stack([column.to(torch.float32) for column in columns.values()], 1)
+
+    def scores(self, rows: np.ndarray) -> ConceptScores:
+        """Make the result of all rows (N, columns)."""
+        table = {key: rows[:, index].astype(np.float64) for index, key in enumerate(self.columns)}
+
+        def pick(metric: str) -> dict[Key, np.ndarray]:
+            return {key: column for key, column in table.items() if key[0] == metric}
+
+        by_importance = {name: means.compute() for name, means in self.means.items()}
+        truth = self.class_concepts
+        graded = {
+            per: {
+                name: to_numpy(cgim(mean, truth.to(mean.device, mean.dtype), per))
+                for name, mean in by_importance.items()
+            }
+            for per in ("concept", "class")
+        }
+        labels = table["label", "", 0, 0.0]
+        return ConceptScores(
+            labels=labels.astype(np.int64),
+            predicted=table["predicted", "", 0, 0.0].astype(np.int64),
+            density=table["density", "", 0, 0.0],
+            concept_accuracy=table.get(("concept accuracy", "", 0, 0.0), np.full(len(labels), np.nan)),
+            cem={key[1:3]: column for key, column in pick("cem").items()},
+            clm={key[1:]: column for key, column in pick("clm").items()},
+            clm_baselines={key[1:]: column for key, column in pick("baseline").items()},
+            class_importance={name: to_numpy(mean) for name, mean in by_importance.items()},
+            cgim_concept=graded["concept"],
+            cgim_class=graded["class"],
+        )
+
+    def _importance(self, model: ConceptModel, values: Tensor, predicted: Tensor) -> dict[str, Tensor]:
+        if self.importances == ("value",):
+            return {"value": values}
+        weight = concept_importance(model, values, predicted, "weight")
+        every = {"weight": weight, "value": values, "contribution": weight * values}
+        return {name: every[name] for name in self.importances}
+
+    def _update_means(self, importance: dict[str, Tensor], labels: Tensor, correct: Tensor) -> None:
+        for name, values in importance.items():
+            if name not in self.means:
+                self.means[name] = ClassMeans(self.n_classes, self.n_concepts, device=values.device)
+            self.means[name].update(values, labels, correct)
+
+    def _locations(
+        self,
+        model: ConceptModel,
+        inputs: Tensor,
+        features: Tensor | None,
+        importance: dict[str, Tensor],
+        points: Tensor,
+    ) -> dict[Key, Tensor]:
+        device = next(iter(importance.values())).device
+        parts = self.parts.to(device)
+        ranked = torch.stack(
+            [
+                rank_concepts(importance[name], max(self.clm_tops), eligible=parts >= 0)
+                for name in self.importances
+            ],
+            1,
+        )
+        # Each (image, concept) once, however many importances rank it.
+        image, concept, place = _distinct(ranked.flatten(1), self.n_concepts)
+        maps = self._maps(model, inputs, features, image, concept)
+        size = (int(inputs.shape[-2]), int(inputs.shape[-1]))
+        points = points.to(device=device, dtype=maps.dtype)
+        own = point_hits(maps, points[image, parts[concept]], size, self.alphas)
+        # Ranked by (B, importances, count), hits by (..., alphas).
+        hits = own[place].unflatten(1, ranked.shape[1:])
+
+        last = ranked[:, -1]
+        chosen, back = torch.unique(place.unflatten(1, ranked.shape[1:])[:, -1], return_inverse=True)
+        others = self.earlier.draw(points)
+        there = point_hits(maps[chosen], others[image[chosen], parts[concept[chosen]]], size, self.alphas)
+        rows = torch.arange(len(points), device=device)[:, None]
+        baselines = {OTHER_IMAGE: there[back], GAUSSIAN: self.region.hits(points[rows, parts[last]], size)}
+
+        columns: dict[Key, Tensor] = {}
+        for top in self.clm_tops:
+            for a, alpha in enumerate(self.alphas):
+                for index, name in enumerate(self.importances):
+                    columns["clm", name, top, float(alpha)] = clm(hits[:, index, :, a], top)
+                for name, baseline in baselines.items():
+                    columns["baseline", name, top, float(alpha)] = clm(baseline[..., a], top)
+        return columns
+
+    def _maps(
+        self, model: ConceptModel, inputs: Tensor, features: Tensor | None, image: Tensor, concept: Tensor
+    ) -> Tensor:
+        """Return the maps (U, h, w) of U pairs of image and concept, the images in ascending order."""
+        counts = torch.bincount(image, minlength=len(inputs))
+        slot = torch.arange(len(image), device=image.device) - (counts.cumsum(0) - counts)[image]
+        wanted = concept.new_zeros(len(inputs), int(counts.max()))
+        wanted[image, slot] = concept
+        if features is not None and isinstance(model, FeatureSharing):
+            maps = model.maps_from_features(features, wanted)
+        else:
+            maps = model.concept_maps(inputs, wanted)
+        chosen = maps[image, slot]
+        finite = chosen.flatten(1).isfinite().all(1)
+        if not finite.all():
+            self._refuse("a concept map", image[~finite])
+        return chosen
+
+    def _check_batch(self, batch: ConceptSample) -> None:
+        images, labels = batch.image, batch_labels(batch)
+        check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
+        check_shape("concepts", batch.concepts, ("B", "L"), (len(images), self.n_concepts))
+        check_binary("concepts", batch.concepts)
+        finite = images.flatten(1).isfinite().all(1)
+        if not finite.all():
+            self._refuse("an image", (~finite).nonzero()[:, 0])
+        outside = (labels < 0) | (labels >= self.n_classes)
+        if outside.any():
+            raise ValueError(
+                f"Expected labels in 0..{self.n_classes - 1}, as `class_concepts` has K = {self.n_classes} rows, "
+                f"but got {int(labels[outside][0])}."
+            )
+        if self.clm_tops:
+            check_shape("points", batch.points, ("B", "P", "Q", "2"), (len(images), None, None, 2))
+            if int(self.parts.max()) >= batch.points.shape[1]:
+                raise ValueError(
+                    f"Expected argument `part_of_concept` to name parts below P = {batch.points.shape[1]} but got "
+                    f"{int(self.parts.max())}."
+                )
+
+    def _check_outputs(self, values: Tensor, logits: Tensor) -> None:
+        check_shape("values of the model", values, ("B", "L"), (None, self.n_concepts))
+        check_shape("logits of the model", logits, ("B", "K"), (None, self.n_classes))
+        finite = values.isfinite().all(1) & logits.isfinite().all(1)
+        if not finite.all():
+            self._refuse("a concept value or logit", (~finite).nonzero()[:, 0])
+
+    def _refuse(self, what: str, images: Tensor) -> None:
+        raise ValueError(
+            f"Expected only finite numbers but {what} of image {self.n_seen + int(images[0])} (from 0) holds NaN "
+            "or infinity. Repair the image or the model's weights."
+        )
+
+
+def _distinct(ranked: Tensor, n_concepts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the distinct pairs of image and concept.
+
+    Parameters
+    ----------
+    ranked : Tensor
+        (B, R) concepts, with repetitions.
+    n_concepts : int
+        L.
+
+    Returns
+    -------
+    image, concept : Tensor
+        (U,) each, ascending by image.
+    place : Tensor
+        (B, R), which of the U each entry is.
+    """
+    rows = torch.arange(len(ranked), device=ranked.device)[:, None]
+    pairs, place = torch.unique(rows * n_concepts + ranked, return_inverse=True)
+    return pairs // n_concepts, pairs % n_concepts, place

@@ -1,0 +1,98 @@
+"""The gallery of the report, as the paper's Figure 4: images, their first concepts, and the class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from captum_concepts.cbm import PostHocCBM
+from captum_concepts.visualise import gallery
+from quantus_concepts.benchmark.loading import collate
+from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.functional import rank_concepts
+from quantus_concepts.metrics.inference import concept_importance, concept_outputs, to_model
+
+
+def draw_gallery(
+    model: PostHocCBM,
+    data: ConceptDataset,
+    *,
+    n_images: int = 5,
+    n_concepts: int = 4,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Figure:
+    """Draw some images with the concepts ranked first by contribution to the predicted class.
+
+    Parameters
+    ----------
+    model : PostHocCBM
+        In eval mode.
+    data : ConceptDataset
+        Images are drawn from it, each of another class while there are any.
+    n_images : int
+        Rows.
+    n_concepts : int
+        Concepts a row.
+    mean, std : sequence of float, optional
+        Normalisation of the images, which is undone.
+    seed : int
+        Of the draw of images.
+
+    Returns
+    -------
+    Figure
+        Nothing is shown or saved.
+    """
+    samples = [data[index] for index in _different_classes(data.labels.numpy(), n_images, seed)]
+    batch = collate(samples)
+    outputs = concept_outputs(model, batch.image)
+    predicted = outputs.logits.argmax(1)
+    weight = concept_importance(model, outputs.values, predicted, "weight")
+    ranked = rank_concepts(weight * outputs.values, min(n_concepts, len(data.concept_names)))
+    with torch.no_grad():
+        features = model.features(to_model(model, batch.image))
+        maps = model.maps_from_features(features, ranked)
+        # The class's evidence is the weighted sum of the concepts', in the scale the values have.
+        scale = model.bank.norms if model.values == "margin" else torch.ones_like(model.bank.norms)
+        class_maps = torch.einsum("nl,nlhw->nhw", weight / scale, model.maps_from_features(features))
+    rows = ranked.cpu()
+    # A float image may be a hair outside [0, 1] after the normalisation is undone.
+    pictures = _undo(batch.image, mean, std).clamp(0, 1)
+    figure, _ = gallery(
+        pictures,
+        maps.cpu(),
+        [[data.concept_names[j] for j in row] for row in rows.tolist()],
+        batch.concepts.gather(1, rows) > 0.5,
+        class_maps.cpu(),
+        [_title(data, sample.label, int(guess)) for sample, guess in zip(samples, predicted, strict=True)],
+    )
+    return figure
+
+
+def _different_classes(labels: np.ndarray, count: int, seed: int) -> list[int]:
+    order = np.random.default_rng(seed).permutation(len(labels))
+    seen: dict[int, list[int]] = {}
+    for index in order.tolist():
+        seen.setdefault(int(labels[index]), []).append(index)
+    # First one image of each class, then the second ones, and so on.
+    rounds = max(len(members) for members in seen.values())
+    mixed = [members[turn] for turn in range(rounds) for members in seen.values() if turn < len(members)]
+    return mixed[:count]
+
+
+def _title(data: ConceptDataset, label: int, guess: int) -> str:
+    true = data.class_names[label]
+    return true if guess == label else f"{true} (taken for {data.class_names[guess]})"
+
+
+def _undo(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
+    if mean is None or std is None:
+        return images
+    shape = (1, -1, 1, 1)
+    return images * torch.tensor(std).view(shape) + torch.tensor(mean).view(shape)

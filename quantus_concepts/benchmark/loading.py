@@ -1,0 +1,77 @@
+"""Batches of concept samples, in the order of the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from quantus_concepts.datasets.base import ConceptSample
+
+
+def collate(samples: Sequence[ConceptSample]) -> ConceptSample:
+    """Stack samples.
+
+    Parameters
+    ----------
+    samples : sequence of ConceptSample
+        B of them.
+
+    Returns
+    -------
+    ConceptSample
+        image (B, C, H, W), label (B,) int64, concepts (B, L), points (B, P, Q, 2).
+
+    Raises
+    ------
+    ValueError
+        If the images differ in size.
+    """
+    sizes = sorted({tuple(sample.image.shape) for sample in samples})
+    if len(sizes) > 1:
+        raise ValueError(
+            f"Expected all images to have one shape (C, H, W) but got {sizes[0]} and {sizes[-1]}. "
+            "Give the data set an image size or a transform that makes them equal (--image-size)."
+        )
+    return ConceptSample(
+        torch.stack([sample.image for sample in samples]),
+        torch.tensor([int(sample.label) for sample in samples]),  # type: ignore[arg-type]
+        torch.stack([sample.concepts for sample in samples]),
+        torch.stack([sample.points for sample in samples]),
+    )
+
+
+def sample_loader(
+    dataset: Dataset[ConceptSample], batch_size: int, n_workers: int = 0
+) -> DataLoader[ConceptSample]:
+    """Return a loader over a data set in its own order.
+
+    Parameters
+    ----------
+    dataset : Dataset of ConceptSample
+        Not empty.
+    batch_size : int
+        Images at once.
+    n_workers : int
+        Processes that read images; 0 reads in this one.
+
+    Returns
+    -------
+    DataLoader
+        Of batches as `collate` makes them.
+
+    Raises
+    ------
+    ValueError
+        If the data set is empty.
+    """
+    if len(dataset) == 0:  # type: ignore[arg-type]
+        raise ValueError("Expected a data set with at least one image but it is empty.")
+    return DataLoader(dataset, batch_size, collate_fn=collate, num_workers=n_workers)
+
+
+def batch_labels(batch: ConceptSample) -> Tensor:
+    """Return the labels (B,) of a batch; in a batch the field is a tensor."""
+    return torch.as_tensor(batch.label)

@@ -1,0 +1,187 @@
+"""The concept models that are compared: post-hoc, traditional, random directions, and the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.backbones import Backbone
+from captum_concepts.bank import ConceptBank
+from captum_concepts.bottleneck import BottleneckCBM
+from captum_concepts.cbm import ConceptLayer, PostHocCBM
+from captum_concepts.embedding import Embeddings, embed
+from captum_concepts.heads import fit_logistic
+from quantus_concepts.benchmark.loading import sample_loader
+from quantus_concepts.benchmark.oracle import OracleModel
+from quantus_concepts.benchmark.training import SmallResNet
+from quantus_concepts.datasets.base import ConceptDataset
+
+
+@dataclass(frozen=True)
+class BankOptions:
+    """How a concept bank is fitted, and how its values are read.
+
+    Attributes
+    ----------
+    method : str
+        "svm" or "mean".
+    C : float
+        Regularisation of the SVM.
+    n_pos, n_neg : int
+        Images drawn with and without each concept.
+    values : str
+        "margin" or "raw".
+    """
+
+    method: str = "svm"
+    C: float = 1.0
+    n_pos: int = 100
+    n_neg: int = 100
+    values: str = "margin"
+
+    @property
+    def threshold(self) -> float | None:
+        """Value above which a concept is predicted present; not known for raw values, which lack the intercept."""
+        return 0.0 if self.values == "margin" else None
+
+
+def fit_bank(train: Embeddings, names: Sequence[str], options: BankOptions, seed: int) -> ConceptBank:
+    """Fit a concept bank to embeddings.
+
+    Parameters
+    ----------
+    train : Embeddings
+        With concept labels.
+    names : sequence of str
+        L names.
+    options : BankOptions
+        Method and numbers.
+    seed : int
+        Of the draw of images.
+
+    Returns
+    -------
+    ConceptBank
+        L concepts.
+    """
+    return ConceptBank.fit(
+        train.features,
+        train.concept_labels,
+        names,
+        method=options.method,
+        n_pos=options.n_pos,
+        n_neg=options.n_neg,
+        C=options.C,
+        seed=seed,
+    )
+
+
+def random_bank(train: Embeddings, names: Sequence[str], seed: int) -> ConceptBank:
+    """Return random directions in place of concepts, each with its boundary through the mean embedding.
+
+    Parameters
+    ----------
+    train : Embeddings
+        Their mean and width are used.
+    names : sequence of str
+        L names.
+    seed : int
+        Of the directions.
+
+    Returns
+    -------
+    ConceptBank
+        L directions of length 1.
+    """
+    mean = train.features.mean(0)
+    drawn = np.random.default_rng(seed).standard_normal((len(names), len(mean)))
+    cavs = nn.functional.normalize(torch.as_tensor(drawn).to(mean), dim=1)
+    return ConceptBank(cavs, -cavs @ mean, names)
+
+
+def bank_model(
+    backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str
+) -> PostHocCBM:
+    """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        That the embeddings come from.
+    bank : ConceptBank
+        L concepts.
+    train : Embeddings
+        With class labels.
+    n_classes : int
+        K.
+    values : str
+        "margin" or "raw".
+
+    Returns
+    -------
+    PostHocCBM
+        In eval mode.
+    """
+    layer = ConceptLayer(bank, values)
+    head = fit_logistic(layer(train.features), train.labels, n_classes)
+    model = PostHocCBM(backbone, bank, head, values)
+    return model.eval()
+
+
+def traditional_model(
+    network: SmallResNet, data: ConceptDataset, n_classes: int, batch_size: int
+) -> BottleneckCBM:
+    """Make a sequential CBM of a network that was trained on the concepts.
+
+    Parameters
+    ----------
+    network : SmallResNet
+        Trained with the concepts as targets: its last layer is the concept layer.
+    data : ConceptDataset
+        Training images; the head is fitted to the sigmoid values the network gives them.
+    n_classes : int
+        K.
+    batch_size : int
+        Images at once.
+
+    Returns
+    -------
+    BottleneckCBM
+        In eval mode.
+    """
+    train = embed(network.features, sample_loader(data, batch_size))
+    with torch.no_grad():
+        values = network.classifier(train.features).sigmoid()
+    head = fit_logistic(values, train.labels, n_classes)
+    return BottleneckCBM(network.features, network.classifier, head).eval()
+
+
+def oracle_model(train: ConceptDataset, test: ConceptDataset, n_classes: int) -> OracleModel:
+    """Make the oracle for test images, its head fitted to the true attributes of the training images.
+
+    Parameters
+    ----------
+    train : ConceptDataset
+        Its labels are used, not its images.
+    test : ConceptDataset
+        What the oracle will be asked about.
+    n_classes : int
+        K.
+
+    Returns
+    -------
+    OracleModel
+        In eval mode.
+    """
+    head = fit_logistic(train.concept_labels, train.labels, n_classes)
+    return OracleModel(test, head).eval()
+
+
+@torch.no_grad()
+def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
+    """Return the classes (N,) that a head predicts for its inputs (N, L)."""
+    return head(inputs).argmax(1).cpu().numpy()

@@ -1,0 +1,198 @@
+"""The options of `quantus-concepts benchmark concepts`, checked before any work."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from captum_concepts.cbm import VALUES
+from captum_concepts.directions import METHODS
+from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL
+from quantus_concepts.benchmark.models import BankOptions
+from quantus_concepts.checks import check_choice, check_range
+
+PAINTED, CUB, FOLDER = "painted", "cub", "folder"
+DATA = (PAINTED, CUB, FOLDER)
+LABELS = ("image", "class")
+AUTO = "auto"
+#: What takes part where the option is not given; for "folder" None says that the images keep their size.
+DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: RESNET18_CUB, FOLDER: "resnet18"}
+DEFAULT_SEEDS = {PAINTED: 3, CUB: 1, FOLDER: 1}
+MANY = 10_000_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one run is asked for; the fields are the options of the command, None where not given.
+
+    Attributes
+    ----------
+    data, root, concepts, parts, labels
+        Which images, and where they are.
+    n_train, n_test, n_classes, n_concepts, correlation, deviation, epochs
+        Of the painted birds and of the small network's training.
+    backbone, layer, weights, image_size, mean, std
+        Which network, and how it wants its images.
+    method, C, n_pos, n_neg, values, sweep
+        Of the concept bank.
+    device, batch_size, workers, seed, seeds, out, overwrite, progress
+        Of the run.
+    """
+
+    data: str = PAINTED
+    root: Path | None = None
+    concepts: Path | None = None
+    parts: Path | None = None
+    labels: str = "image"
+    n_train: int = 2400
+    n_test: int = 600
+    n_classes: int = 20
+    n_concepts: int = 69
+    correlation: float = 0.0
+    deviation: float = 0.1
+    epochs: int = 10
+    backbone: str | None = None
+    layer: str | None = None
+    weights: str | None = None
+    image_size: int | None = None
+    mean: str | None = None
+    std: str | None = None
+    method: str = "svm"
+    C: float = 1.0
+    n_pos: int = 100
+    n_neg: int = 100
+    values: str = "margin"
+    sweep: bool = True
+    device: str = AUTO
+    batch_size: int = 64
+    workers: int = 0
+    seed: int = 0
+    seeds: int | None = None
+    out: Path | None = None
+    overwrite: bool = False
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("--data", self.data, DATA)
+        check_choice("--labels", self.labels, LABELS)
+        check_choice("--method", self.method, METHODS)
+        check_choice("--values", self.values, VALUES)
+        for name in ("n_train", "n_test", "n_pos", "n_neg", "epochs", "batch_size"):
+            check_range(option_name(name), getattr(self, name), 1, MANY)
+        check_range("--workers", self.workers, 0, 256)
+        check_range("--seed", self.seed, 0, 2**31)
+        check_range("--seeds", self.n_seeds, 1, 1000)
+        check_range("--C", self.C, 0, math.inf, open_low=True)
+        if self.image_size is not None:
+            check_range("--image-size", self.image_size, 8, 4096)
+        self._check_files()
+        numbers = (self.mean_numbers, self.std_numbers)
+        if (numbers[0] is None) != (numbers[1] is None):
+            raise ValueError(
+                "Expected arguments `--mean` and `--std` to be given together but got only one of them."
+            )
+        if numbers[1] is not None and min(numbers[1]) <= 0:
+            raise ValueError(f"Expected argument `--std` to hold numbers above 0 but got {self.std}.")
+        self.torch_device()
+
+    def _check_files(self) -> None:
+        needed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}[self.data]
+        for name in needed:
+            if getattr(self, name) is None:
+                raise ValueError(
+                    f"Expected argument `--{name}` beside `--data {self.data}` but it is missing."
+                )
+        allowed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts", "parts")}[self.data]
+        for name in ("root", "concepts", "parts"):
+            path = getattr(self, name)
+            if path is None:
+                continue
+            if name not in allowed:
+                raise ValueError(
+                    f"Argument `--{name}` says nothing with `--data {self.data}`. Leave it out, or choose the data "
+                    f"it belongs to: `--data {FOLDER}`."
+                )
+            kind, fits = ("folder", path.is_dir()) if name == "root" else ("file", path.is_file())
+            if not fits:
+                raise ValueError(
+                    f"Expected argument `--{name}` to name a {kind} but there is none at {path}."
+                )
+
+    @property
+    def backbone_name(self) -> str:
+        """The backbone, or the one that belongs to the data."""
+        return self.backbone if self.backbone is not None else DEFAULT_BACKBONE[self.data]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the small network is trained on the images, rather than another one used as it is."""
+        return self.backbone_name == SMALL
+
+    @property
+    def n_seeds(self) -> int:
+        """How many times everything that is drawn is drawn."""
+        return self.seeds if self.seeds is not None else DEFAULT_SEEDS[self.data]
+
+    @property
+    def mean_numbers(self) -> tuple[float, ...] | None:
+        """The numbers of `--mean`."""
+        return _numbers("--mean", self.mean)
+
+    @property
+    def std_numbers(self) -> tuple[float, ...] | None:
+        """The numbers of `--std`."""
+        return _numbers("--std", self.std)
+
+    @property
+    def bank(self) -> BankOptions:
+        """How the concept bank is fitted."""
+        return BankOptions(self.method, self.C, self.n_pos, self.n_neg, self.values)
+
+    def torch_device(self) -> torch.device:
+        """Return the device of the models.
+
+        Returns
+        -------
+        torch.device
+            For "auto" a GPU where there is one.
+
+        Raises
+        ------
+        ValueError
+            If there is no such device here.
+        """
+        if self.device == AUTO:
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+            torch.empty(1, device=device).item()
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            usable = [AUTO, "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+            usable += ["mps"] if torch.backends.mps.is_available() else []
+            raise ValueError(
+                f"Expected argument `--device` to be one of {usable}, the devices of this machine, but got "
+                f"{self.device!r}."
+            ) from error
+        return device
+
+
+def option_name(field: str) -> str:
+    """Return the option of a field: ``n_train`` is ``--n-train``."""
+    return "--" + field.replace("_", "-")
+
+
+def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        numbers = tuple(float(part) for part in text.replace(" ", ",").split(",") if part)
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(math.isfinite(number) for number in numbers):
+        raise ValueError(
+            f"Expected argument `{name}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}."
+        )
+    return numbers

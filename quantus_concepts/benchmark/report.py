@@ -1,0 +1,300 @@
+"""The report: one HTML file with everything in it, readable from disk, in light and in dark."""
+
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from quantus_concepts.benchmark import paper as published
+from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.benchmark.plot import EXPLANATION_LABELS, ranked_items
+from quantus_concepts.benchmark.results import (
+    EXPLANATIONS,
+    GAUSSIAN,
+    ORACLE,
+    OTHER_IMAGE,
+    PLAIN,
+    POST_HOC,
+    RANDOM,
+    TRADITIONAL,
+    Record,
+    models_of,
+    over_seeds,
+    seeds_of,
+    select,
+)
+from quantus_concepts.benchmark.tables import CHANCE, MARKS, PAPER, SET_NAMES, PaperTable, defined_frame
+from quantus_concepts.benchmark.verdicts import verdicts
+
+#: Dots per inch of a figure: twice the size it is shown at, so that it is sharp.
+DPI = 170
+
+LEGEND = {
+    POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
+    TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
+    ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
+    RANDOM: "The post-hoc CBM with random directions in place of concepts: what knowing nothing scores.",
+    PLAIN: "The backbone with its own classifier, without a bottleneck.",
+    OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
+    GAUSSIAN: "Baseline of CLM: one blob at the centre of every image, scored against the true parts.",
+}
+
+CAPTIONS = {
+    "cem": "Is the concept ranked first in the image? Means with 95 % intervals; the black line is chance.",
+    "clm": "Is the map's strongest region where the concept is? Dashed lines know nothing of the concept.",
+    "cgim_histograms": "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1.",
+    "concepts": "The best and the worst concepts.",
+    "classes": "The best and the worst classes.",
+    "gallery": "Images with the concepts ranked first, ✓ present or ✗ absent in the image, and their maps.",
+}
+
+
+@dataclass(frozen=True)
+class _Cell:
+    text: str
+    range: str = ""
+    mark: str = ""
+    style: str = ""
+
+
+def render_report(
+    *,
+    title: str,
+    records: Sequence[Record],
+    tables: Sequence[PaperTable],
+    figures: Mapping[str, Figure],
+    settings: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    versions: Mapping[str, str] | None = None,
+    paper: bool = False,
+    linear_pool: bool = True,
+    created: datetime | None = None,
+) -> str:
+    """Return the report as one self-contained HTML document.
+
+    Parameters
+    ----------
+    title : str
+        Heading.
+    records : sequence of Record
+        Of any number of seeds.
+    tables : sequence of PaperTable
+        As `paper_tables` makes them.
+    figures : mapping of str to Figure
+        By name: "cem", "clm", "cgim_histograms", "concepts", "classes", "gallery" have their places, others
+        follow.
+    settings : mapping of str to Any
+        What the run was made with.
+    notes : sequence of str
+        What the reader must know besides.
+    versions : mapping of str to str or None
+        Versions of the program and what it stands on.
+    paper : bool
+        Whether the tables hold the paper's own figures.
+    linear_pool : bool
+        Whether the backbone pools by the plain mean; otherwise the report says what its maps are not.
+    created : datetime or None
+        Time shown; None for the present.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    joined = over_seeds(records)
+    environment = Environment(
+        loader=PackageLoader("quantus_concepts.benchmark", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    seeds = seeds_of(records)
+    models = models_of(joined)
+    present = {record.model.split(",")[0] for record in joined}
+    placed = {
+        name: {
+            "data": _png_base64(figure),
+            "caption": CAPTIONS.get(name, name.replace("_", " ").capitalize()),
+        }
+        for name, figure in figures.items()
+    }
+    return environment.get_template("concepts.html.j2").render(
+        title=title,
+        created=f"{created or datetime.now():%d %B %Y, %H:%M}",
+        verdicts=verdicts(joined),
+        tables={table.name: _grid(table) for table in tables},
+        figures=placed,
+        other_figures=[name for name in placed if name not in CAPTIONS],
+        legend={name: text for name, text in LEGEND.items() if name in present},
+        main_model=POST_HOC if POST_HOC in models or not models else models[0],
+        extremes=[_extremes(joined, kind) for kind in ("concept", "class")],
+        lists=[_full_list(joined, kind) for kind in ("concept", "class")],
+        defined=_defined(joined),
+        seeds=seeds,
+        notes=notes,
+        linear_pool=linear_pool,
+        has_locations=bool(select(joined, metric="CLM")),
+        settings=settings,
+        versions=versions or {},
+        paper=published.SOURCE if paper else "",
+    )
+
+
+def write_report(path: Path | str, **content: Any) -> None:
+    """Write `render_report` to a file.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file; inside a run this is what `OutputFolder.file` yields.
+    **content
+        As `render_report` takes it.
+    """
+    Path(path).write_text(render_report(**content), encoding="utf-8")
+
+
+def save_figures(folder: OutputFolder, figures: Mapping[str, Figure]) -> list[Path]:
+    """Save figures as PNG files under ``figures/``.
+
+    Parameters
+    ----------
+    folder : OutputFolder
+        Where to.
+    figures : mapping of str to Figure
+        The names become file names.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    return [folder.write_bytes(f"figures/{name}.png", _png(figure)) for name, figure in figures.items()]
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
+    return buffer.getvalue()
+
+
+def _png_base64(figure: Figure) -> str:
+    return base64.b64encode(_png(figure)).decode("ascii")
+
+
+def _grid(table: PaperTable) -> dict[str, Any]:
+    """Lay a table out for the template: groups of columns, groups of rows, cells as text."""
+    columns = list(table.values.columns)
+    heads = [(name, len(list(group))) for name, group in groupby(column[0] for column in columns)]
+    groups = []
+    for group, members in groupby(enumerate(table.values.index), key=lambda place: place[1][0]):
+        rows = [
+            {
+                "label": _row_label(row),
+                "baseline": row[1] in (OTHER_IMAGE, GAUSSIAN),
+                "cells": [_cell(table, place, index, column) for index, column in enumerate(columns)],
+            }
+            for place, row in members
+        ]
+        groups.append({"label": SET_NAMES.get(group, group), "rows": rows})
+    return {
+        "name": table.name,
+        "caption": table.caption,
+        "heads": heads,
+        "subheads": [column[1] for column in columns],
+        "starts": _starts(columns),
+        "groups": groups,
+        "labelled": any(row["label"] for group in groups for row in group["rows"]),
+        "marked": any(cell.mark for group in groups for row in group["rows"] for cell in row["cells"]),
+    }
+
+
+def _starts(columns: list[tuple[str, str]]) -> list[bool]:
+    """Say which columns begin a new group, where the template draws a line."""
+    return [index == 0 or column[0] != columns[index - 1][0] for index, column in enumerate(columns)]
+
+
+def _row_label(row: tuple[str, str]) -> str:
+    sign = EXPLANATIONS.get(row[1])
+    return f"{sign} · {row[1]}" if sign else row[1]
+
+
+def _cell(table: PaperTable, row: int, index: int, column: tuple[str, str]) -> _Cell:
+    value, low, high = (float(frame.iat[row, index]) for frame in (table.values, table.low, table.high))
+    style = {PAPER: "paper", CHANCE: "chance"}.get(column[0], "")
+    if math.isnan(value):
+        return _Cell("", style=style)
+    shown = _range(low, high, table.decimals)
+    baseline = table.values.index[row][1] in (OTHER_IMAGE, GAUSSIAN)
+    mark = "" if baseline else MARKS.get(table.marks.iat[row, index], "")
+    return _Cell(_minus(f"{value:.{table.decimals}f}"), shown, mark, style)
+
+
+def _range(low: float, high: float, decimals: int) -> str:
+    if math.isnan(low):
+        return ""
+    # Whole percents keep twelve columns on a page; small numbers need a decimal. results.csv has all.
+    shown = 0 if decimals == 1 and high >= 10 else decimals
+    joint = " to " if low < 0 else "–"
+    return _minus(f"{low:.{shown}f}{joint}{high:.{shown}f}")
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _number(record: Record | None) -> str:
+    return "" if record is None or math.isnan(record.value) else _minus(f"{record.value:.2f}")
+
+
+def _extremes(records: Sequence[Record], kind: str) -> dict[str, Any]:
+    best, worst = ranked_items(records, item_kind=kind, count=5)
+    if not worst and len(best) > 1:
+        middle = (len(best) + 1) // 2
+        best, worst = best[:middle], best[middle:]
+    return {
+        "kind": kind,
+        "plural": "classes" if kind == "class" else "concepts",
+        "best": [(record.item, _number(record)) for record in best],
+        "worst": [(record.item, _number(record)) for record in reversed(worst)],
+    }
+
+
+def _full_list(records: Sequence[Record], kind: str) -> dict[str, Any]:
+    """All CGIM scores, model by model, as the paper's Tables 6 to 8."""
+    found = [record for record in select(records, metric="CGIM", item_kind=kind) if record.item]
+    models = [model for model in models_of(found) if model in (POST_HOC, TRADITIONAL)] or models_of(found)
+    scores = {(record.model, record.explanation, record.item): record for record in found}
+    names = dict.fromkeys(record.item for record in found)
+    return {
+        "plural": "classes" if kind == "class" else "concepts",
+        "models": models,
+        "explanations": list(EXPLANATION_LABELS.values()),
+        "rows": [
+            (
+                name,
+                [_number(scores.get((model, sign, name))) for model in models for sign in EXPLANATIONS],
+            )
+            for name in names
+        ],
+    }
+
+
+def _defined(records: Sequence[Record]) -> dict[str, Any]:
+    frame = defined_frame(records)
+    rows = [
+        (str(name), [str(entry) for entry in line])
+        for name, line in zip(frame.index, frame.values, strict=True)
+    ]
+    return {"models": [str(column) for column in frame.columns], "rows": rows}

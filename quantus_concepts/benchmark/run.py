@@ -1,0 +1,349 @@
+"""One run of `benchmark concepts`: data, models, evaluation, report."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import typer
+from matplotlib.figure import Figure
+from rich.console import Console
+from torch import nn
+
+from captum_concepts.backbones import Backbone
+from captum_concepts.cbm import ConceptLayer
+from captum_concepts.embedding import Embeddings, embed
+from captum_concepts.heads import fit_logistic
+from quantus_concepts.benchmark.backbone_option import Network, cut_network, load_network
+from quantus_concepts.benchmark.collect import collect
+from quantus_concepts.benchmark.data_option import BenchmarkData, load_data
+from quantus_concepts.benchmark.gallery import draw_gallery
+from quantus_concepts.benchmark.loading import sample_loader
+from quantus_concepts.benchmark.models import (
+    bank_model,
+    fit_bank,
+    oracle_model,
+    predicted_classes,
+    random_bank,
+    traditional_model,
+)
+from quantus_concepts.benchmark.options import CUB, PAINTED, Options
+from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.benchmark.plot import default_figures
+from quantus_concepts.benchmark.records import accuracy_record, score_records
+from quantus_concepts.benchmark.report import save_figures, write_report
+from quantus_concepts.benchmark.results import (
+    ORACLE,
+    PLAIN,
+    POST_HOC,
+    RANDOM,
+    TRADITIONAL,
+    Record,
+    setting_name,
+    to_frame,
+)
+from quantus_concepts.benchmark.tables import main_table, paper_tables
+from quantus_concepts.benchmark.training import SmallResNet, train
+from quantus_concepts.protocols import ConceptModel
+
+TOPS = (1, 3, 5)
+ALPHAS = (1.0, 3.0, 6.0)
+#: The paper's Table 3.
+SWEEP_C = (0.001, 0.01, 0.1, 1.0, 10.0)
+SWEEP_N = (50, 100)
+PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
+
+
+@dataclass
+class Outcome:
+    """What a run has found, before it is written down.
+
+    Attributes
+    ----------
+    records : list of Record
+        Of all seeds.
+    settings, notes
+        For the report.
+    gallery : Figure or None
+        Of the first seed.
+    linear_pool : bool
+        Whether the backbone pools by the mean.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    gallery: Figure | None = None
+    linear_pool: bool = True
+
+
+def run(options: Options) -> Path:
+    """Run the benchmark, print the main table, and write the folder of results.
+
+    Parameters
+    ----------
+    options : Options
+        What is asked for.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ValueError
+        If something given cannot be worked with.
+    """
+    started = time.monotonic()
+    with OutputFolder("concepts", options.out, overwrite=options.overwrite) as folder:
+        with _warnings_as_notes() as warned:
+            outcome = evaluate(options)
+        outcome.notes += [note for note in warned if note not in outcome.notes]
+        outcome.settings["time"] = f"{time.monotonic() - started:.0f} s"
+        paper = options.data == CUB
+        figures = default_figures(outcome.records)
+        if outcome.gallery is not None:
+            figures["gallery"] = outcome.gallery
+        with folder.file("results.csv") as path:
+            to_frame(outcome.records).to_csv(path, index=False)
+        save_figures(folder, figures)
+        with folder.file("report.html") as path:
+            write_report(
+                path,
+                title=f"Concept benchmark: {outcome.settings['data']}",
+                records=outcome.records,
+                tables=paper_tables(outcome.records, paper),
+                figures=figures,
+                settings=outcome.settings,
+                notes=outcome.notes,
+                versions=_versions(),
+                paper=paper,
+                linear_pool=outcome.linear_pool,
+            )
+        for note in outcome.notes:
+            typer.echo(f"Note: {note}", err=True)
+        console = Console(file=sys.stdout)
+        console.print(main_table(outcome.records, console.width))
+    return folder.path
+
+
+def evaluate(options: Options) -> Outcome:
+    """Build the models of every seed and score them; nothing is written.
+
+    Parameters
+    ----------
+    options : Options
+        What is asked for.
+
+    Returns
+    -------
+    Outcome
+        Records, settings and notes.
+    """
+    outcome = Outcome(settings=_settings(options))
+    network = None if options.trains else _user_network(options)
+    data: BenchmarkData | None = None
+    for number in range(options.n_seeds):
+        seed = options.seed + number
+        _say(options, f"Seed {seed} ({number + 1} of {options.n_seeds})")
+        # Painted birds are drawn anew, so that intervals over seeds cover the data as well.
+        if data is None or options.data == PAINTED:
+            data = load_data(options, network, seed)
+            outcome.settings |= data.settings
+        outcome.notes += [note for note in data.notes if note not in outcome.notes]
+        _run_seed(options, outcome, network, data, seed, first=number == 0)
+    return outcome
+
+
+def _run_seed(
+    options: Options,
+    outcome: Outcome,
+    network: Network | None,
+    data: BenchmarkData,
+    seed: int,
+    *,
+    first: bool,
+) -> None:
+    bars = options.progress
+    train_loader = sample_loader(data.train, options.batch_size, options.workers)
+    test_loader = sample_loader(data.test, options.batch_size, options.workers)
+    models: dict[str, tuple[ConceptModel, float | None]] = {}
+    if network is None:
+        module, backbone, description = _small_network(options, data, seed)
+    else:
+        module = network.module
+        backbone, description = cut_network(
+            network, options.layer, data.test[0].image[None].to(options.torch_device())
+        )
+    outcome.settings["maps"] = description
+
+    train_set = embed(backbone, train_loader, display_progressbar=bars)
+    threshold = options.bank.threshold
+    bank = fit_bank(train_set, data.concept_names, options.bank, seed)
+    post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+    models[POST_HOC] = (post_hoc, threshold)
+    if network is None:
+        models[TRADITIONAL] = (_traditional(options, data, seed), 0.5)
+    if data.has_oracle:
+        models[ORACLE] = (oracle_model(data.train, data.test, data.n_classes).to(options.torch_device()), 0.5)
+    random = random_bank(train_set, data.concept_names, seed)
+    models[RANDOM] = (bank_model(backbone, random, train_set, data.n_classes, options.values), threshold)
+
+    outcome.records += _plain_accuracy(module, test_loader, data, seed, outcome)
+    for name, (model, boundary) in models.items():
+        scores = collect(
+            model,
+            test_loader,
+            data.part_of_concept,
+            data.class_concepts,
+            tops=tuple(top for top in TOPS if top <= len(data.concept_names)),
+            alphas=ALPHAS,
+            value_threshold=boundary,
+            seed=seed,
+            display_progressbar=bars,
+        )
+        outcome.records += score_records(scores, name, data.concept_names, data.class_names, seed)
+    if options.sweep and options.method == "svm":
+        outcome.records += _sweep(options, backbone, train_set, test_loader, data, seed)
+    if first:
+        outcome.linear_pool = post_hoc.linear_pool
+        outcome.settings["concept bank"] = repr(bank)
+        outcome.gallery = draw_gallery(post_hoc, data.test, mean=data.mean, std=data.std, seed=seed)
+
+
+def _user_network(options: Options) -> Network:
+    network = load_network(options.backbone_name, options.weights)
+    if options.mean_numbers is not None:
+        network = dataclasses.replace(network, mean=options.mean_numbers, std=options.std_numbers)
+    network.module.to(options.torch_device())
+    return network
+
+
+def _small_network(options: Options, data: BenchmarkData, seed: int) -> tuple[nn.Module, Backbone, str]:
+    if options.layer is not None or options.weights is not None:
+        raise ValueError(
+            "Arguments `--layer` and `--weights` belong to a network of your own: name it with --backbone."
+        )
+    network = SmallResNet(data.n_classes, seed=seed).to(options.torch_device())
+    _train(options, network, data, data.train.labels, seed, "training the backbone")
+    backbone = Backbone(network.features, "mean", None, network.channels)
+    return network, backbone, "stride 8, before the average pool of the small network"
+
+
+def _traditional(options: Options, data: BenchmarkData, seed: int) -> ConceptModel:
+    network = SmallResNet(len(data.concept_names), seed=seed).to(options.torch_device())
+    _train(options, network, data, data.train.concept_labels, seed, "training the traditional CBM")
+    return traditional_model(network, data.train, data.n_classes, options.batch_size)
+
+
+def _train(
+    options: Options, network: SmallResNet, data: BenchmarkData, targets: torch.Tensor, seed: int, what: str
+) -> None:
+    train(
+        network,
+        data.training_images(),
+        targets,
+        epochs=options.epochs,
+        seed=seed,
+        description=what,
+        display_progressbar=options.progress,
+    )
+
+
+def _plain_accuracy(
+    module: nn.Module, loader: torch.utils.data.DataLoader, data: BenchmarkData, seed: int, outcome: Outcome
+) -> list[Record]:
+    """Return the accuracy of the network's own classifier, where it has one for these classes."""
+    predicted = []
+    device = next(module.parameters()).device
+    with torch.no_grad():
+        for batch in loader:
+            logits = module(batch.image.to(device))
+            if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch.image), data.n_classes):
+                note = (
+                    f"The network has no output for each of the {data.n_classes} classes, so it has no accuracy "
+                    "of its own."
+                )
+                if note not in outcome.notes:
+                    outcome.notes.append(note)
+                return []
+            predicted.append(logits.argmax(1).cpu().numpy())
+    return [accuracy_record(data.test.labels.numpy(), np.concatenate(predicted), PLAIN, seed)]
+
+
+def _sweep(
+    options: Options,
+    backbone: Backbone,
+    train_set: Embeddings,
+    test_loader: torch.utils.data.DataLoader,
+    data: BenchmarkData,
+    seed: int,
+) -> list[Record]:
+    """Return the class accuracy for other settings of the bank: the paper's Table 3."""
+    test_set = embed(backbone, test_loader)
+    records = []
+    for count in SWEEP_N:
+        for strength in SWEEP_C:
+            chosen = dataclasses.replace(options.bank, C=strength, n_pos=count, n_neg=count)
+            layer = ConceptLayer(fit_bank(train_set, data.concept_names, chosen, seed), options.values)
+            head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
+            predicted = predicted_classes(head, layer(test_set.features))
+            records.append(
+                accuracy_record(
+                    data.test.labels.numpy(),
+                    predicted,
+                    POST_HOC,
+                    seed,
+                    "setting",
+                    setting_name(strength, count),
+                )
+            )
+    return records
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[list[str]]:
+    """Collect warnings of the two packages; yield the list, which is full only at the end."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield notes
+    notes += dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
+
+
+def _settings(options: Options) -> dict[str, str]:
+    chosen = {
+        field.name.replace("_", " "): str(value)
+        for field in dataclasses.fields(options)
+        if (value := getattr(options, field.name)) is not None and field.name not in ("progress", "overwrite")
+    }
+    chosen |= {"backbone": options.backbone_name, "seeds": str(options.n_seeds)}
+    chosen["device"] = str(options.torch_device())
+    return chosen
+
+
+def _versions() -> dict[str, str]:
+    found = {"Python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:  # run from a checkout
+            continue
+    return found
+
+
+def _say(options: Options, text: str) -> None:
+    if options.progress:
+        typer.echo(text, err=True)

@@ -1,0 +1,441 @@
+"""Tables of a benchmark: the one on the terminal, and the paper's Tables 1 to 3 for the report."""
+
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from quantus_concepts.benchmark import paper as published
+from quantus_concepts.benchmark.results import (
+    BASELINES,
+    EXPLANATIONS,
+    OTHER_IMAGE,
+    PLAIN,
+    POST_HOC,
+    SETS,
+    Record,
+    against,
+    baseline_name,
+    find,
+    models_of,
+    ordered,
+    over_seeds,
+    parse_setting,
+    select,
+)
+
+PAPER = "paper"
+CHANCE = "chance"
+#: Signs of a number that is not above chance.
+MARKS = {"at": "≈", "below": "▼"}
+#: From this many columns on the terminal's table has decimals.
+WIDE = 104
+TERMINAL_SETS = {"all": "all images", "correct": "correct images"}
+SET_NAMES = {"all": "all images", "correct": "correctly classified"}
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table in the form of the paper's, with intervals.
+
+    Attributes
+    ----------
+    name : str
+        For instance "Table 1".
+    caption : str
+        What it shows and in which unit.
+    values : pandas.DataFrame
+        The numbers; rows and columns with two levels each, NaN where there is none.
+    low : pandas.DataFrame
+        Lower ends of the 95 % intervals, same rows and columns.
+    high : pandas.DataFrame
+        Upper ends.
+    marks : pandas.DataFrame
+        "above", "at" or "below" chance, "" where that is not known; same rows and columns.
+    decimals : int
+        Decimals to show.
+    """
+
+    name: str
+    caption: str
+    values: pd.DataFrame
+    low: pd.DataFrame
+    high: pd.DataFrame
+    marks: pd.DataFrame
+    decimals: int = 1
+
+
+class _Builder:
+    """Collects cells by (row, column) and makes the four frames of a table of them."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.rows: dict[tuple[str, str], None] = {}
+        self.columns: dict[tuple[str, str], None] = {}
+        self.cells: dict[tuple[tuple[str, str], tuple[str, str]], tuple[float, float, float, str]] = {}
+
+    def put(self, row: tuple[str, str], column: tuple[str, str], record: Record | None) -> None:
+        self.rows.setdefault(row)
+        self.columns.setdefault(column)
+        if record is not None:
+            numbers = (self.scale * number for number in (record.value, record.low, record.high))
+            value, low, high = numbers
+            self.cells[row, column] = (value, low, high, against(record, record.chance))
+
+    def put_value(self, row: tuple[str, str], column: tuple[str, str], value: float) -> None:
+        self.rows.setdefault(row)
+        self.columns.setdefault(column)
+        self.cells[row, column] = (value, math.nan, math.nan, "")
+
+    def table(self, name: str, caption: str, decimals: int = 1) -> PaperTable:
+        empty = (math.nan, math.nan, math.nan, "")
+        grid = [[self.cells.get((row, column), empty) for column in self.columns] for row in self.rows]
+        rows = pd.MultiIndex.from_tuples(list(self.rows))
+        columns = pd.MultiIndex.from_tuples(list(self.columns))
+        frames = [
+            pd.DataFrame([[cell[part] for cell in line] for line in grid], index=rows, columns=columns)
+            for part in range(4)
+        ]
+        values, low, high, marks = frames
+        return PaperTable(name, caption, values, low, high, marks, decimals)
+
+
+def _levels(records: Sequence[Record], metric: str) -> list[int]:
+    return sorted({record.l for record in records if record.metric == metric and record.l is not None})
+
+
+def _alphas(records: Sequence[Record]) -> list[float]:
+    return sorted({record.alpha for record in records if record.metric == "CLM" and record.alpha is not None})
+
+
+def _first_chance(records: Iterable[Record]) -> float:
+    return next((record.chance for record in records if not math.isnan(record.chance)), math.nan)
+
+
+def cem_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
+    """Return Table 1 of the paper: CEM in %, by image set, ranking, model and l.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds.
+    paper : bool
+        Whether the paper's own figures stand behind the post-hoc CBM's.
+
+    Returns
+    -------
+    PaperTable
+        Rows (set, explanation), columns (model, l); the last column is chance, the images' label density.
+    """
+    records = over_seeds(record for record in records if record.metric == "CEM")
+    levels = _levels(records, "CEM")
+    builder = _Builder(100.0)
+    for chosen in SETS:
+        if not select(records, set=chosen):
+            continue
+        for explanation in EXPLANATIONS:
+            row = (chosen, explanation)
+            for model in models_of(records):
+                for level in levels:
+                    found = find(records, model=model, set=chosen, explanation=explanation, l=level)
+                    builder.put(row, (model, f"l = {level}"), found)
+                if paper and model == POST_HOC:
+                    for level in levels:
+                        value = published.CEM.get((chosen, explanation, level), math.nan)
+                        builder.put_value(row, (PAPER, f"l = {level}"), value)
+            builder.put_value(row, (CHANCE, ""), 100 * _first_chance(select(records, set=chosen)))
+    caption = "Concept existence (CEM): how often the first l concepts are present in the image, in %."
+    return builder.table("Table 1", caption)
+
+
+def clm_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
+    """Return Table 2 of the paper: CLM in %, by region, ranking, model and l, with the two honest baselines.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds.
+    paper : bool
+        Whether the paper's own figures stand behind the post-hoc CBM's.
+
+    Returns
+    -------
+    PaperTable
+        Rows (alpha, explanation or baseline), columns (model, l); the last is chance for a point anywhere.
+    """
+    records = over_seeds(record for record in records if record.metric == "CLM")
+    levels = _levels(records, "CLM")
+    builder = _Builder(100.0)
+    for alpha in _alphas(records):
+        group = f"α = {alpha:g}"
+        for ranking in [*EXPLANATIONS, *BASELINES]:
+            row = (group, ranking)
+            if ranking in BASELINES and not [r for r in records if r.model.startswith(ranking)]:
+                continue
+            for model in models_of(records):
+                for level in levels:
+                    found = _clm_record(records, model, ranking, alpha, level)
+                    builder.put(row, (model, f"l = {level}"), found)
+                if paper and model == POST_HOC:
+                    for level in levels:
+                        value = published.CLM.get((alpha, ranking, level), math.nan)
+                        builder.put_value(row, (PAPER, f"l = {level}"), value)
+            builder.put_value(row, (CHANCE, ""), 100 * _first_chance(select(records, alpha=alpha)))
+    caption = "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %."
+    return builder.table("Table 2", caption)
+
+
+def _clm_record(
+    records: Sequence[Record], model: str, ranking: str, alpha: float, level: int
+) -> Record | None:
+    """Return the record of one cell of Table 2; baselines use the ranking by contribution."""
+    if ranking in BASELINES:
+        model, ranking = baseline_name(ranking, model), "contribution"
+    return find(records, model=model, explanation=ranking, set="all", alpha=alpha, l=level)
+
+
+def accuracy_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
+    """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds; those with item_kind "setting" and the plain backbone's enter.
+    paper : bool
+        Whether the paper's own figures stand beside.
+
+    Returns
+    -------
+    PaperTable
+        Rows C and the plain backbone, columns n_pos = n_neg.
+    """
+    records = over_seeds(record for record in records if record.metric == "accuracy")
+    settings = {parse_setting(record.item): record for record in select(records, item_kind="setting")}
+    places = sorted(settings.keys() | published.ACCURACY.keys()) if paper else sorted(settings)
+    counts = sorted({count for _, count in places})
+    plain = find(records, model=PLAIN, item_kind="")
+    builder = _Builder(100.0)
+    for strength in sorted({strength for strength, _ in places}):
+        row = (POST_HOC, f"C = {strength:g}")
+        for count in counts:
+            builder.put(row, (POST_HOC, f"n = {count}"), settings.get((strength, count)))
+        for count in counts if paper else []:
+            value = published.ACCURACY.get((strength, count), math.nan)
+            builder.put_value(row, (PAPER, f"n = {count}"), value)
+    if plain is not None and counts:
+        # One number without a setting: it stands in the first column of its source.
+        row = (PLAIN, "")
+        builder.put(row, (POST_HOC, f"n = {counts[0]}"), plain)
+        if paper:
+            builder.put_value(row, (PAPER, f"n = {counts[0]}"), published.PLAIN_ACCURACY)
+    caption = (
+        "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and "
+        "without each concept; below, the backbone without a bottleneck."
+    )
+    return builder.table("Table 3", caption)
+
+
+def model_table(records: Sequence[Record]) -> PaperTable:
+    """Return the accuracies of all models in %.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds.
+
+    Returns
+    -------
+    PaperTable
+        Rows models, columns class accuracy and concept accuracy.
+    """
+    records = over_seeds(
+        record for record in records if record.metric.endswith("accuracy") and not record.item_kind
+    )
+    builder = _Builder(100.0)
+    names = ordered(record.model for record in records if record.model != PLAIN)
+    for name in [PLAIN, *names]:
+        for metric in ("accuracy", "concept accuracy"):
+            title = "class accuracy" if metric == "accuracy" else metric
+            if select(records, metric=metric):
+                builder.put((name, ""), (title, ""), find(records, model=name, metric=metric))
+    caption = "Accuracy of every model on the test images, in %."
+    return builder.table("Accuracy", caption)
+
+
+def cgim_table(records: Sequence[Record]) -> PaperTable:
+    """Return the mean CGIM of every model, over concepts and over classes.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds; those with an empty `item` enter.
+
+    Returns
+    -------
+    PaperTable
+        Rows (concepts or classes, explanation), columns models; cosines.
+    """
+    records = over_seeds(record for record in records if record.metric == "CGIM" and not record.item)
+    builder = _Builder(1.0)
+    for kind, group in (("concept", "per concept"), ("class", "per class")):
+        for explanation in EXPLANATIONS:
+            for model in models_of(records):
+                found = find(records, model=model, explanation=explanation, item_kind=kind)
+                builder.put((group, explanation), (model, ""), found)
+    caption = (
+        "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; "
+        "1 is best, 0 is unrelated."
+    )
+    return builder.table("CGIM", caption, decimals=2)
+
+
+def paper_tables(records: Sequence[Record], paper: bool = False) -> list[PaperTable]:
+    """Return all tables of the report that have a number in them.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds.
+    paper : bool
+        Whether the paper's own figures stand beside ours: only where the data are CUB-200-2011.
+
+    Returns
+    -------
+    list of PaperTable
+        Tables 1, 2, 3, CGIM and accuracy.
+    """
+    tables = [
+        cem_table(records, paper) if select(records, metric="CEM") else None,
+        clm_table(records, paper) if select(records, metric="CLM") else None,
+        accuracy_table(records, paper) if select(records, metric="accuracy", item_kind="setting") else None,
+        cgim_table(records) if select(records, metric="CGIM") else None,
+        model_table(records) if select(records, metric="accuracy") else None,
+    ]
+    return [table for table in tables if table is not None and len(table.values)]
+
+
+def defined_frame(records: Sequence[Record]) -> pd.DataFrame:
+    """Return how many scores were defined, and how many not.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Rows metric and case, columns models, entries "520 of 600"; ranked by contribution.
+    """
+    records = over_seeds(record for record in records if not record.item and record.metric != "accuracy")
+    models = models_of(records)
+    rows: dict[str, list[str]] = {}
+    for chosen in SETS:  # the same whatever the ranking and l
+        cells = [find(records, model=m, metric="CEM", set=chosen) for m in models]
+        rows[f"CEM, {SET_NAMES[chosen]}"] = [_share(cell) for cell in cells]
+    for level in _levels(records, "CLM"):
+        cells = [find(records, model=m, metric="CLM", explanation="contribution", l=level) for m in models]
+        rows[f"CLM, θ·u, l = {level}"] = [_share(cell) for cell in cells]
+    for kind, title in (("concept", "concepts"), ("class", "classes")):
+        for explanation, sign in EXPLANATIONS.items():
+            cells = [
+                find(records, model=m, metric="CGIM", explanation=explanation, item_kind=kind) for m in models
+            ]
+            rows[f"CGIM, {title}, {sign}"] = [_share(cell) for cell in cells]
+    kept = {name: cells for name, cells in rows.items() if any(cells)}
+    return pd.DataFrame.from_dict(kept, orient="index", columns=models)
+
+
+def _share(record: Record | None) -> str:
+    return "" if record is None else f"{record.n} of {record.n + record.undefined}"
+
+
+def main_table(records: Sequence[Record], width: int = 80) -> Table:
+    """Return the main table for the terminal.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds.
+    width : int
+        Columns of the terminal: from `WIDE` on numbers have one decimal.
+
+    Returns
+    -------
+    rich.table.Table
+        CEM, CLM and accuracies in %, CGIM as cosine; models side by side.
+    """
+    tables = {table.name: table for table in paper_tables(records)}
+    models = models_of(records)
+    decimals = 1 if width >= WIDE else 0
+    levels = sorted({*_levels(records, "CEM"), *_levels(records, "CLM")})
+    table = Table(
+        title="Are the concepts real, present, and in the right place?",
+        caption=f"In %, CGIM as cosine. Three numbers: l = {', '.join(str(level) for level in levels)}. "
+        "θ weight, u concept value, θ·u contribution. ≈ not distinguishable from chance, ▼ below it.",
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("", no_wrap=True)
+    for model in models:
+        # Two lines leave room for the numbers.
+        heading = "\n".join(model.rsplit(" ", 1))
+        table.add_column(heading, justify="right", style="bold" if model == POST_HOC else None, no_wrap=True)
+    table.add_column("chance", justify="right", style="dim")
+    for name, heading in (("Table 1", "CEM"), ("Table 2", "CLM"), ("CGIM", "CGIM")):
+        if name in tables:
+            _add_section(table, heading, tables[name], models, decimals)
+    if "Accuracy" in tables:
+        _add_accuracies(table, tables["Accuracy"], models, decimals)
+    return table
+
+
+def _add_section(table: Table, heading: str, source: PaperTable, models: list[str], decimals: int) -> None:
+    decimals = decimals if source.decimals == 1 else source.decimals
+    group = None
+    for row in source.values.index:
+        if row[0] != group:
+            group = row[0]
+            table.add_section()
+            table.add_row(f"[bold]{heading}, {TERMINAL_SETS.get(group, group)}[/]")
+        cells = []
+        for model in models:
+            columns = [column for column in source.values.columns if column[0] == model]
+            cells.append(_cell(source, row, columns, decimals))
+        chance = source.values.loc[row].get((CHANCE, ""), math.nan)
+        label = EXPLANATIONS.get(row[1], "other image's parts" if row[1] == OTHER_IMAGE else row[1])
+        table.add_row(f"  {label}", *cells, "" if math.isnan(chance) else f"{chance:.{decimals}f}")
+
+
+def _add_accuracies(table: Table, source: PaperTable, models: list[str], decimals: int) -> None:
+    table.add_section()
+    for column in source.values.columns:
+        cells = [_cell(source, (model, ""), [column], decimals) for model in models]
+        table.add_row(f"[bold]{column[0].capitalize()}[/]", *cells)
+    plain = source.values.loc[PLAIN].iloc[0, 0]
+    if not math.isnan(plain):
+        table.add_row(f"  {PLAIN} {plain:.{decimals}f}")
+
+
+def _cell(source: PaperTable, row: tuple[str, str], columns: list[tuple[str, str]], decimals: int) -> str:
+    if row not in source.values.index:
+        return "–"
+    values = source.values.loc[row, columns].to_numpy(dtype=np.float64)
+    signs = [
+        MARKS.get(mark, "") if row[1] not in BASELINES else "" for mark in source.marks.loc[row, columns]
+    ]
+    if np.isnan(values).all():
+        return "–"
+    return " ".join(
+        "–" if math.isnan(value) else f"{sign}{value:.{decimals}f}"
+        for value, sign in zip(values, signs, strict=True)
+    )

@@ -1,0 +1,238 @@
+"""Sentences that say what the numbers mean, written from the numbers and their intervals."""
+
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from quantus_concepts.benchmark.results import (
+    BASELINES,
+    GAUSSIAN,
+    ORACLE,
+    OTHER_IMAGE,
+    PLAIN,
+    POST_HOC,
+    RANDOM,
+    TRADITIONAL,
+    Record,
+    against,
+    baseline_name,
+    find,
+    models_of,
+    over_seeds,
+    select,
+)
+
+BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
+
+
+def verdicts(records: Sequence[Record]) -> list[str]:
+    """Return sentences on existence, location, global importance and accuracy.
+
+    "Above" and "below" are said where 95 % intervals do not overlap (or exclude a fixed chance value),
+    otherwise that the two cannot be told apart.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of any number of seeds.
+
+    Returns
+    -------
+    list of str
+        One sentence or two each, plain text; empty where there is nothing to say.
+    """
+    joined = over_seeds(records)
+    models = models_of(joined)
+    main = POST_HOC if POST_HOC in models else next(iter(models), "")
+    sentences = [
+        _existence(joined, main),
+        _existence_of_others(joined, main),
+        *(_location(joined, model) for model in (main, TRADITIONAL) if model in models),
+        _no_map_is_better(joined, models),
+        _global_importance(joined, main),
+        _accuracy(joined, main),
+    ]
+    return list(dict.fromkeys(sentence for sentence in sentences if sentence))
+
+
+def percent(value: float) -> str:
+    """Write a share in percent, with a decimal where it is small or nearly whole.
+
+    Parameters
+    ----------
+    value : float
+        In [0, 1].
+
+    Returns
+    -------
+    str
+        For instance "55 %" or "8.3 %".
+    """
+    return f"{100 * value:.{_decimals(value)}f} %"
+
+
+def _decimals(value: float) -> int:
+    return int(0 < value < 0.2 or 0.99 <= value < 1)
+
+
+def _with_interval(record: Record) -> str:
+    if math.isnan(record.low):
+        return percent(record.value)
+    decimals = _decimals(record.value)
+    low, high = (f"{100 * end:.{decimals}f}" for end in (record.low, record.high))
+    return f"{percent(record.value)} (95 % interval {low}–{high})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
+
+
+def _usable(record: Record | None) -> Record | None:
+    return None if record is None or math.isnan(record.value) else record
+
+
+def _cem(records: Sequence[Record], model: str, explanation: str, chosen: str = "correct") -> Record | None:
+    return _usable(find(records, metric="CEM", model=model, explanation=explanation, set=chosen, l=1))
+
+
+def _existence(records: Sequence[Record], model: str) -> str:
+    chosen = "correct" if _cem(records, model, "contribution") else "all"
+    record = _cem(records, model, "contribution", chosen)
+    if record is None:
+        return ""
+    images = "the correctly classified images" if chosen == "correct" else "the images"
+    text = f"The concept the {model} ranks first by contribution is present in "
+    text += f"{_with_interval(record)} of {images}"
+    if not math.isnan(record.chance):
+        relation = {
+            "above": "above chance, {chance}",
+            "at": "not distinguishable from chance, {chance}",
+            "below": "below chance, {chance}",
+            "": "chance {chance}",
+        }[against(record, record.chance)]
+        text += "; " + relation.format(chance=percent(record.chance))
+    text += "."
+    by_value = _cem(records, model, "value", chosen)
+    if by_value is not None:
+        text += f" Ranked by concept value alone it is {percent(by_value.value)}, "
+        text += "but the value alone does not decide the class."
+    return text
+
+
+def _existence_of_others(records: Sequence[Record], main: str) -> str:
+    ours = _cem(records, main, "contribution")
+    if ours is None:
+        return ""
+    parts = []
+    for model, name in (
+        (TRADITIONAL, "the traditional CBM"),
+        (ORACLE, "the oracle"),
+        (RANDOM, "random directions"),
+    ):
+        record = _cem(records, model, "contribution") if model != main else None
+        if record is not None:
+            relation = {
+                "above": ", above it",
+                "below": ", below it",
+                "at": ", not distinguishable from it",
+                "": "",
+            }[against(record, ours)]
+            parts.append(f"{percent(record.value)} for {name}{relation}")
+    return f"The same number beside the {main}'s: {'; '.join(parts)}." if parts else ""
+
+
+def _smallest_alpha(records: Sequence[Record], model: str) -> Record | None:
+    chosen = select(records, metric="CLM", model=model, explanation="contribution", set="all", l=1)
+    defined = [record for record in chosen if record.alpha is not None and not math.isnan(record.value)]
+    return min(defined, key=lambda record: record.alpha or 0.0, default=None)
+
+
+def _baselines(records: Sequence[Record], record: Record) -> dict[str, Record]:
+    """Return the honest baselines of a CLM record: those of its own ranking, else the bare ones."""
+    found: dict[str, Record] = {}
+    for baseline in BASELINES:
+        for name in (baseline_name(baseline, record.model), baseline):
+            match = _usable(
+                find(
+                    records,
+                    metric="CLM",
+                    model=name,
+                    explanation=record.explanation,
+                    l=record.l,
+                    alpha=record.alpha,
+                )
+            )
+            if match is not None:
+                found.setdefault(baseline, match)
+    return found
+
+
+def _location(records: Sequence[Record], model: str) -> str:
+    record = _smallest_alpha(records, model)
+    if record is None:
+        return ""
+    text = (
+        f"At α = {record.alpha:g} the map of the {model}'s first concept contains the concept's part in "
+        f"{_with_interval(record)} of the cases"
+    )
+    relations = {"above": "above", "at": "not distinguishable from", "below": "below"}
+    said = []
+    if not math.isnan(record.chance):
+        relation = relations.get(against(record, record.chance), "to compare with")
+        said.append(f"{relation} blind chance ({percent(record.chance)})")
+    for baseline, other in _baselines(records, record).items():
+        relation = relations.get(against(record, other), "to compare with")
+        said.append(f"{relation} {BASELINE_PHRASES[baseline]} ({percent(other.value)})")
+    return f"{text}: {', '.join(said)}." if said else f"{text}."
+
+
+def _no_map_is_better(records: Sequence[Record], models: Sequence[str]) -> str:
+    """Say so plainly when no trained model beats the honest baselines at any size of the region."""
+    trained = [model for model in models if model not in (ORACLE, RANDOM)]
+    compared = False
+    for model in trained:
+        chosen = select(records, metric="CLM", model=model, explanation="contribution", set="all", l=1)
+        for record in chosen:
+            others = _baselines(records, record).values()
+            compared = compared or bool(others)
+            if others and all(against(record, other) == "above" for other in others):
+                return ""
+    if not compared:
+        return ""
+    return (
+        "No trained model's maps rise above both honest baselines at any α: there is no evidence that they "
+        "tell more about where a concept is than that it is somewhere on the object."
+    )
+
+
+def _global_importance(records: Sequence[Record], model: str) -> str:
+    items = [
+        record
+        for record in select(
+            records, metric="CGIM", model=model, explanation="contribution", item_kind="concept"
+        )
+        if record.item and not math.isnan(record.value)
+    ]
+    if not items:
+        return ""
+    mean = sum(record.value for record in items) / len(items)
+    negative = sum(record.value < 0 for record in items)
+    worst = min(items, key=lambda record: record.value)
+    return (
+        f"Over the classes, the {model}'s contributions agree with the truth with a mean cosine of "
+        f"{_signed(mean)} per concept (CGIM₃); {negative} of {len(items)} concepts are negative, and "
+        f"“{worst.item}” is worst with {_signed(worst.value)}."
+    )
+
+
+def _accuracy(records: Sequence[Record], model: str) -> str:
+    ours = _usable(find(records, metric="accuracy", model=model, item_kind=""))
+    plain = _usable(find(records, metric="accuracy", model=PLAIN, item_kind=""))
+    if ours is None:
+        return ""
+    text = f"The {model} classifies {percent(ours.value)} of the test images correctly"
+    return text + (
+        f", the backbone without a bottleneck {percent(plain.value)}." if plain is not None else "."
+    )

@@ -1,0 +1,158 @@
+"""Checks of arguments, all raising in one form: what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int | None]) -> None:
+    """Raise unless an array has the rank and the sizes expected.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, as the caller wrote it.
+    value : array or tensor
+        The argument.
+    axes : sequence of str
+        Names of its axes, ``("N", "L")`` for instance.
+    sizes : sequence of int or None
+        Expected size of each axis; None where any size will do.
+
+    Raises
+    ------
+    ValueError
+        If the rank or a size differs.
+    """
+    shape = tuple(value.shape)
+    fits = len(shape) == len(sizes) and all(want is None or want == got for want, got in zip(sizes, shape, strict=True))
+    if not fits:
+        known = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + ")"
+        expected = f"({', '.join(axes)})" + ("" if all(size is None for size in sizes) else f" = {known}")
+        raise ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise unless a string is one of the allowed ones, naming the nearest.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : str
+        The argument.
+    choices : iterable of str
+        What is allowed.
+
+    Raises
+    ------
+    ValueError
+        If `value` is not among `choices`.
+    """
+    allowed = list(choices)
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), allowed, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"Expected argument `{name}` to be one of {allowed} but got {value!r}.{hint}")
+
+
+def check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    """Raise unless a number lies in an interval.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : float
+        The argument.
+    low : float
+        Lower end, allowed unless `open_low`.
+    high : float
+        Upper end, allowed.
+    open_low : bool
+        Whether the lower end itself is excluded.
+
+    Raises
+    ------
+    ValueError
+        If `value` is outside.
+    """
+    inside = (low < value if open_low else low <= value) and value <= high
+    if not inside:
+        bracket = "(" if open_low else "["
+        raise ValueError(f"Expected argument `{name}` to lie in {bracket}{low}, {high}] but got {value}.")
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Raise if an array holds NaN or infinity, naming the first such entry.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : array or tensor
+        The argument.
+
+    Raises
+    ------
+    ValueError
+        If an entry is not finite.
+    """
+    array = to_numpy(value)
+    if array.dtype.kind != "f":
+        return
+    bad = ~np.isfinite(array)
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"Expected argument `{name}` to be finite but {int(bad.sum())} of {array.size} entries are NaN or "
+            f"infinite, the first at {first}. Remove or repair these samples."
+        )
+
+
+def check_binary(name: str, value: Any) -> None:
+    """Raise unless every entry is 0 or 1.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : array or tensor
+        The argument.
+
+    Raises
+    ------
+    ValueError
+        If an entry is neither 0 nor 1; NaN is neither.
+    """
+    array = to_numpy(value)
+    bad = ~((array == 0) | (array == 1))
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"Expected argument `{name}` to hold only 0 and 1 but got {array[first]} at {first}; "
+            f"{int(bad.sum())} of {array.size} entries are neither."
+        )
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """Return an array of a tensor, an array or a sequence, on the CPU and without gradient.
+
+    Parameters
+    ----------
+    value : array, tensor or sequence
+        What to convert.
+
+    Returns
+    -------
+    np.ndarray
+        The same values.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().numpy()
+    return np.asarray(value)

@@ -1,0 +1,1 @@
+"""Images annotated with classes, concepts and parts."""

@@ -1,0 +1,70 @@
+"""The one interface of the data sets: images with a class, concept labels and part points."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.utils.data import Dataset
+
+
+class ConceptSample(NamedTuple):
+    """One image and what people said of it.
+
+    Attributes
+    ----------
+    image : Tensor
+        (C, H, W), in [0, 1] unless a transform of the user made something else of it.
+    label : int
+        Class, from 0.
+    concepts : Tensor
+        (L,) of 0 and 1: which concepts are present.
+    points : Tensor
+        (P, Q, 2): up to Q places (x, y) of each of the P parts, in pixels of `image`; NaN where not visible
+        (Q is 2 where a part has a left and a right instance, else 1).
+    """
+
+    image: Tensor
+    label: int
+    concepts: Tensor
+    points: Tensor
+
+
+class ConceptDataset(Dataset[ConceptSample], ABC):
+    """Images annotated with classes, concepts and, where there are any, parts.
+
+    Everything but the images is there without loading an image.
+
+    Attributes
+    ----------
+    class_names : list of str
+        K names.
+    concept_names : list of str
+        L names.
+    part_names : list of str
+        P names; empty where no parts are known.
+    part_of_concept : Tensor
+        (L,) of int64: the part each concept is about, -1 for none.
+    class_concepts : Tensor
+        (K, L) in [0, 1]: how far each concept belongs to each class (the paper's V, transposed).
+    labels : Tensor
+        (N,) of int64: the class of each image.
+    concept_labels : Tensor
+        (N, L) of 0 and 1, float32.
+    """
+
+    class_names: list[str]
+    concept_names: list[str]
+    part_names: list[str]
+    part_of_concept: Tensor
+    class_concepts: Tensor
+    labels: Tensor
+    concept_labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one sample; raises IndexError past the end."""

@@ -1,0 +1,140 @@
+"""Checks of tensor arguments that stay on the tensor's device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_binary
+
+
+def check_floating(name: str, value: Any) -> None:
+    """Raise unless an argument is a tensor of real floating-point numbers.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : Any
+        The argument.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. "
+            "Convert it with torch.as_tensor."
+        )
+    if not value.is_floating_point():
+        raise TypeError(
+            f"Expected argument `{name}` to be of a floating-point dtype but got {value.dtype}. Convert it with .float()."
+        )
+
+
+def check_bool(name: str, value: Any) -> None:
+    """Raise unless an argument is a tensor of bool.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : Any
+        The argument.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if not isinstance(value, Tensor) or value.dtype != torch.bool:
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(
+            f"Expected argument `{name}` to be a tensor of torch.bool but got {got}. Convert it with .bool()."
+        )
+
+
+def check_zero_one(name: str, value: Any) -> None:
+    """Raise unless an argument is a tensor of nothing but 0 and 1.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : Any
+        The argument, of any dtype.
+
+    Raises
+    ------
+    TypeError
+        If it is not a tensor.
+    ValueError
+        If an entry is neither 0 nor 1; NaN is neither.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
+    # The full message needs the values on the CPU; only a failure pays for that.
+    if not ((value == 0) | (value == 1)).all():
+        check_binary(name, value)
+
+
+def check_top_l(name: str, value: Any, available: int, of_what: str) -> None:
+    """Raise unless a number of concepts is an int from 1 to those there are.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : Any
+        The argument.
+    available : int
+        How many there are.
+    of_what : str
+        What they are, for the message.
+
+    Raises
+    ------
+    TypeError
+        If it is not an int.
+    ValueError
+        If it is outside [1, `available`].
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"Expected argument `{name}` to be an int but got {type(value).__name__}.")
+    if not 1 <= value <= available:
+        raise ValueError(
+            f"Expected argument `{name}` to lie in [1, {available}], the number of {of_what}, but got {value}."
+        )
+
+
+def check_size(name: str, value: Sequence[int]) -> tuple[int, int]:
+    """Return an image size as two ints, or raise.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : sequence of int
+        Height and width in pixels.
+
+    Returns
+    -------
+    tuple of int
+        (M1, M2).
+
+    Raises
+    ------
+    ValueError
+        If it is anything but two whole numbers of at least 1.
+    """
+    size = tuple(value) if isinstance(value, Sequence) else ()
+    if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
+        raise ValueError(
+            f"Expected argument `{name}` to be (M1, M2), height and width of the image in pixels, but got {value!r}."
+        )
+    return size[0], size[1]

@@ -1,0 +1,50 @@
+"""The concept existence metric: share of the most important concepts that the image shows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape
+from quantus_concepts.functional.arguments import check_floating, check_zero_one
+from quantus_concepts.functional.ranking import rank_concepts
+
+
+@torch.no_grad()
+def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
+    """Share of the `top_l` most important concepts that are labelled present, for each sample.
+
+    Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 9 and 10.
+    Higher is better; chance is the share of concepts the sample shows. Concepts are ranked as in
+    `rank_concepts`: signed, where the paper's text says magnitude.
+
+    Parameters
+    ----------
+    importance : Tensor
+        (N, L), importance of each concept for the explained class: weights theta, values u, or theta times u.
+    concept_labels : Tensor
+        (N, L) of 0 and 1, of any dtype: the concepts each sample shows.
+    top_l : int
+        How many concepts count, 1 to L.
+
+    Returns
+    -------
+    Tensor
+        (N,) in [0, 1], of the dtype of `importance` (float32 for narrower ones); NaN for a sample whose
+        importance holds NaN.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not a tensor, or `importance` not of a floating-point dtype.
+    ValueError
+        If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
+    """
+    check_floating("importance", importance)
+    check_shape("importance", importance, ("N", "L"), (None, None))
+    check_zero_one("concept_labels", concept_labels)
+    check_shape("concept_labels", concept_labels, ("N", "L"), tuple(importance.shape))
+    ranked = rank_concepts(importance, top_l)
+    dtype = torch.promote_types(importance.dtype, torch.float32)
+    present = concept_labels.to(importance.device).gather(1, ranked).to(dtype)
+    return present.mean(1).masked_fill(importance.isnan().any(1), torch.nan)

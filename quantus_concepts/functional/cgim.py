@@ -1,0 +1,166 @@
+"""The concept global importance metric: importance of concepts for classes against what people say."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_choice, check_finite, check_shape
+from quantus_concepts.functional.arguments import check_bool, check_floating
+
+
+class ClassMeans:
+    """Mean of rows over the samples of each class, one batch at a time; keeps only sums and counts.
+
+    Over the correctly predicted samples it gives the paper's U* from concept values (Aysel et al. 2025, section
+    3.2), and its theta from the gradients of a linear head.
+
+    Parameters
+    ----------
+    n_classes : int
+        K.
+    n_concepts : int
+        L.
+    device : torch.device or str, optional
+        Where the sums are kept; the default device if None.
+    dtype : torch.dtype
+        Of the sums.
+
+    Raises
+    ------
+    ValueError
+        If a number is smaller than 1.
+    TypeError
+        If `dtype` is not floating-point.
+
+    Attributes
+    ----------
+    counts : Tensor
+        (K,) of int64: samples of each class so far.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        n_concepts: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        for name, number in (("n_classes", n_classes), ("n_concepts", n_concepts)):
+            if number < 1:
+                raise ValueError(f"Expected argument `{name}` to be at least 1 but got {number}.")
+        self._sums = torch.zeros(n_classes, n_concepts, device=device, dtype=dtype)
+        check_floating("dtype", self._sums)
+        self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
+
+    @torch.no_grad()
+    def update(self, values: Tensor, classes: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch.
+
+        Parameters
+        ----------
+        values : Tensor
+            (N, L), on any device. NaN makes its class NaN from then on.
+        classes : Tensor
+            (N,) of int, in [0, K).
+        mask : Tensor, optional
+            (N,) of bool: the samples that count, the correctly predicted ones for instance; all if None. The
+            values of the others are not looked at.
+
+        Raises
+        ------
+        TypeError
+            If a dtype is wrong.
+        ValueError
+            If a shape is wrong or a class outside [0, K); nothing is added then.
+        """
+        n_classes, n_concepts = self._sums.shape
+        check_floating("values", values)
+        check_shape("values", values, ("N", "L"), (None, n_concepts))
+        if not isinstance(classes, Tensor) or classes.dtype == torch.bool or classes.is_floating_point():
+            got = classes.dtype if isinstance(classes, Tensor) else type(classes).__name__
+            raise TypeError(f"Expected argument `classes` to be a tensor of an integer dtype but got {got}.")
+        check_shape("classes", classes, ("N",), (len(values),))
+        if mask is not None:
+            check_bool("mask", mask)
+            check_shape("mask", mask, ("N",), (len(values),))
+            values = values[mask.to(values.device)]
+            classes = classes[mask.to(classes.device)]
+        if ((classes < 0) | (classes >= n_classes)).any():
+            raise ValueError(
+                f"Expected argument `classes` to hold class indices 0 to {n_classes - 1} but got values from "
+                f"{int(classes.min())} to {int(classes.max())}."
+            )
+        rows = classes.to(self._sums.device, torch.int64)
+        self._sums.index_add_(0, rows, values.to(self._sums))
+        self.counts += torch.bincount(rows, minlength=n_classes)
+
+    def compute(self) -> Tensor:
+        """Return the means so far.
+
+        Returns
+        -------
+        Tensor
+            (K, L); NaN in the rows of classes without a sample.
+        """
+        return self._sums / self.counts[:, None]
+
+
+@torch.no_grad()
+def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Tensor:
+    """Cosine similarity between importance and what people say, of each concept or of each class.
+
+    Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 3 to 5 (concepts)
+    and 6 to 8 (classes): type 1 with the weights theta as `importance`, type 2 with the class means U* of the
+    concept values, type 3 with their product. 1 is best, 0 no relation. Matrices are the transposes of the
+    paper's, which have concepts in rows.
+
+    Parameters
+    ----------
+    importance : Tensor
+        (K, L). A row that holds NaN is a class without a correctly predicted sample: NaN among the classes,
+        and left out of the concepts' similarities.
+    class_concepts : Tensor
+        (K, L) in [0, 1], the paper's V transposed.
+    per : str
+        "concept" or "class".
+
+    Returns
+    -------
+    Tensor
+        (L,) or (K,) in [-1, 1], of the dtype of `importance` (float32 for narrower ones); NaN where either
+        side is zero throughout.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not a tensor of a floating-point dtype.
+    ValueError
+        If the shapes differ, `class_concepts` leaves [0, 1], or `per` is neither of the two.
+    """
+    check_choice("per", per, ("concept", "class"))
+    check_floating("importance", importance)
+    check_floating("class_concepts", class_concepts)
+    check_shape("importance", importance, ("K", "L"), (None, None))
+    check_shape("class_concepts", class_concepts, ("K", "L"), tuple(importance.shape))
+    if not ((class_concepts >= 0) & (class_concepts <= 1)).all():
+        check_finite("class_concepts", class_concepts)
+        raise ValueError(
+            f"Expected argument `class_concepts` to lie in [0, 1] but got values from {class_concepts.min().item()} to "
+            f"{class_concepts.max().item()}. Divide percentages by 100."
+        )
+    importance = importance.to(torch.promote_types(importance.dtype, torch.float32))
+    truth = class_concepts.to(importance)
+    undefined = importance.isnan().any(1, keepdim=True)
+    if per == "class":
+        return _cosine(importance.masked_fill(undefined, torch.nan), truth, dim=1)
+    return _cosine(importance.masked_fill(undefined, 0), truth.masked_fill(undefined, 0), dim=0)
+
+
+def _cosine(a: Tensor, b: Tensor, dim: int) -> Tensor:
+    """Cosine similarity along a dimension; NaN where one side is zero throughout."""
+    # Scaled to a largest entry of 1 first: squares of small importances underflow, those of large ones overflow.
+    a = a / a.abs().amax(dim, keepdim=True)
+    b = b / b.abs().amax(dim, keepdim=True)
+    norms = a.square().sum(dim).sqrt() * b.square().sum(dim).sqrt()
+    return ((a * b).sum(dim) / norms).clamp(-1, 1)

@@ -1,0 +1,52 @@
+"""Order of a sample's concepts by importance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape
+from quantus_concepts.functional.arguments import check_bool, check_floating, check_top_l
+
+
+@torch.no_grad()
+def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) -> Tensor:
+    """Indices of the most important concepts of each sample (the first entries of the paper's q_i).
+
+    Aysel et al. (2025), section 3.3. The order is descending and *signed*: the paper's word "magnitude"
+    notwithstanding, a strong negative contribution is no reason for a class. Ties are broken by the
+    concepts' index, the lower first.
+
+    Parameters
+    ----------
+    importance : Tensor
+        (N, L), of a floating-point dtype. A row that holds NaN gets an order without meaning; callers mask it.
+    top : int
+        How many to return, from 1 to L, or to the number of eligible concepts.
+    eligible : Tensor, optional
+        (L,) of bool: the concepts that take part; all if None. CLM leaves out those that have no part.
+
+    Returns
+    -------
+    Tensor
+        (N, top) of int64, indices into the L concepts, on the device of `importance`.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is wrong.
+    ValueError
+        If a shape is wrong, or `top` is not between 1 and the number of concepts that take part.
+    """
+    check_floating("importance", importance)
+    check_shape("importance", importance, ("N", "L"), (None, None))
+    if eligible is None:
+        check_top_l("top", top, importance.shape[1], "concepts")
+        return importance.argsort(dim=1, descending=True, stable=True)[:, :top]
+    check_bool("eligible", eligible)
+    check_shape("eligible", eligible, ("L",), (importance.shape[1],))
+    taking_part = eligible.to(importance.device).nonzero().squeeze(1)
+    check_top_l("top", top, len(taking_part), "eligible concepts")
+    # Not by writing -inf over the others: an eligible concept may have that importance itself.
+    order = importance[:, taking_part].argsort(dim=1, descending=True, stable=True)
+    return taking_part[order[:, :top]]

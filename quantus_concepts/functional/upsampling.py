@@ -1,0 +1,167 @@
+"""Bilinear resizing of many small maps to the size of the image, exact where maps are constant."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape
+from quantus_concepts.functional.arguments import check_floating, check_size
+
+
+class Axis(NamedTuple):
+    """Where the pixels of one image axis lie among the cells of the map.
+
+    Attributes
+    ----------
+    lower : Tensor
+        (M,) of int64: the cell before each pixel.
+    upper : Tensor
+        (M,) of int64: the cell after it.
+    weight : Tensor
+        (M,) in [0, 1): share of the upper cell.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    weight: Tensor
+
+
+class Resizer:
+    """Resizes maps of one size to one image size.
+
+    Interpolation is separable: first along x, where the maps are still few rows high, then along y. It is
+    written as ``a + w * (b - a)``, not as a product with weights that sum to one up to rounding only: pixels
+    between equal cells get exactly these cells' value, so that plateaus stay plateaus and ties stay ties.
+    And unlike a matrix product it is not rounded to TF32 or to the dtype of autocast.
+
+    Parameters
+    ----------
+    maps : Tensor
+        (B, h, w): gives size, dtype and device.
+    size : tuple of int
+        (M1, M2), height and width of the image.
+    """
+
+    def __init__(self, maps: Tensor, size: tuple[int, int]) -> None:
+        self.size = size
+        self.identity = tuple(maps.shape[1:]) == size
+        self.rows = _axis(maps.shape[1], size[0], maps)
+        self.columns = _axis(maps.shape[2], size[1], maps)
+
+    def __call__(self, maps: Tensor, out: Tensor, work: Tensor) -> Tensor:
+        """Resize some of the maps.
+
+        Parameters
+        ----------
+        maps : Tensor
+            (b, h, w).
+        out : Tensor
+            (b, M1, M2), overwritten: fresh memory for each chunk costs more than the arithmetic.
+        work : Tensor
+            (b, M1, M2), overwritten.
+
+        Returns
+        -------
+        Tensor
+            (b, M1, M2): `out`, or `maps` themselves where they have the image's size.
+        """
+        if self.identity:
+            return maps
+        x = self.columns
+        wide = torch.lerp(maps.index_select(2, x.lower), maps.index_select(2, x.upper), x.weight)
+        torch.index_select(wide, 1, self.rows.lower, out=out)
+        torch.index_select(wide, 1, self.rows.upper, out=work)
+        return out.lerp_(work, self.rows.weight[:, None])
+
+    def at(self, maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Values of the resized maps at some pixels only.
+
+        Parameters
+        ----------
+        maps : Tensor
+            (B, h, w).
+        x : Tensor
+            (B, Q) of int64: columns of the image.
+        y : Tensor
+            (B, Q) of int64: rows of the image.
+
+        Returns
+        -------
+        Tensor
+            (B, Q), what `upsample` has at these pixels.
+        """
+        sample = torch.arange(len(maps), device=maps.device)[:, None]
+        left, right, across = self.columns.lower[x], self.columns.upper[x], self.columns.weight[x]
+        top, bottom, down = self.rows.lower[y], self.rows.upper[y], self.rows.weight[y]
+        above = torch.lerp(maps[sample, top, left], maps[sample, top, right], across)
+        below = torch.lerp(maps[sample, bottom, left], maps[sample, bottom, right], across)
+        return torch.lerp(above, below, down)
+
+
+def _axis(length: int, target: int, like: Tensor) -> Axis:
+    """Return cells and weights along one axis, as ``align_corners=False`` has them."""
+    # In float64 whatever the maps are: in float32 the weights on long axes are good to four digits only.
+    source = ((torch.arange(target, dtype=torch.float64) + 0.5) * length / target - 0.5).clamp_min(0)
+    lower = source.floor().long()
+    upper = (lower + 1).clamp_max(length - 1)
+    weight = (source - lower).to(like)
+    return Axis(lower.to(like.device), upper.to(like.device), weight)
+
+
+@torch.no_grad()
+def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize maps to the size of the image (the paper's F-bar, from F of Equation 2).
+
+    Bilinear, as ``torch.nn.functional.interpolate(maps, size, mode="bilinear", align_corners=False)``; where
+    the map is larger than the image, without antialiasing, as there. No gradient flows through.
+
+    Parameters
+    ----------
+    maps : Tensor
+        (B, h, w), of a floating-point dtype.
+    size : tuple of int
+        (M1, M2), height and width of the image in pixels.
+
+    Returns
+    -------
+    Tensor
+        (B, M1, M2), of the dtype of `maps` (float32 for narrower ones).
+
+    Raises
+    ------
+    TypeError
+        If `maps` is not a tensor of a floating-point dtype.
+    ValueError
+        If a shape is wrong or empty.
+    """
+    size = check_size("size", size)
+    check_maps(maps)
+    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+    out = maps.new_empty(len(maps), *size)
+    return Resizer(maps, size)(maps, out, torch.empty_like(out))
+
+
+def check_maps(maps: Tensor) -> None:
+    """Raise unless an argument `maps` is (B, h, w) of a floating-point dtype, with h and w of at least 1.
+
+    Parameters
+    ----------
+    maps : Tensor
+        The argument.
+
+    Raises
+    ------
+    TypeError
+        If it is not a tensor of a floating-point dtype.
+    ValueError
+        If the rank is wrong or a map has no cell.
+    """
+    check_floating("maps", maps)
+    check_shape("maps", maps, ("B", "h", "w"), (None, None, None))
+    if 0 in maps.shape[1:]:
+        raise ValueError(
+            f"Expected argument `maps` to have at least one cell a map but got shape {tuple(maps.shape)}."
+        )

@@ -1,0 +1,468 @@
+"""What the metrics of this package share: the adapter between Quantus's `Metric` and pure functions."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from quantus.helpers import asserts
+from quantus.helpers.enums import DataType, ModelType
+from quantus.metrics.base import Metric
+from torch import nn
+
+from quantus_concepts.checks import check_finite, to_numpy
+from quantus_concepts.metrics.inference import evaluation_mode
+from quantus_concepts.metrics.plotting import plot_scores
+
+
+def nanmean(scores: Any) -> float:
+    """Mean of the defined scores; NaN, without numpy's warning, where none is defined.
+
+    Parameters
+    ----------
+    scores : array_like
+        Scores, NaN where undefined.
+
+    Returns
+    -------
+    float
+        `numpy.nanmean` of `scores`.
+    """
+    values = np.asarray(scores, dtype=float)
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+@dataclass
+class _Call:
+    """What one call of a metric needs to remember until it returns."""
+
+    truth: dict[str, np.ndarray]
+    on_images: bool = False
+    attributions: np.ndarray | None = None
+    failures: dict[str, int] = field(default_factory=dict)
+    undefined: int = 0
+    explained_something: bool = False
+
+
+class _Explanations(Sequence[Any]):
+    """Attributions of a data set that are computed when a batch of them is asked for.
+
+    Quantus slices whatever is a `Sequence`.
+    """
+
+    def __init__(self, length: int, explain: Callable[[slice], np.ndarray]) -> None:
+        self.length, self.explain = length, explain
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.explain(index)
+        return self.explain(slice(index, index + 1))[0]
+
+
+class ConceptMetric(Metric[list[float]]):
+    """Base of the metrics: one call, one way of getting explanations, one way of failing.
+
+    It differs from Quantus's own metrics in four things. Attributions are not passed through
+    `general_preprocess`, which rejects maps that are zero, negative or constant. Ground truth that Quantus
+    has no argument for is bound in the constructor and aligned with `x_batch`, or passed in `custom_batch` as
+    a mapping from argument name to array. `normalise_func` is applied to each sample by itself, so that no
+    score depends on the batch size. And whatever is wrong with an *explanation* gives NaN and one warning
+    that says why, so that the other results of `quantus.evaluate` are not lost; wrong *arguments* raise.
+
+    Subclasses implement `evaluate_batch`; `undefined` holds how many scores of the last call were NaN.
+    """
+
+    data_applicability = {DataType.IMAGE, DataType.TABULAR}  # noqa: RUF012 - a plain set is the host's contract
+    model_applicability = {ModelType.TORCH}  # noqa: RUF012
+
+    # Names of the constructor arguments that hold one row for each sample of `x_batch`.
+    sample_truth: tuple[str, ...] = ()
+
+    undefined: int
+
+    def __init__(
+        self,
+        *,
+        abs: bool,
+        normalise: bool,
+        normalise_func: Callable[..., np.ndarray] | None,
+        normalise_func_kwargs: dict[str, Any] | None,
+        return_aggregate: bool,
+        aggregate_func: Callable[..., Any] | None,
+        default_plot_func: Callable[..., Any] | None,
+        disable_warnings: bool,
+        display_progressbar: bool,
+        **kwargs: Any,
+    ) -> None:
+        """Take Quantus's own arguments. The subclasses say what their score means."""
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=nanmean if aggregate_func is None else aggregate_func,
+            default_plot_func=self.plot_scores if default_plot_func is None else default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        self.undefined = 0
+        self._call: _Call | None = None
+
+    def __call__(
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray | None = None,
+        s_batch: np.ndarray | None = None,
+        channel_first: bool | None = None,
+        explain_func: Callable[..., np.ndarray] | None = None,
+        explain_func_kwargs: dict[str, Any] | None = None,
+        model_predict_kwargs: dict[str, Any] | None = None,
+        softmax: bool | None = False,
+        device: str | None = None,
+        batch_size: int = 64,
+        custom_batch: Any = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Evaluate a batch of explanations; the keywords are those of every Quantus metric.
+
+        Parameters
+        ----------
+        model : nn.Module or None
+            The model explained. It is evaluated in eval mode, on its own device, and put back as it was.
+        x_batch : np.ndarray
+            Inputs: images (N, C, H, W), or concept values (N, L) where the model is a head.
+        y_batch : np.ndarray
+            (N,) of int: the output explained for each sample.
+        a_batch : np.ndarray, optional
+            Attributions of the inputs. Computed with `explain_func`, batch by batch, where not given and needed.
+        s_batch : np.ndarray, optional
+            Masks (N, 1, H, W), for the metrics that use them.
+        channel_first : bool, optional
+            Whether `x_batch` is channel first; guessed from its shape if None.
+        explain_func : callable, optional
+            Called as ``explain_func(model=, inputs=, targets=, **explain_func_kwargs)``.
+        explain_func_kwargs : dict, optional
+            Its keyword arguments; the dict is not changed.
+        model_predict_kwargs : dict, optional
+            Keyword arguments of the model's forward pass.
+        softmax : bool, optional
+            Without effect: only the most probable class enters, which softmax does not change.
+        device : str, optional
+            Passed on to `explain_func`; the model itself stays where it is.
+        batch_size : int
+            Samples evaluated at a time; no score depends on it.
+        custom_batch : mapping, optional
+            Ground truth of this call, from constructor argument to array, in place of what was bound:
+            ``{"concept_labels": labels}``.
+        **kwargs : Any
+            None are accepted; there for Quantus's check of misspelt names.
+
+        Returns
+        -------
+        list of float
+            One score for each sample (CGIM: for each concept or class), NaN where undefined; one aggregate
+            with ``return_aggregate=True``.
+
+        Raises
+        ------
+        ValueError
+            If an argument has a wrong shape or value; the explanations themselves never raise.
+        """
+        x_batch = to_numpy(x_batch)
+        y_batch = to_numpy(y_batch)
+        self._check_inputs(model, x_batch, y_batch, a_batch, explain_func)
+        truth = self._truth(len(x_batch), custom_batch)
+        self._call = _Call(truth, attributions=None if a_batch is None else to_numpy(a_batch))
+        try:
+            with evaluation_mode(model):
+                return super().__call__(
+                    model=model,
+                    x_batch=x_batch,
+                    y_batch=y_batch,
+                    a_batch=None,
+                    s_batch=s_batch,
+                    channel_first=channel_first,
+                    explain_func=explain_func or _unavailable,
+                    explain_func_kwargs=dict(explain_func_kwargs or {}),
+                    model_predict_kwargs=model_predict_kwargs,
+                    softmax=softmax,
+                    device=device,
+                    batch_size=batch_size,
+                    custom_batch=None,
+                    **kwargs,
+                )
+        finally:
+            self._call = None
+
+    @property
+    def call(self) -> _Call:
+        """The call under way."""
+        if self._call is None:
+            raise RuntimeError("This method works only during a call of the metric.")
+        return self._call
+
+    @property
+    def get_params(self) -> dict[str, Any]:
+        """Parameters of the metric, as in Quantus."""
+        return {k: v for k, v in super().get_params.items() if k not in ("_call", "undefined")}
+
+    def _check_inputs(
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray | None,
+        explain_func: Callable[..., np.ndarray] | None,
+    ) -> None:
+        """Raise for arguments no metric can work with, before anything is computed."""
+        if model is not None and not isinstance(model, nn.Module):
+            raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
+        if len(x_batch) == 0:
+            raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
+        if x_batch.dtype.kind not in "fiub":
+            raise TypeError(f"Expected argument `x_batch` to be numeric but got dtype {x_batch.dtype}.")
+        check_finite("x_batch", x_batch)
+        if y_batch.shape != (len(x_batch),):
+            raise ValueError(
+                f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}."
+            )
+        if y_batch.dtype.kind not in "iu":
+            raise TypeError(f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}.")
+        if a_batch is not None and len(a_batch) != len(x_batch):
+            raise ValueError(
+                f"Expected argument `a_batch` to have {len(x_batch)} samples, as `x_batch`, but got {len(a_batch)}."
+            )
+        if explain_func is not None:
+            asserts.assert_explain_func(explain_func=explain_func)
+
+    def _truth(self, n_samples: int, custom_batch: Any) -> dict[str, np.ndarray]:
+        """Collect bound and passed ground truth, each array with one row for each sample."""
+        passed: Mapping[str, Any] = {} if custom_batch is None else custom_batch
+        if not isinstance(passed, Mapping):
+            raise TypeError(
+                f"Expected argument `custom_batch` to be a mapping from one of {list(self.sample_truth)} to an "
+                f"array but got {type(custom_batch).__name__}."
+            )
+        unknown = set(passed) - set(self.sample_truth)
+        if unknown:
+            raise ValueError(
+                f"Expected the keys of argument `custom_batch` to be among {list(self.sample_truth)} but got "
+                f"{sorted(unknown)}."
+            )
+        truth = {}
+        for name in self.sample_truth:
+            value = passed.get(name, getattr(self, name))
+            if value is None:
+                continue
+            if name in passed:
+                value = self._checked(name, value)
+            if len(value) != n_samples:
+                raise ValueError(
+                    f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but "
+                    f"got {len(value)}. What is bound in the constructor must be aligned with `x_batch`; for "
+                    f'loops over a loader pass custom_batch={{"{name}": ...}} with each call.'
+                )
+            truth[name] = value
+        return truth
+
+    @abstractmethod
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        """Check the ground truth `name` by itself; subclasses do it for what they bind."""
+
+    @abstractmethod
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        """Whether to compute values, importance and maps from images; else explanations are evaluated."""
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """Check what depends on more than one argument; may return further arrays to slice by batch."""
+        return {}
+
+    def custom_preprocess(
+        self,
+        *,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray | None,
+        s_batch: np.ndarray | None,
+        custom_batch: Any,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Put in the explanations and the ground truth that `general_preprocess` knows nothing of."""
+        module = None if model is None else model.get_model()
+        self.call.on_images = self._works_on_images(module, x_batch)
+        extra = self._check_call(module, x_batch, y_batch, s_batch)
+        if not self.call.on_images and self.call.attributions is None and self.explain_func is _unavailable:
+            raise ValueError(
+                f"{self.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a concept "
+                "model as `model` it computes what it needs by itself."
+            )
+        # Quantus would infer this from the explanations, which may have any shape here.
+        self.a_axes = ()
+
+        def explain(rows: slice) -> np.ndarray:
+            return self._explain(module, x_batch[rows], y_batch[rows], rows)
+
+        return {
+            "a_batch": _Explanations(len(x_batch), explain),
+            **{f"{name}_batch": value for name, value in {**self.call.truth, **extra}.items()},
+        }
+
+    def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
+        """Return the attributions of some samples, given or computed, as the metric is set to treat them."""
+        # Without a single value for a sample: `usable` knows it as an explanation that is not there.
+        missing = np.empty((len(x_batch), 0))
+        if self.call.on_images:
+            return missing
+        if self.call.attributions is not None:
+            a_batch = self.call.attributions[rows]
+        else:
+            try:
+                a_batch = to_numpy(
+                    self.explain_func(model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs))
+                )
+            except Exception as error:
+                # quantus.evaluate would lose the results of every other metric.
+                self.fail(f"the explanation method raised {type(error).__name__}: {error}", len(x_batch))
+                return missing
+        if a_batch.dtype.kind not in "fiub":
+            self.fail(f"attributions are not numeric but {a_batch.dtype}", len(x_batch))
+            return missing
+        if self.normalise and self.normalise_func is not None:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                a_batch = np.concatenate([self.normalise_func(row[None]) for row in a_batch])
+        return np.abs(a_batch) if self.abs else a_batch
+
+    def usable(self, a_batch: np.ndarray, shape: tuple[int, ...], meaning: str) -> np.ndarray:
+        """Return attributions of the expected shape; NaN, with the reason noted, where they cannot be used.
+
+        Parameters
+        ----------
+        a_batch : np.ndarray
+            Attributions of some samples.
+        shape : tuple of int
+            The shape one sample must have.
+        meaning : str
+            The names of the axes, for the warning.
+
+        Returns
+        -------
+        np.ndarray
+            (n, *shape), NaN in every sample that is not finite.
+        """
+        n = len(a_batch)
+        if a_batch.shape[1:] != shape:
+            if a_batch.shape[1:] != (0,):
+                self.fail(f"a sample's attributions have shape {a_batch.shape[1:]}, expected {meaning} = {shape}", n)
+            return np.full((n, *shape), np.nan)
+        if a_batch.any():
+            self.call.explained_something = True
+        finite = np.isfinite(a_batch.reshape(n, -1)).all(axis=1)
+        if finite.all():
+            return a_batch
+        self.fail("attributions hold NaN or infinity", int((~finite).sum()))
+        return np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
+
+    def fail(self, reason: str, count: int) -> None:
+        """Note why some samples' explanations cannot be scored."""
+        self.call.failures[reason] = self.call.failures.get(reason, 0) + count
+
+    def custom_postprocess(
+        self,
+        *,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray | None,
+        a_batch: Any,
+        s_batch: np.ndarray | None,
+        **kwargs: Any,
+    ) -> None:
+        """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
+        scores = np.asarray(self.evaluation_scores, dtype=float)
+        if not self.call.on_images and not self.call.explained_something and not self.call.failures:
+            self.fail("attributions are zero everywhere", len(x_batch))
+            scores = np.full_like(scores, np.nan)
+        self.undefined = int(np.isnan(scores).sum())
+        self.evaluation_scores = scores.tolist()
+        if self.call.failures:
+            reasons = "; ".join(
+                f"{why} ({count} of {len(x_batch)} samples)" for why, count in self.call.failures.items()
+            )
+            warnings.warn(
+                f"{self.name}: scores are NaN where the explanation method failed: {reasons}.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw a histogram of scores, by default those of the last call.
+
+        Parameters
+        ----------
+        scores : sequence of float, optional
+            Scores; NaN are counted in the title.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        tuple
+            Figure and axes.
+        """
+        return plot_scores(self.evaluation_scores if scores is None else scores, title=self.name, ax=ax)
+
+    def plot(
+        self,
+        plot_func: Callable[..., Any] | None = None,
+        show: bool = True,
+        path_to_save: str | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Draw, save and show, in this order: once shown, a figure may be empty when it is saved.
+
+        Parameters
+        ----------
+        plot_func : callable, optional
+            Draws; the metric's `default_plot_func` if None.
+        show : bool
+            Whether to show the figure.
+        path_to_save : str, optional
+            File to save it to.
+        *args : Any
+            Passed to `plot_func`.
+        **kwargs : Any
+            Passed to `plot_func`.
+
+        Raises
+        ------
+        TypeError
+            If there is nothing to draw with.
+        """
+        plot_func = self.default_plot_func if plot_func is None else plot_func
+        if not callable(plot_func):
+            raise TypeError(f"Expected argument `plot_func` to be callable but got {type(plot_func).__name__}.")
+        plot_func(*args, **kwargs)
+        if path_to_save:
+            plt.savefig(fname=path_to_save, dpi=400)
+        if show:
+            plt.show()
+
+
+def _unavailable(**kwargs: Any) -> np.ndarray:
+    """Stand in for an `explain_func` that was not given; Quantus insists on a callable."""
+    raise RuntimeError("No explain_func was given.")

@@ -1,0 +1,214 @@
+"""The concept existence metric: are the most important concepts in the image?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+
+from quantus_concepts.checks import check_binary, check_choice, to_numpy
+from quantus_concepts.functional import cem
+from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.inference import (
+    IMPORTANCES,
+    concept_importance,
+    concept_outputs,
+    is_concept_model,
+    predict_logits,
+)
+from quantus_concepts.metrics.truth import checked_classes, class_labels
+
+
+class CEM(ConceptMetric):
+    """Concept existence metric: share of the `top_l` most important concepts that the image shows.
+
+    Aysel et al. (2025), Equations 9 and 10. Concepts are ranked by *signed* importance for the explained
+    class, largest first (the paper's text says magnitude; a strong negative contribution is no reason for a
+    class), ties by concept index.
+
+    - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L), and the
+      importance comes from the explanation method: Gradient gives the paper's weights theta, the values
+      themselves give u, InputXGradient gives theta times u.
+    - **On images** ``model`` is a concept model (`quantus_concepts.protocols.ConceptModel`), and the metric
+      computes values and importance itself. The explanation method then plays no role: every row of
+      ``quantus.evaluate`` shows the same scores.
+
+    ``y_batch`` is the explained class, in the paper the predicted one.
+
+    Parameters
+    ----------
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1: the concepts each image shows, aligned with ``x_batch``. May be left out where
+        every call passes ``custom_batch={"concept_labels": ...}``.
+    top_l : int
+        How many concepts count, 1 to L; the paper uses 1, 3 and 5.
+    only_correct : bool
+        Whether wrongly classified samples are NaN.
+    labels : array_like, optional
+        (N,) true classes, for `only_correct`; ``y_batch`` if None.
+    importance : str
+        On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
+default_plot_func, disable_warnings, display_progressbar
+        As in every Quantus metric. Off by default: ``abs`` would rank negative contributions first, and no
+        positive scaling changes a rank. The default aggregate is the mean of the defined scores.
+
+    Raises
+    ------
+    ValueError
+        If labels are not 0 or 1, or `top_l` is not between 1 and the number of concepts.
+
+    Notes
+    -----
+    Higher is better. Chance is the mean density of the labels. An image that shows fewer than `top_l`
+    concepts cannot reach 1. The paper's Table 1, ranked by contribution, correct class set: 55.4 %.
+    """
+
+    name = "CEM"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.NONE
+    sample_truth = ("concept_labels", "labels")
+
+    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+        self,
+        concept_labels: Any = None,
+        top_l: int = 1,
+        only_correct: bool = False,
+        labels: Any = None,
+        importance: str = "contribution",
+        abs: bool = False,
+        normalise: bool = False,
+        normalise_func: Callable[..., np.ndarray] | None = None,
+        normalise_func_kwargs: dict[str, Any] | None = None,
+        return_aggregate: bool = False,
+        aggregate_func: Callable[..., Any] | None = None,
+        default_plot_func: Callable[..., Any] | None = None,
+        disable_warnings: bool = False,
+        display_progressbar: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Bind the labels. A score of 1 says that all of the most important concepts are in the image.
+
+        A score of 0 says that none is.
+        """
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=aggregate_func,
+            default_plot_func=default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        check_choice("importance", importance, IMPORTANCES)
+        if isinstance(top_l, bool) or not isinstance(top_l, int) or top_l < 1:
+            raise ValueError(f"Expected argument `top_l` to be a whole number of at least 1 but got {top_l!r}.")
+        self.top_l = top_l
+        self.only_correct = only_correct
+        self.importance = importance
+        self.concept_labels = None if concept_labels is None else self._checked("concept_labels", concept_labels)
+        self.labels = None if labels is None else self._checked("labels", labels)
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        if name == "labels":
+            return class_labels("labels", value)
+        labels = to_numpy(value)
+        if labels.ndim != 2:
+            raise ValueError(f"Expected argument `concept_labels` to have shape (N, L) but got {labels.shape}.")
+        check_binary("concept_labels", labels)
+        if self.top_l > labels.shape[1]:
+            raise ValueError(
+                f"Expected argument `top_l` to be at most the number of concepts, {labels.shape[1]}, but got "
+                f"{self.top_l}."
+            )
+        return labels
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        return x_batch.ndim == 4 and is_concept_model(model)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if "concept_labels" not in self.call.truth:
+            raise ValueError(
+                "CEM needs argument `concept_labels`: give it to the constructor, or with each call in `custom_batch`."
+            )
+        n_concepts = self.call.truth["concept_labels"].shape[1]
+        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
+            raise ValueError(
+                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
+                f"`concept_labels` has, but got shape {x_batch.shape}."
+            )
+        if self.only_correct and model is None:
+            raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
+        return {}
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        concept_labels_batch: np.ndarray,
+        labels_batch: np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples.
+
+        Parameters
+        ----------
+        model : ModelInterface or None
+            Quantus's wrapper of the model.
+        x_batch : np.ndarray
+            Concept values (n, L) or images (n, C, H, W).
+        y_batch : np.ndarray
+            (n,) explained classes.
+        a_batch : np.ndarray
+            (n, L) importances; not used on images.
+        concept_labels_batch : np.ndarray
+            (n, L) of 0 and 1.
+        labels_batch : np.ndarray, optional
+            (n,) true classes.
+        **kwargs : Any
+            Not used.
+
+        Returns
+        -------
+        list of float
+            n scores.
+
+        Raises
+        ------
+        ValueError
+            If the model has another number of concepts than the labels.
+        """
+        module: Any = None if model is None else model.get_model()
+        predicted = None
+        if self.call.on_images:
+            outputs = concept_outputs(module, x_batch)
+            predicted = outputs.logits.argmax(1).cpu().numpy()
+            n_concepts = concept_labels_batch.shape[1]
+            if outputs.values.shape[1] != n_concepts:
+                raise ValueError(
+                    f"Expected argument `concept_labels` to have shape (N, L) with the model's L = "
+                    f"{outputs.values.shape[1]} concepts but got {n_concepts} columns."
+                )
+            classes = checked_classes(y_batch, outputs.logits)
+            importance = concept_importance(module, outputs.values, classes, self.importance)
+        else:
+            usable = self.usable(a_batch, concept_labels_batch.shape[1:], "the number of concepts (L,)")
+            importance = torch.as_tensor(usable)
+            if self.only_correct:
+                predicted = predict_logits(module, x_batch, **model.model_predict_kwargs).argmax(1).cpu().numpy()
+        labels = torch.as_tensor(concept_labels_batch, device=importance.device)
+        scores = cem(importance, labels, self.top_l).cpu().numpy().astype(float)
+        if self.only_correct:
+            truth = y_batch if labels_batch is None else labels_batch
+            scores[predicted != truth] = np.nan
+        return scores.tolist()

@@ -1,0 +1,239 @@
+"""The concept global importance metric: do classes rest on the concepts that people give them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+
+from quantus_concepts.checks import check_choice, check_finite, to_numpy
+from quantus_concepts.functional import ClassMeans, cgim
+from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.inference import (
+    IMPORTANCES,
+    concept_importance,
+    concept_outputs,
+    is_concept_model,
+    predict_logits,
+)
+from quantus_concepts.metrics.truth import checked_classes, class_labels
+
+
+class CGIM(ConceptMetric):
+    """Concept global importance metric: agreement of concept importance with what people say of the classes.
+
+    Aysel et al. (2025), Equations 3 to 8: the cosine between A and V, for every concept over the classes or
+    for every class over the concepts. V is what annotators say; A(k, :) is the mean of the explanations of the
+    *correctly predicted* samples of class k. With a linear head the paper's three types are three explanation
+    methods: Gradient gives theta (type 1), the concept values give U* (type 2), InputXGradient gives the
+    elementwise product of the two (type 3).
+
+    - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L).
+    - **On images** ``model`` is a concept model and the metric computes values and importance itself; the
+      explanation method then plays no role.
+
+    A sample enters if it is predicted as its true class and explained for it. Only sums and counts of the
+    classes are kept.
+
+    Parameters
+    ----------
+    class_concepts : array_like
+        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed.
+    per : str
+        "concept" for L scores or "class" for K scores.
+    labels : array_like, optional
+        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
+    importance : str
+        On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
+    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
+default_plot_func, disable_warnings, display_progressbar
+        As in every Quantus metric. Off by default: with ``abs`` or ``normalise`` the three types are not exact.
+        The default aggregate is the mean of the defined scores.
+
+    Raises
+    ------
+    ValueError
+        If `class_concepts` is not (K, L) in [0, 1], or `per` is neither "concept" nor "class".
+
+    Notes
+    -----
+    Scores are in [-1, 1], higher is better. NaN: a class without a correctly predicted sample (it is left out
+    of the concepts' scores), and a concept or class whose row is zero on either side. The scores of the last
+    call are for concepts or classes, not for samples, so their number differs from ``len(x_batch)``.
+    """
+
+    name = "CGIM"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.NONE
+    sample_truth = ("labels",)
+
+    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+        self,
+        class_concepts: Any,
+        per: str = "concept",
+        labels: Any = None,
+        importance: str = "contribution",
+        abs: bool = False,
+        normalise: bool = False,
+        normalise_func: Callable[..., np.ndarray] | None = None,
+        normalise_func_kwargs: dict[str, Any] | None = None,
+        return_aggregate: bool = False,
+        aggregate_func: Callable[..., Any] | None = None,
+        default_plot_func: Callable[..., Any] | None = None,
+        disable_warnings: bool = False,
+        display_progressbar: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Bind what people say of classes. A score of 1 says that importance is proportional to it.
+
+        A score of 0 says that the two have nothing in common, a negative one that they are opposed.
+        """
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=aggregate_func,
+            default_plot_func=default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        check_choice("per", per, ("concept", "class"))
+        check_choice("importance", importance, IMPORTANCES)
+        truth = to_numpy(class_concepts)
+        if truth.ndim != 2:
+            raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
+        check_finite("class_concepts", truth)
+        if truth.min() < 0 or truth.max() > 1:
+            raise ValueError(
+                f"Expected argument `class_concepts` to lie in [0, 1] but got values from {truth.min()} to "
+                f"{truth.max()}. Divide percentages by 100."
+            )
+        self.class_concepts = truth.astype(float)
+        self.per = per
+        self.importance = importance
+        self.labels = None if labels is None else self._checked("labels", labels)
+        self._means: ClassMeans | None = None
+
+    @property
+    def get_params(self) -> dict[str, Any]:
+        """Parameters of the metric, as in Quantus."""
+        return {k: v for k, v in super().get_params.items() if k != "_means"}
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        labels = class_labels(name, value)
+        n_classes = len(self.class_concepts)
+        if (labels >= n_classes).any():
+            raise ValueError(
+                f"Expected argument `{name}` to hold classes 0 to {n_classes - 1}, the rows of `class_concepts`, but "
+                f"got {labels.max()}."
+            )
+        return labels
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        return x_batch.ndim == 4 and is_concept_model(model)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if model is None:
+            raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
+        n_classes, n_concepts = self.class_concepts.shape
+        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
+            raise ValueError(
+                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
+                f"`class_concepts` has, but got shape {x_batch.shape}."
+            )
+        if "labels" not in self.call.truth:
+            self._checked("y_batch", y_batch)
+        self._means = ClassMeans(n_classes, n_concepts)
+        return {}
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        labels_batch: np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Add some samples to the sums of their classes.
+
+        Parameters
+        ----------
+        model : ModelInterface
+            Quantus's wrapper of the model.
+        x_batch : np.ndarray
+            Concept values (n, L) or images (n, C, H, W).
+        y_batch : np.ndarray
+            (n,) explained classes.
+        a_batch : np.ndarray
+            (n, L) importances; not used on images.
+        labels_batch : np.ndarray, optional
+            (n,) true classes.
+        **kwargs : Any
+            Not used.
+
+        Returns
+        -------
+        list of float
+            Empty: the scores are made when all samples are in.
+
+        Raises
+        ------
+        ValueError
+            If the model has another number of classes or concepts than `class_concepts`.
+        """
+        module = model.get_model()
+        n_classes, n_concepts = self.class_concepts.shape
+        if self.call.on_images:
+            outputs = concept_outputs(module, x_batch)
+            logits = outputs.logits
+            if outputs.values.shape[1] != n_concepts:
+                raise ValueError(
+                    f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
+                    f"{outputs.values.shape[1]} concepts but got {self.class_concepts.shape}."
+                )
+            classes = checked_classes(y_batch, logits)
+            importance = concept_importance(module, outputs.values, classes, self.importance)
+        else:
+            importance = torch.as_tensor(self.usable(a_batch, (n_concepts,), "the number of concepts (L,)"))
+            logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
+            checked_classes(y_batch, logits)
+        if logits.shape[1] != n_classes:
+            raise ValueError(
+                f"Expected argument `class_concepts` to have shape (K, L) with the model's K = {logits.shape[1]} "
+                f"classes but got {self.class_concepts.shape}."
+            )
+        truth = y_batch if labels_batch is None else labels_batch
+        enters = (logits.argmax(1).cpu().numpy() == truth) & (y_batch == truth)
+        importance = importance.to("cpu", torch.float64)
+        # A sample whose explanation failed is left out; otherwise it would void its whole class.
+        mask = torch.as_tensor(enters) & importance.isfinite().all(1)
+        self._sums.update(importance, torch.as_tensor(truth, dtype=torch.int64), mask)
+        return []
+
+    @property
+    def _sums(self) -> ClassMeans:
+        if self._means is None:
+            raise RuntimeError("CGIM collects class means only during a call.")
+        return self._means
+
+    def custom_postprocess(self, **data: Any) -> None:
+        """Compare the class means with what people say.
+
+        Parameters
+        ----------
+        **data : Any
+            What Quantus passes on; see `ConceptMetric.custom_postprocess`.
+        """
+        scores = cgim(self._sums.compute(), torch.as_tensor(self.class_concepts), per=self.per)
+        self.evaluation_scores = scores.tolist()
+        self._means = None
+        super().custom_postprocess(**data)

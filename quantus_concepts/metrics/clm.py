@@ -1,0 +1,326 @@
+"""The concept location metric: do concept maps point at the parts their concepts are about?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
+from torch import Tensor
+
+from quantus_concepts.checks import check_choice, check_range, to_numpy
+from quantus_concepts.functional import (
+    clm,
+    mask_hits,
+    mask_threshold_hits,
+    point_hits,
+    rank_concepts,
+    threshold_hits,
+    upsample,
+)
+from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.inference import (
+    IMPORTANCES,
+    ConceptOutputs,
+    concept_importance,
+    concept_outputs,
+    is_concept_model,
+    to_model,
+)
+from quantus_concepts.metrics.truth import checked_classes
+from quantus_concepts.protocols import ConceptModel, FeatureSharing
+
+
+class CLM(ConceptMetric):
+    """Concept location metric: does the most active region of a concept's map hold the concept's part?
+
+    Aysel et al. (2025), Equation 11. The region is the ``alpha / 12`` of the image with the largest map values
+    or, with `threshold`, where the map is at least the threshold. Ties at the border of the region count by
+    their share, so that a constant map scores exactly ``alpha / 12``.
+
+    - **On explanations** ``model`` is a concept predictor, ``y_batch`` the concept explained, the
+      attributions are the map (summed over channels, upsampled bilinearly where they are smaller than the
+      image), and ``s_batch`` (N, 1, H, W) or `masks` marks the annotated pixels; of several the best counts.
+      With `points` and `part_of_concept` bound, the points of the concept's part take the place of the mask.
+    - **On images** ``model`` is a concept model (`quantus_concepts.protocols.ConceptModel`) and `points` and
+      `part_of_concept` are bound: the metric ranks the concepts that have a part by importance for
+      ``y_batch``, takes the first `top_l`, drops those whose part is not visible and averages the rest.
+      The explanation method then plays no role.
+
+    Where the backbone does not pool by the mean (``model.linear_pool`` is false), maps are local evidence and
+    not a decomposition of the concept value.
+
+    Parameters
+    ----------
+    alpha : float
+        Size of the region in twelfths of the image, in (0, 12]; the paper uses 1, 3 and 6.
+    threshold : float, optional
+        Map value from which on a pixel belongs to the region, in place of `alpha`.
+    points : array_like, optional
+        (N, P, 2): place (x, y) of each part in pixels of the image given, NaN where not visible; or
+        (N, P, Q, 2) where a part has up to Q places (left and right), of which the best counts.
+    part_of_concept : array_like, optional
+        (L,) of int: the part each concept is about, -1 for none.
+    top_l : int
+        On images: how many concepts count.
+    masks : array_like, optional
+        (N, 1, H, W) or (N, H, W): annotated pixels, in place of ``s_batch``.
+    importance : str
+        On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
+default_plot_func, disable_warnings, display_progressbar
+        As in every Quantus metric. Off by default: no increasing change of a map moves its region. The default
+        aggregate is the mean of the defined scores.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or `points` and `part_of_concept` do not go together.
+
+    Notes
+    -----
+    Higher is better. A point anywhere is hit with chance ``alpha / 12``; a real part more often, whatever the map
+    shows, since parts and activations both sit on the object. NaN: no annotated pixel or no visible part. The
+    paper's Table 2, ranked by contribution, l = 1, alpha = 1 / 3 / 6: 13.3 / 33.4 / 59.0 %.
+    """
+
+    name = "CLM"
+    data_applicability = {DataType.IMAGE}  # noqa: RUF012
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.LOCALISATION
+    sample_truth = ("points", "masks")
+
+    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+        self,
+        alpha: float = 1.0,
+        threshold: float | None = None,
+        points: Any = None,
+        part_of_concept: Any = None,
+        top_l: int = 1,
+        masks: Any = None,
+        importance: str = "contribution",
+        abs: bool = False,
+        normalise: bool = False,
+        normalise_func: Callable[..., np.ndarray] | None = None,
+        normalise_func_kwargs: dict[str, Any] | None = None,
+        return_aggregate: bool = False,
+        aggregate_func: Callable[..., Any] | None = None,
+        default_plot_func: Callable[..., Any] | None = None,
+        disable_warnings: bool = False,
+        display_progressbar: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Set the region and bind the parts. A score of 1 says that every region holds its part.
+
+        A constant map scores alpha / 12.
+        """
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=aggregate_func,
+            default_plot_func=default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        check_range("alpha", alpha, 0, 12, open_low=True)
+        check_choice("importance", importance, IMPORTANCES)
+        if threshold is not None and not np.isfinite(threshold):
+            raise ValueError(f"Expected argument `threshold` to be finite but got {threshold}.")
+        if isinstance(top_l, bool) or not isinstance(top_l, int) or top_l < 1:
+            raise ValueError(f"Expected argument `top_l` to be a whole number of at least 1 but got {top_l!r}.")
+        if points is not None and part_of_concept is None:
+            raise ValueError(
+                "Argument `points` needs `part_of_concept` beside it, to know which part a concept is about."
+            )
+        self.alpha = alpha
+        self.threshold = threshold
+        self.top_l = top_l
+        self.importance = importance
+        self.part_of_concept = None if part_of_concept is None else self._checked_parts(part_of_concept)
+        self.points = None if points is None else self._checked("points", points)
+        self.masks = None if masks is None else self._checked("masks", masks)
+
+    def _checked_parts(self, value: Any) -> np.ndarray:
+        parts = to_numpy(value)
+        if parts.ndim != 1 or parts.dtype.kind not in "iu":
+            raise ValueError(
+                f"Expected argument `part_of_concept` to have shape (L,) and whole numbers but got shape {parts.shape} "
+                f"and dtype {parts.dtype}."
+            )
+        if (parts < -1).any():
+            raise ValueError(f"Expected argument `part_of_concept` to be at least -1 but got {parts.min()}.")
+        localisable = int((parts >= 0).sum())
+        if self.top_l > localisable:
+            raise ValueError(
+                f"Expected argument `top_l` to be at most the number of concepts with a part, {localisable}, but got "
+                f"{self.top_l}."
+            )
+        return parts
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        array = to_numpy(value)
+        if name == "masks":
+            if array.ndim == 4 and array.shape[1] == 1:
+                array = array[:, 0]
+            if array.ndim != 3:
+                raise ValueError(f"Expected argument `masks` to have shape (N, 1, H, W) but got {array.shape}.")
+            return array.astype(bool)
+        if array.ndim == 3:
+            array = array[:, :, None]
+        if array.ndim != 4 or array.shape[-1] != 2:
+            raise ValueError(
+                f"Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2) but got {to_numpy(value).shape}."
+            )
+        if self.part_of_concept is None:
+            raise ValueError("Argument `points` needs `part_of_concept` in the constructor.")
+        if self.part_of_concept.max(initial=-1) >= array.shape[1]:
+            raise ValueError(
+                f"Expected argument `part_of_concept` to name parts below P = {array.shape[1]}, the parts in `points`, "
+                f"but got {self.part_of_concept.max()}."
+            )
+        return array.astype(float)
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        return is_concept_model(model) and "points" in self.call.truth
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if x_batch.ndim != 4:
+            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        if self.call.on_images:
+            return {}
+        size = x_batch.shape[-2:]
+        if "masks" in self.call.truth:
+            masks = self.call.truth["masks"]
+        elif "points" in self.call.truth:
+            parts = self.part_of_concept if self.part_of_concept is not None else np.empty(0, int)
+            outside = (y_batch < 0) | (y_batch >= len(parts))
+            if outside.any():
+                raise ValueError(
+                    f"Expected argument `y_batch` to hold concepts 0 to {len(parts) - 1}, as many as "
+                    f"`part_of_concept` has, but got {int(y_batch[outside][0])}. Where `y_batch` holds classes, pass a "
+                    "concept model as `model`."
+                )
+            return {}
+        elif s_batch is not None:
+            masks = self._checked("masks", s_batch)
+            if len(masks) != len(x_batch):
+                raise ValueError(
+                    f"Expected argument `s_batch` to have {len(x_batch)} samples, as `x_batch`, but got {len(masks)}."
+                )
+        else:
+            raise ValueError(
+                "CLM needs to know where concepts are: pass `s_batch` (N, 1, H, W), or bind `masks`, or `points` and "
+                "`part_of_concept`, in the constructor."
+            )
+        if masks.shape[-2:] != size:
+            raise ValueError(f"Expected masks to have the size of the images, {size}, but got {masks.shape[-2:]}.")
+        return {"masks": masks}
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        masks_batch: np.ndarray | None = None,
+        points_batch: np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples.
+
+        Parameters
+        ----------
+        model : ModelInterface
+            Quantus's wrapper of the model.
+        x_batch : np.ndarray
+            Images (n, C, H, W).
+        y_batch : np.ndarray
+            (n,) explained concepts or, on images with a concept model, classes.
+        a_batch : np.ndarray
+            Maps (n, h, w) or (n, C, h, w); not used on images with a concept model.
+        masks_batch : np.ndarray, optional
+            (n, H, W) annotated pixels.
+        points_batch : np.ndarray, optional
+            (n, P, Q, 2) places of the parts.
+        **kwargs : Any
+            Not used.
+
+        Returns
+        -------
+        list of float
+            n scores.
+        """
+        if self.call.on_images and points_batch is not None:
+            scores = self._score_images(model.get_model(), x_batch, y_batch, points_batch)
+        else:
+            scores = self._score_maps(x_batch, y_batch, a_batch, masks_batch, points_batch)
+        return scores.cpu().numpy().astype(float).tolist()
+
+    def _score_images(
+        self, model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, points: np.ndarray
+    ) -> Tensor:
+        outputs = concept_outputs(model, x_batch)
+        values = outputs.values
+        parts = torch.as_tensor(self.part_of_concept, device=values.device)
+        if len(parts) != values.shape[1]:
+            raise ValueError(
+                f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
+                f"concepts but got {tuple(parts.shape)}."
+            )
+        importance = concept_importance(model, values, checked_classes(y_batch, outputs.logits), self.importance)
+        ranked = rank_concepts(importance, self.top_l, eligible=parts >= 0)
+        maps = self._concept_maps(model, outputs, x_batch, ranked)
+        places = torch.as_tensor(points, device=maps.device, dtype=maps.dtype)
+        rows = torch.arange(len(ranked), device=maps.device)[:, None]
+        hits = self._point_hits(maps.flatten(0, 1), places[rows, parts[ranked]].flatten(0, 1), x_batch.shape[-2:])
+        hits = hits.view(len(ranked), self.top_l)
+        hits[~importance.isfinite().all(1)] = torch.nan
+        return clm(hits, self.top_l)
+
+    def _concept_maps(self, model: ConceptModel, outputs: ConceptOutputs, images: np.ndarray, ranked: Tensor) -> Tensor:
+        with torch.no_grad():
+            if isinstance(model, FeatureSharing) and outputs.features is not None:
+                return model.maps_from_features(outputs.features, ranked)
+            return model.concept_maps(to_model(model.concept_predictor, images), ranked)
+
+    def _point_hits(self, maps: Tensor, points: Tensor, size: tuple[int, ...]) -> Tensor:
+        height, width = size
+        if self.threshold is not None:
+            return threshold_hits(maps, points, (height, width), self.threshold)
+        return point_hits(maps, points, (height, width), (self.alpha,))[:, 0]
+
+    def _score_maps(
+        self,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        masks: np.ndarray | None,
+        points: np.ndarray | None,
+    ) -> Tensor:
+        height, width = x_batch.shape[-2:]
+        n_pixels = height * width
+        channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == (height, width) != a_batch.shape[2:]
+        if a_batch.ndim == 4:
+            a_batch = a_batch.sum(axis=3 if channel_last else 1)
+        fits = a_batch.ndim == 3 and a_batch.shape[1] * a_batch.shape[2] <= n_pixels
+        maps = torch.as_tensor(
+            self.usable(a_batch, a_batch.shape[1:] if fits else (height, width), "a map (H, W)").astype(float)
+        )
+        if masks is None and points is not None and self.part_of_concept is not None:
+            part = self.part_of_concept[y_batch]
+            places = np.where((part >= 0)[:, None, None], points[np.arange(len(points)), part], np.nan)
+            return self._point_hits(maps, torch.as_tensor(places), (height, width))
+        marked = torch.as_tensor(masks)
+        if maps.shape[-2:] != (height, width):
+            maps = upsample(maps, (height, width))
+        if self.threshold is not None:
+            return mask_threshold_hits(maps, marked, self.threshold)
+        return mask_hits(maps, marked, (self.alpha,))[:, 0]

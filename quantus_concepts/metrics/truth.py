@@ -1,0 +1,70 @@
+"""Checks of the ground truth that several metrics bind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import to_numpy
+
+
+def class_labels(name: str, value: Any) -> np.ndarray:
+    """Return (N,) class indices, or raise for anything else.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : array_like
+        The argument.
+
+    Returns
+    -------
+    np.ndarray
+        (N,) of int.
+
+    Raises
+    ------
+    ValueError
+        If it is not one whole number of at least 0 for each sample.
+    """
+    labels = to_numpy(value)
+    if labels.ndim != 1:
+        raise ValueError(f"Expected argument `{name}` to have shape (N,) but got {labels.shape}.")
+    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool((labels == np.floor(labels)).all()))
+    if not whole or (labels < 0).any():
+        raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
+    return labels.astype(int)
+
+
+def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
+    """Return explained classes on the device of the logits, or raise where there is no such class.
+
+    Parameters
+    ----------
+    y_batch : np.ndarray
+        (n,) of int.
+    logits : Tensor
+        (n, K).
+
+    Returns
+    -------
+    Tensor
+        (n,) of int64.
+
+    Raises
+    ------
+    ValueError
+        If a class is outside [0, K).
+    """
+    n_classes = logits.shape[1]
+    outside = (y_batch < 0) | (y_batch >= n_classes)
+    if outside.any():
+        raise ValueError(
+            f"Expected argument `y_batch` to hold class indices 0 to {n_classes - 1}, the outputs of the model, but "
+            f"got {int(y_batch[outside][0])}."
+        )
+    return torch.as_tensor(y_batch, dtype=torch.int64, device=logits.device)

@@ -1,0 +1,56 @@
+"""What a concept model must offer to be evaluated on images; nothing has to be inherited."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+
+@runtime_checkable
+class ConceptModel(Protocol):
+    """A chain from images over concept values to classes, each stretch of it a module.
+
+    ``model(images)`` gives the class logits (N, K). `captum_concepts.PostHocCBM` is one; any module with
+    these four members is another. The metrics read them and change nothing.
+    """
+
+    @property
+    def features(self) -> nn.Module:
+        """Images (N, C, H, W) to whatever the backbone gives."""
+
+    @property
+    def concept_predictor(self) -> nn.Module:
+        """Images (N, C, H, W) to concept values (N, L)."""
+
+    @property
+    def head(self) -> nn.Module:
+        """Concept values (N, L) to class logits (N, K)."""
+
+    def concept_maps(self, images: Tensor, concepts: Tensor | None = None) -> Tensor:
+        """Concept activation maps of images.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, C, H, W).
+        concepts : Tensor, optional
+            Indices of the concepts wanted, (N, k) for each image its own, or (k,) for all the same;
+            None for all L.
+
+        Returns
+        -------
+        Tensor
+            (N, k, h, w), of the resolution of the feature maps.
+        """
+
+
+@runtime_checkable
+class FeatureSharing(ConceptModel, Protocol):
+    """A concept model that also takes its own features, so that a metric runs the backbone only once."""
+
+    def values_from_features(self, features: Tensor) -> Tensor:
+        """Return concept values (N, L) from ``self.features(images)``."""
+
+    def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
+        """Return maps (N, k, h, w) from ``self.features(images)``; `concepts` as in `concept_maps`."""

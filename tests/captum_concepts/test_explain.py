@@ -1,0 +1,581 @@
+"""explain_func: Captum's own numbers, in the form Quantus takes, and nothing of the user's changed."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from captum.attr import (
+    DeepLift,
+    FeatureAblation,
+    GradientShap,
+    GuidedGradCam,
+    InputXGradient,
+    IntegratedGradients,
+    KernelShap,
+    LayerActivation,
+    LayerGradCam,
+    LayerIntegratedGradients,
+    NoiseTunnel,
+    Occlusion,
+    Saliency,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captum_concepts.coam import CoAM
+from captum_concepts.explain import explain_func
+
+
+class Net(nn.Module):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            self.features = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Dropout(0.5))
+            self.head = nn.Linear(4, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images).mean((2, 3)))
+
+
+@pytest.fixture
+def model() -> Net:
+    return Net().eval()
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return np.random.default_rng(0).random((7, 3, 12, 10)).astype(np.float32)
+
+
+@pytest.fixture
+def targets() -> np.ndarray:
+    return np.array([0, 4, 2, 2, 1, 3, 0])
+
+
+CAVS = torch.randn(5, 4, generator=torch.Generator().manual_seed(3))
+
+
+def numpy_state_now() -> np.ndarray:
+    return np.random.get_state()[1].copy()  # noqa: NPY002
+
+
+def captum(attribution, images, targets, **kwargs):
+    return attribution.attribute(
+        torch.tensor(images).requires_grad_(), target=torch.tensor(targets), **kwargs
+    ).detach()
+
+
+def smoothed(model):
+    return NoiseTunnel(Saliency(model))
+
+
+CLASSES = {
+    "Saliency": (explain_func(Saliency, abs=False), lambda m: Saliency(m), {"abs": False}),
+    "InputXGradient": (explain_func(InputXGradient), lambda m: InputXGradient(m), {}),
+    "IntegratedGradients": (
+        explain_func(IntegratedGradients, multiply_by_inputs=False, n_steps=5, baselines=0.5),
+        lambda m: IntegratedGradients(m, multiply_by_inputs=False),
+        {"n_steps": 5, "baselines": 0.5},
+    ),
+    "GuidedGradCam": (
+        explain_func(GuidedGradCam, layer="features"),
+        lambda m: GuidedGradCam(m, m.features),
+        {},
+    ),
+    "Occlusion": (
+        explain_func(Occlusion, sliding_window_shapes=(3, 4, 5), strides=(3, 4, 5)),
+        lambda m: Occlusion(m),
+        {"sliding_window_shapes": (3, 4, 5), "strides": (3, 4, 5)},
+    ),
+    "DeepLift": (explain_func(lambda m: DeepLift(Plain(m))), lambda m: DeepLift(Plain(m)), {}),
+}
+
+
+class Plain(nn.Module):
+    """DeepLift wants every module used once and no functional pooling."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.chain = nn.Sequential(model.features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), model.head)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.chain(images)
+
+
+@pytest.mark.filterwarnings("ignore:Setting")
+@pytest.mark.parametrize("name", CLASSES)
+def test_pixel_attributions_are_captums_own(model, images, targets, name):
+    explain, build, kwargs = CLASSES[name]
+    expected = captum(build(model), images, targets, **kwargs)
+    result = explain(model=model, inputs=images, targets=targets)
+    assert result.shape == images.shape
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
+    assert result.std() > 0
+
+
+@pytest.mark.parametrize("interpolate", ["bilinear", "nearest", "bicubic"])
+def test_layer_maps_are_upsampled(model, images, targets, interpolate):
+    maps = captum(LayerGradCam(model, model.features), images, targets)
+    align = None if interpolate == "nearest" else False
+    expected = functional.interpolate(maps, (12, 10), mode=interpolate, align_corners=align)
+    explain = explain_func(LayerGradCam, layer="features", interpolate=interpolate)
+    result = explain(model, images, targets)
+    assert result.shape == (7, 1, 12, 10)
+    np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
+
+
+def test_layer_channels(model, images):
+    maps = LayerActivation(model, model.features).attribute(torch.tensor(images))
+    every = functional.interpolate(maps, (12, 10), mode="bilinear", align_corners=False).detach().numpy()
+    summed = explain_func(LayerActivation, layer="features")(model, images, np.zeros(7, int))
+    np.testing.assert_allclose(summed, every.sum(1, keepdims=True), atol=1e-5)
+    kept = explain_func(LayerActivation, layer="features", channels="keep")(model, images, np.zeros(7, int))
+    np.testing.assert_allclose(kept, every, atol=1e-6)
+
+
+def test_pixel_channels_summed_on_request(model, images, targets):
+    every = explain_func(InputXGradient)(model, images, targets)
+    summed = explain_func(InputXGradient, channels="sum")(model, images, targets)
+    np.testing.assert_allclose(summed, every.sum(1, keepdims=True), atol=1e-6)
+
+
+def test_map_of_three_channels_is_no_pixel_attribution(images):
+    # As many channels as the image, but of a layer: summed all the same.
+    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    assert explain_func(LayerActivation, layer="0")(model, images).shape == (7, 1, 12, 10)
+
+
+@pytest.mark.parametrize(
+    "explain",
+    [
+        explain_func(CoAM, layer="features", cavs=CAVS),
+        explain_func(lambda model: CoAM(model, "features", CAVS)),
+        explain_func(lambda model, layer: CoAM(model, layer, CAVS), layer="features", batch_size=2),
+    ],
+)
+def test_coam(model, images, targets, explain):
+    maps = CoAM(model, "features", CAVS).attribute(torch.tensor(images), torch.tensor(targets))
+    expected = functional.interpolate(maps, (12, 10), mode="bilinear", align_corners=False)
+    np.testing.assert_allclose(explain(model, images, targets), expected.numpy(), atol=1e-6)
+
+
+def test_coam_of_all_concepts(model, images):
+    result = explain_func(CoAM, layer="features", cavs=CAVS, channels="keep")(model, images)
+    assert result.shape == (7, 5, 12, 10)
+    one = explain_func(CoAM, layer="features", cavs=CAVS)(model, images, 3)
+    np.testing.assert_allclose(result[:, 3:4], one, atol=1e-6)
+
+
+def test_layer_of_the_model_given(images, targets):
+    # The point of names: another model is explained by its own layer.
+    explain = explain_func(LayerGradCam, layer="features")
+    first, second = Net(0).eval(), Net(1).eval()
+    explain(first, images, targets)
+    maps = captum(LayerGradCam(second, second.features), images, targets)
+    expected = functional.interpolate(maps, (12, 10), mode="bilinear", align_corners=False)
+    np.testing.assert_allclose(explain(second, images, targets), expected.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
+def test_batch_size_does_not_matter(model, images, targets, batch_size):
+    seen = []
+    hook = model.features.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    result = explain_func(InputXGradient, batch_size=batch_size)(model, images, targets)
+    hook.remove()
+    assert max(seen) == min(batch_size, 7)
+    np.testing.assert_allclose(result, captum(InputXGradient(model), images, targets).numpy(), atol=1e-6)
+
+
+def test_batch_follows_captums_internal_one(model, images, targets):
+    explain = explain_func(IntegratedGradients, n_steps=4, internal_batch_size=3)
+    assert explain.batch_size == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = explain(model, images, targets)
+    expected = captum(IntegratedGradients(model), images, targets, n_steps=4)
+    np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
+
+
+def test_tables(targets):
+    head = nn.Linear(6, 5).eval()
+    values = np.random.default_rng(0).standard_normal((7, 6)).astype(np.float32)
+    theta = head.weight.detach().numpy()[targets]
+    np.testing.assert_allclose(explain_func(Saliency, abs=False)(head, values, targets), theta, rtol=1e-6)
+    np.testing.assert_allclose(explain_func(InputXGradient)(head, values, targets), theta * values, rtol=1e-6)
+
+
+def test_series(targets):
+    model = nn.Sequential(
+        nn.Conv1d(2, 3, 3, stride=2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(3, 5)
+    ).eval()
+    series = np.random.default_rng(0).random((7, 2, 15)).astype(np.float32)
+    maps = captum(LayerGradCam(model, model[0]), series, targets)
+    expected = functional.interpolate(maps, 15, mode="linear", align_corners=False)
+    result = explain_func(LayerGradCam, layer="0")(model, series, targets)
+    np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
+
+
+def test_float64(model, images, targets):
+    result = explain_func(InputXGradient)(model.double(), images, targets)
+    assert result.dtype == np.float64
+    expected = InputXGradient(model).attribute(
+        torch.tensor(images).double().requires_grad_(), target=torch.tensor(targets)
+    )
+    np.testing.assert_allclose(result, expected.detach().numpy(), atol=1e-14)
+
+
+def test_half_precision_model_gives_float32(images, targets):
+    result = explain_func(Saliency)(Net().bfloat16(), images, targets)
+    assert result.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x.astype(np.float64),
+        torch.tensor,
+        lambda x: x[::-1].copy()[::-1],
+        lambda x: np.asfortranarray(x),
+    ],
+    ids=["float64", "tensor", "negative stride", "fortran"],
+)
+def test_forms_of_inputs(model, images, targets, form):
+    expected = explain_func(InputXGradient)(model, images, targets)
+    np.testing.assert_allclose(
+        explain_func(InputXGradient)(model, form(images), targets), expected, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("form", [np.int32, np.uint8, torch.tensor, list])
+def test_forms_of_targets(model, images, targets, form):
+    given = targets.astype(form) if isinstance(form, type) and issubclass(form, np.generic) else form(targets)
+    expected = explain_func(Saliency)(model, images, targets)
+    np.testing.assert_array_equal(explain_func(Saliency)(model, images, given), expected)
+
+
+def test_one_target_for_all(model, images):
+    each = explain_func(Saliency)(model, images, np.full(7, 3))
+    for one in (3, np.int64(3), np.array(3)):
+        np.testing.assert_array_equal(explain_func(Saliency)(model, images, one), each)
+
+
+def test_array_and_function_as_baseline(model, images, targets):
+    array = np.full((1, 3, 12, 10), 0.25)
+    given = explain_func(IntegratedGradients, baselines=array, n_steps=3)(model, images, targets)
+    expected = captum(IntegratedGradients(model), images, targets, baselines=0.25, n_steps=3)
+    np.testing.assert_allclose(given, expected.numpy(), atol=1e-6)
+    mean = explain_func(
+        IntegratedGradients,
+        baselines=lambda x: x.mean((2, 3), keepdim=True).expand_as(x),
+        n_steps=3,
+        batch_size=2,
+    )
+    means = torch.tensor(images).mean((2, 3), keepdim=True).expand(images.shape)
+    expected = captum(IntegratedGradients(model), images, targets, baselines=means, n_steps=3)
+    np.testing.assert_allclose(mean(model, images, targets), expected.numpy(), atol=1e-6)
+
+
+def test_model_without_parameters(images):
+    class Means(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return images.mean((2, 3))
+
+    result = explain_func(Saliency)(Means(), images, np.zeros(7, int), device="cpu")
+    np.testing.assert_allclose(result[:, 0], 1 / 120, rtol=1e-6)
+    assert (result[:, 1:] == 0).all()
+    assert explain_func(Saliency)(lambda x: x.mean((2, 3)), images, 0).shape == images.shape
+
+
+def test_other_keywords_of_the_call_are_ignored(model, images, targets):
+    explain = explain_func(InputXGradient)
+    result = explain(
+        model=model, inputs=images, targets=targets, method="Saliency", device="gpu", n_steps=3, abs=1
+    )
+    np.testing.assert_array_equal(result, explain(model, images, targets))
+
+
+STOCHASTIC = {
+    "NoiseTunnel": explain_func(smoothed, nt_samples=3, stdevs=0.1),
+    "GradientShap": explain_func(GradientShap, n_samples=3, baselines=np.zeros((2, 3, 12, 10))),
+    "KernelShap": explain_func(KernelShap, n_samples=8, feature_mask=np.arange(3).reshape(1, 3, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", STOCHASTIC)
+def test_same_seed_same_result_and_global_generators_untouched(model, images, targets, name):
+    explain = STOCHASTIC[name]
+    torch_state, numpy_state = torch.get_rng_state(), numpy_state_now()
+    first = explain(model, images, targets)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    np.testing.assert_array_equal(numpy_state_now(), numpy_state)
+    torch.rand(3)
+    np.random.rand(3)  # noqa: NPY002
+    np.testing.assert_array_equal(explain(model, images, targets), first)
+
+
+def test_seed_decides(model, images, targets):
+    results = [
+        explain_func(smoothed, nt_samples=2, seed=seed)(model, images, targets) for seed in (0, 1, None, None)
+    ]
+    assert all(not np.array_equal(results[i], results[j]) for i in range(4) for j in range(i))
+
+
+def test_generators_restored_after_an_exception(model, images, targets):
+    class Broken(Saliency):
+        def attribute(self, inputs, target=None):
+            torch.rand(3)
+            np.random.rand(3)  # noqa: NPY002
+            raise RuntimeError("in the middle")
+
+    model.train()
+    torch_state, numpy_state = torch.get_rng_state(), numpy_state_now()
+    with pytest.raises(RuntimeError, match="in the middle"):
+        explain_func(Broken)(model, images, targets)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    np.testing.assert_array_equal(numpy_state_now(), numpy_state)
+    assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    "explain",
+    [
+        explain_func(Saliency),
+        explain_func(GuidedGradCam, layer="features"),
+        explain_func(FeatureAblation, feature_mask=np.arange(3).reshape(1, 3, 1, 1)),
+        explain_func(LayerGradCam, layer="features"),
+        explain_func(smoothed),
+    ],
+    ids=lambda explain: explain.factory.__name__,
+)
+def test_model_is_left_as_it_was_and_evaluated_in_eval_mode(model, images, targets, explain):
+    expected = explain(model, images, targets)
+    model.train()
+    model.features[0].eval()
+    model.head.weight.requires_grad_(False)
+    flags = [module.training for module in model.modules()]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    given = images.copy()
+    with torch.no_grad():
+        result = explain(model, given, targets)
+    # Dropout would show if the model had stayed in train mode.
+    np.testing.assert_array_equal(result, expected)
+    assert [module.training for module in model.modules()] == flags
+    assert [p.requires_grad for p in model.parameters()] == [True, True, False, True]
+    assert all(p.grad is None for p in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in model.modules())
+    np.testing.assert_array_equal(given, images)
+
+
+def test_wrapper_of_the_factory_is_evaluated_in_eval_mode(model, images, targets):
+    class Wrapper(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, images: Tensor) -> Tensor:
+            return functional.dropout(self.inner(images), 0.5, self.training)
+
+    result = explain_func(lambda m: Saliency(Wrapper(m)))(model, images, targets)
+    np.testing.assert_allclose(result, explain_func(Saliency)(model, images, targets), atol=1e-7)
+
+
+def test_inputs_of_the_user_get_no_gradient(model, images, targets):
+    leaf = torch.tensor(images, requires_grad=True)
+    explain_func(Saliency)(model, leaf, targets)
+    assert leaf.grad is None
+    with torch.inference_mode():
+        assert explain_func(Saliency)(model, images, targets).std() > 0
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "KernelShap"])
+def test_no_warning(model, images, targets, name):
+    explain = CLASSES[name][0] if name in CLASSES else STOCHASTIC[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        explain(model, images, targets)
+
+
+def test_nan_of_the_method_stays(model, images, targets):
+    class Undefined(Saliency):
+        def attribute(self, inputs, target=None):
+            result = super().attribute(inputs, target)
+            result[1] = float("nan")
+            return result
+
+    result = explain_func(Undefined)(model, images, targets)
+    assert np.isnan(result[1]).all()
+    assert not np.isnan(result[[0, 2, 3, 4, 5, 6]]).any()
+
+
+def test_pickle_and_repr(model, images, targets):
+    explain = explain_func(CoAM, layer="features", cavs=CAVS)
+    again = pickle.loads(pickle.dumps(explain))
+    np.testing.assert_array_equal(again(model, images, targets), explain(model, images, targets))
+    assert repr(explain) == "explain_func(CoAM, layer='features', cavs=<(5, 4)>)"
+    assert repr(explain_func(smoothed, nt_samples=3)) == "explain_func(smoothed, nt_samples=3)"
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (
+            lambda m: explain_func(Saliency(m)),
+            TypeError,
+            r"Saliency already bound to one.*Pass Saliency itself",
+        ),
+        (lambda m: explain_func(Saliency(m).attribute), TypeError, r"Saliency already bound to one"),
+        (lambda m: explain_func(NoiseTunnel(Saliency(m))), TypeError, r"NoiseTunnel already bound"),
+        (lambda m: explain_func(NoiseTunnel), TypeError, r"lambda model: NoiseTunnel\(Saliency\(model\)\)"),
+        (lambda m: explain_func(m), TypeError, r"a Captum attribution class"),
+        (lambda m: explain_func("Saliency"), TypeError, r"but got 'Saliency'. Pass captum.attr.Saliency"),
+        (
+            lambda m: explain_func(LayerGradCam, layer=m.features),
+            TypeError,
+            r"dotted name of a module but got Seq",
+        ),
+        (
+            lambda m: explain_func(CoAM, layer="features"),
+            ValueError,
+            r"`cavs`, which CoAM needs, but it is m",
+        ),
+        (lambda m: explain_func(LayerGradCam), ValueError, r"as LayerGradCam needs, but got None"),
+        (
+            lambda m: explain_func(Saliency, layer="features"),
+            ValueError,
+            r"Saliency has none, but got 'features'",
+        ),
+        (
+            lambda m: explain_func(IntegratedGradients, n_step=3),
+            ValueError,
+            r"'n_step'. Did you mean 'n_steps'",
+        ),
+        (
+            lambda m: explain_func(Saliency, target=3),
+            ValueError,
+            r"without `target`, which comes with each call",
+        ),
+        (
+            lambda m: explain_func(Saliency, batch_size=0),
+            ValueError,
+            r"`batch_size` to be at least 1 but got 0",
+        ),
+        (lambda m: explain_func(Saliency, interpolate="linear"), ValueError, r"Did you mean 'bilinear'"),
+        (lambda m: explain_func(Saliency, channels="mean"), ValueError, r"`channels` to be one of"),
+    ],
+)
+def test_bad_arguments(model, build, error, message):
+    with pytest.raises(error, match=message):
+        build(model)
+
+
+@pytest.mark.parametrize(
+    ("explain", "change", "error", "message"),
+    [
+        (explain_func(Saliency), {"targets": np.zeros(3, int)}, ValueError, r"\(N,\) = \(7,\).*got \(3,\)"),
+        (explain_func(Saliency), {"targets": np.zeros(7)}, ValueError, r"integers\) but got float64"),
+        (explain_func(Saliency), {"inputs": np.zeros((0, 3, 12, 10))}, ValueError, r"at least one sample"),
+        (
+            explain_func(Saliency),
+            {"inputs": np.full((7, 3, 12, 10), np.nan)},
+            ValueError,
+            r"`inputs` to be finite",
+        ),
+        (explain_func(LayerGradCam, layer="feature"), {}, ValueError, r"but got 'feature'.*'features'"),
+        (explain_func(LayerGradCam, layer="0"), {"model": abs}, TypeError, r"`model` to be an nn.Module"),
+        (explain_func(LayerGradCam, layer="head"), {}, ValueError, r"got \(7, 1\).*keeps the spatial"),
+        (explain_func(lambda m: Saliency), {}, TypeError, r"to return an attribution"),
+        (explain_func(lambda m: m), {}, TypeError, r"method `attribute`, but it returned Net"),
+        (explain_func(lambda m: Saliency(Net(9))), {}, ValueError, r"explains another Net"),
+        (
+            explain_func(IntegratedGradients, return_convergence_delta=True),
+            {},
+            ValueError,
+            r"return_convergence",
+        ),
+    ],
+)
+def test_bad_calls(model, images, targets, explain, change, error, message):
+    with pytest.raises(error, match=message):
+        explain(**{"model": model, "inputs": images, "targets": targets, **change})
+
+
+def test_table_refuses_a_layer_of_another_width(targets):
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 5)).eval()
+    explain = explain_func(LayerIntegratedGradients, layer="0", n_steps=2)
+    with pytest.raises(ValueError, match=r"shape \(7, 6\).*got \(7, 4\)"):
+        explain(model, np.ones((7, 6), np.float32), targets)
+
+
+def test_a_part_of_the_model_may_be_explained(model, images, targets):
+    # A wrapper shares modules with the model given, and so does a part: neither is another model.
+    explain = explain_func(lambda m: Saliency(nn.Sequential(m, nn.Softmax(1))))
+    assert explain(model, images, targets).std() > 0
+
+
+def test_quantus_evaluate_with_callables(model, images, targets):
+    masks = np.zeros((7, 1, 12, 10), dtype=bool)
+    masks[:, :, 3:9, 2:8] = True
+    settings = {"disable_warnings": True, "abs": True}
+    metrics = {
+        "Sparseness": quantus.Sparseness(**settings),
+        "PointingGame": quantus.PointingGame(**settings),
+        "RelevanceMassAccuracy": quantus.RelevanceMassAccuracy(**settings),
+        "MaxSensitivity": quantus.MaxSensitivity(nr_samples=2, **settings),
+        "RandomLogit": quantus.RandomLogit(num_classes=5, **settings),
+    }
+    methods = {
+        "CoAM": explain_func(CoAM, layer="features", cavs=CAVS),
+        "GradCAM": explain_func(LayerGradCam, layer="features"),
+        "SmoothGrad": explain_func(smoothed, channels="sum", nt_samples=2, stdevs=0.1),
+        "IG": explain_func(IntegratedGradients, channels="sum", n_steps=3),
+    }
+    results = quantus.evaluate(
+        metrics,
+        methods,
+        model,
+        images,
+        targets,
+        s_batch=masks,
+        explain_func_kwargs={},
+        call_kwargs={"": {"device": "cpu"}},
+    )
+    for method in methods:
+        for metric in metrics:
+            scores = np.asarray(results[method][metric], dtype=float)
+            assert scores.shape == (7,), (method, metric)
+            assert np.isfinite(scores).all(), (method, metric)
+
+
+def test_quantus_metric_calls_it_with_other_models(model, images, targets):
+    # Parameters drawn anew explain differently; an attribution bound to the first model would give 1.
+    metric = quantus.MPRT(similarity_func=quantus.similarity_func.correlation_pearson, disable_warnings=True)
+    scores = metric(
+        model=model,
+        x_batch=images,
+        y_batch=targets,
+        explain_func=explain_func(LayerGradCam, layer="features"),
+        explain_func_kwargs={},
+    )
+    assert {name.split(".")[0] for name in scores} >= {"features", "head"}
+    assert all(np.mean(values) < 0.999 for name, values in scores.items() if name != "original")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_runs_where_the_model_is(model, images, targets):
+    expected = explain_func(InputXGradient)(model, images, targets)
+    model.cuda()
+    state = torch.cuda.get_rng_state()
+    np.testing.assert_allclose(
+        explain_func(InputXGradient)(model, images, targets, device="cpu"), expected, atol=1e-5
+    )
+    noisy = STOCHASTIC["NoiseTunnel"]
+    np.testing.assert_array_equal(noisy(model, images, targets), noisy(model, images, targets))
+    assert torch.equal(torch.cuda.get_rng_state(), state)

@@ -1,0 +1,153 @@
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from captum_concepts.heads import fit_elastic_net, fit_logistic
+
+
+def values_and_labels(k, n=240, n_concepts=5, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, k, n)
+    # Concepts of very different scale, one of them constant.
+    values = rng.normal(size=(n, n_concepts)) + rng.normal(size=(k, n_concepts))[labels]
+    return values * [1.0, 50.0, 0.01, 3.0, 0.0][:n_concepts] + 7.0, labels
+
+
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("standardise", [True, False])
+def test_logistic_head_gives_the_probabilities_of_scikit_learn(k, standardise):
+    x, y = values_and_labels(k)
+    model = LogisticRegression(C=0.5, max_iter=1000)
+    if standardise:
+        model = make_pipeline(StandardScaler(), model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(x, y)
+    head = fit_logistic(torch.tensor(x), torch.tensor(y), C=0.5, standardise=standardise)
+    assert (head.in_features, head.out_features) == (5, k)
+    with torch.no_grad():
+        got = head(torch.tensor(x)).softmax(dim=1)
+    np.testing.assert_allclose(got, model.predict_proba(x), atol=1e-6)
+    assert (got.argmax(1).numpy() == y).mean() > 1.3 / k
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_elastic_net_head_predicts_as_scikit_learn(k):
+    x, y = values_and_labels(k, n_concepts=4)
+    x = (x - x.mean(0)) / x.std(0)
+    settings = {"alpha": 0.02, "l1_ratio": 0.9}
+    model = SGDClassifier(
+        loss="log_loss", penalty="elasticnet", random_state=3, max_iter=10_000, **settings
+    ).fit(x, y)
+    head = fit_elastic_net(torch.tensor(x), torch.tensor(y), seed=3, standardise=False, **settings)
+    with torch.no_grad():
+        logits = head(torch.tensor(x))
+    np.testing.assert_array_equal(logits.argmax(1), model.predict(x))
+    if k == 2:
+        np.testing.assert_allclose(logits.softmax(1), model.predict_proba(x), atol=1e-9)
+    else:
+        np.testing.assert_allclose(logits, model.decision_function(x), atol=1e-9)
+
+
+def test_elastic_net_head_does_not_depend_on_scale_and_origin_of_the_values():
+    x, y = values_and_labels(3, n_concepts=4)
+    moved = x * np.array([1.0, 20.0, 0.1, 5.0]) + 30.0
+    with torch.no_grad():
+        first, second = (fit_elastic_net(v, y)(torch.tensor(v)) for v in (x, moved))
+    np.testing.assert_allclose(first, second, atol=1e-6)
+    assert (first.argmax(1).numpy() == y).mean() > 0.6
+
+
+def test_two_classes_share_the_one_row_of_scikit_learn():
+    x, y = values_and_labels(2)
+    head = fit_logistic(torch.tensor(x), torch.tensor(y))
+    assert torch.equal(head.weight[0], -head.weight[1])
+    assert torch.equal(head.bias[0], -head.bias[1])
+
+
+def test_elastic_net_drops_concepts_that_do_not_matter():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    x = rng.normal(size=(400, 6))
+    x[:, 0] += 6.0 * y
+    head = fit_elastic_net(x, y, alpha=0.05)
+    assert head.weight[1, 0] > 0
+    assert (head.weight[1, 1:] == 0).sum() >= 4
+
+
+def test_heads_follow_device_and_dtype_of_the_values():
+    x, y = values_and_labels(3)
+    for dtype in (torch.float32, torch.float64):
+        head = fit_logistic(torch.tensor(x, dtype=dtype), torch.tensor(y))
+        assert head.weight.dtype == head.bias.dtype == dtype
+
+
+@pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
+def test_heads_are_repeatable_and_touch_no_global_generator(fit):
+    x, y = values_and_labels(3)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    first, second = fit(x, y), fit(x, y)
+    assert torch.equal(first.weight, second.weight)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+    assert random.getstate() == before[2]
+
+
+@pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
+def test_convergence_warnings_do_not_leak(fit):
+    x, y = values_and_labels(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(x, y, max_iter=1)
+
+
+@pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
+def test_a_class_without_a_sample_is_never_predicted(fit):
+    x, y = values_and_labels(3)
+    y[y == 1] = 4
+    with pytest.warns(UserWarning, match=r"3 of 6 classes have no sample .*: 1, 3, 5"):
+        head = fit(torch.tensor(x), torch.tensor(y), n_classes=6)
+    assert head.out_features == 6
+    assert (head.weight[[1, 3, 5]] == 0).all()
+    with torch.no_grad():
+        logits = head(torch.tensor(x))
+    assert logits.isfinite().all()
+    assert set(logits.argmax(1).tolist()) <= {0, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "kwargs", "message"),
+    [
+        (np.ones(4), [0, 1, 0, 1], {}, r"`values` to have shape \(N, L\)"),
+        (np.ones((4, 2)), [0, 1, 0], {}, r"`labels` to have shape \(N\) = \(4\) but got \(3,\)"),
+        (np.full((2, 1), np.nan), [0, 1], {}, "`values` to be finite"),
+        (np.ones((2, 1)), [0.0, 1.0], {}, "class indices from 0 but got float64"),
+        (np.ones((2, 1)), [-1, 1], {}, "class indices from 0"),
+        (np.ones((2, 1)), [1, 1], {}, r"at least two classes but got \[1\]"),
+        (np.ones((2, 1)), [0, 3], {"n_classes": 3}, "`n_classes` to be at least 4"),
+    ],
+)
+@pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
+def test_bad_input_of_heads(fit, values, labels, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        fit(values, labels, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("fit", "kwargs", "name"),
+    [
+        (fit_logistic, {"C": 0}, "C"),
+        (fit_elastic_net, {"alpha": -1}, "alpha"),
+        (fit_elastic_net, {"l1_ratio": 2}, "l1_ratio"),
+    ],
+)
+def test_bad_settings_of_heads(fit, kwargs, name):
+    x, y = values_and_labels(2)
+    with pytest.raises(ValueError, match=f"`{name}` to lie in"):
+        fit(x, y, **kwargs)

@@ -1,0 +1,303 @@
+"""Layers found by name, run up to, and chosen by default, on networks small enough to compute by hand."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+from torchvision import models
+
+from captum_concepts.layers import LayerFeatures, find_layer, last_spatial_layer, layer_channels, layer_name
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(x + self.norm(self.conv(x)))
+
+
+class Net(nn.Module):
+    """A residual network whose pool and head come after `layer3`; `spare` is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.layer1 = nn.Sequential(Block(4), Block(4))
+        self.layer3 = nn.Sequential(nn.Conv2d(4, 6, 3, stride=2, padding=1), Block(6))
+        self.drop = nn.Identity()
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(6, 2)
+        self.spare = nn.Linear(2, 2)
+        self.heads_run = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.drop(self.layer3(self.layer1(self.stem(x))))
+        self.heads_run += 1
+        return self.head(self.pool(x).flatten(1))
+
+
+@pytest.fixture
+def net() -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Net().eval()
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randn(2, 3, 16, 24, generator=torch.Generator().manual_seed(1))
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) for module in model.modules())
+
+
+class Scale(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+def test_output_of_a_layer_by_hand() -> None:
+    model = nn.Sequential(Scale(2), Scale(3), Scale(5))
+    image = torch.ones(1, 1, 1, 2)
+    assert LayerFeatures(model, "0")(image).tolist() == [[[[2, 2]]]]
+    assert LayerFeatures(model, "1")(image).tolist() == [[[[6, 6]]]]
+    assert LayerFeatures(model, model[2])(image).tolist() == [[[[30, 30]]]]
+    assert LayerFeatures(model, model)(image).tolist() == [[[[30, 30]]]]
+
+
+def test_what_comes_after_the_layer_does_not_run(net: Net, images: Tensor) -> None:
+    features = LayerFeatures(net, "layer3")
+    expected = net.layer3(net.layer1(net.stem(images)))
+    torch.testing.assert_close(features(images), expected, rtol=0, atol=0)
+    assert net.heads_run == 0
+    assert hooks(net) == 0
+    net(images)
+    assert net.heads_run == 1
+
+
+def test_output_is_not_overwritten_by_a_later_in_place_layer() -> None:
+    model = nn.Sequential(Scale(-1), nn.ReLU(inplace=True))
+    assert LayerFeatures(model, "0")(torch.ones(1, 1)).tolist() == [[-1]]
+
+
+def test_first_call_of_a_layer_called_twice() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = Scale(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.scale(self.scale(x))
+
+    assert LayerFeatures(Twice(), "scale")(torch.ones(1, 1)).tolist() == [[3]]
+
+
+def test_gradients_flow(net: Net, images: Tensor) -> None:
+    images.requires_grad_()
+    LayerFeatures(net, "layer1.1")(images).square().sum().backward()
+    assert images.grad.abs().max() > 0
+    assert net.stem.weight.grad.abs().max() > 0
+    assert net.layer3[0].weight.grad is None
+
+
+def test_model_is_registered_once(net: Net) -> None:
+    features = LayerFeatures(net, net.layer3)
+    assert list(features.state_dict()) == [f"model.{name}" for name in net.state_dict()]
+    assert len(save(features.state_dict())) > 0
+    assert "layer='layer3'" in repr(features)
+
+
+def test_copy_runs_its_own_layer(net: Net, images: Tensor) -> None:
+    features = LayerFeatures(net, net.stem)
+    other = copy.deepcopy(features)
+    with torch.no_grad():
+        net.stem.weight.zero_()
+        net.stem.bias.zero_()
+    assert features(images).abs().max() == 0
+    assert other(images).abs().max() > 0
+
+
+def test_float64_and_device_follow_the_model(net: Net, images: Tensor) -> None:
+    features = LayerFeatures(net, "layer3").double()
+    assert features(images.double()).dtype == torch.float64
+    assert features.to("meta")(images.double().to("meta")).shape == (2, 6, 4, 6)
+
+
+def test_modes_are_left_alone(net: Net, images: Tensor) -> None:
+    net.train()
+    net.layer1.eval()
+    before = [module.training for module in net.modules()]
+    LayerFeatures(net, "layer3")(images)
+    last_spatial_layer(net, images)
+    layer_channels(net, "layer3", images)
+    assert [module.training for module in net.modules()] == before
+
+
+def test_choosing_a_layer_does_not_move_the_statistics(net: Net, images: Tensor) -> None:
+    net.train()
+    before = copy.deepcopy(net.state_dict())
+    assert last_spatial_layer(net, images) == "layer3"
+    assert layer_channels(net, "layer3", images) == 6
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+class Breaks(nn.Module):
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__()
+        self.first = Scale(2)
+        self.later = Scale(3)
+        self.error = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.first(x)
+        raise self.error("no further")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_no_hook_is_left_when_the_model_raises(error: type[BaseException]) -> None:
+    model = Breaks(error).train()
+    image = torch.ones(1, 1, 2, 2)
+    with pytest.raises(error, match="no further"):
+        LayerFeatures(model, "later")(image)
+    with pytest.raises(error, match="no further"):
+        last_spatial_layer(model, image)
+    assert hooks(model) == 0
+    assert all(module.training for module in model.modules())
+    # The layer before the error is reached, and the error is not.
+    assert LayerFeatures(model, "first")(image).sum() == 8
+
+
+def test_model_that_catches_every_exception() -> None:
+    class Stubborn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = Scale(2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            try:
+                return self.scale(x)
+            except Exception:
+                return x
+
+    assert LayerFeatures(Stubborn(), "scale")(torch.ones(1, 1)).tolist() == [[2]]
+
+
+def test_one_inside_another_stops_at_its_own_layer(net: Net, images: Tensor) -> None:
+    inner = LayerFeatures(net, "layer1")
+    outer = LayerFeatures(nn.Sequential(inner, Scale(2)), "1")
+    torch.testing.assert_close(outer(images), 2 * inner(images))
+    # Both stop at the same layer: the outer one sees it first and must get it.
+    same = LayerFeatures(nn.Sequential(inner, Scale(2)), "0.model.layer1")
+    torch.testing.assert_close(same(images), inner(images))
+    assert hooks(net) == 0
+
+
+def test_layer_that_is_not_run(net: Net, images: Tensor) -> None:
+    with pytest.raises(RuntimeError, match="Expected Net to run its layer 'spare' but it did not"):
+        LayerFeatures(net, "spare")(images)
+    assert hooks(net) == 0
+
+
+def test_output_that_is_no_tensor() -> None:
+    model = nn.Sequential(nn.LSTM(3, 4))
+    with pytest.raises(TypeError, match="layer '0' to give a tensor but got tuple"):
+        LayerFeatures(model, "0")(torch.zeros(1, 2, 3))
+    assert hooks(model) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("layr3", r"Nearest: \['layer3'"),
+        ("layer3.1.cnv", r"Nearest: \['layer3\.1\.conv'"),
+        ("QQQQ", r"Its outermost layers: \['stem', 'layer1', 'layer3', 'drop', 'pool', 'head', 'spare'\]"),
+        ("", "Its outermost layers"),
+    ],
+)
+def test_unknown_name_lists_the_nearest(net: Net, name: str, hint: str) -> None:
+    expected = rf"`layer` to name a layer of Net but got '{name}'\. {hint}"
+    with pytest.raises(ValueError, match=expected):
+        find_layer(net, name)
+    with pytest.raises(ValueError, match=expected):
+        LayerFeatures(net, name)
+
+
+def test_find_layer_and_its_name(net: Net) -> None:
+    assert find_layer(net, "layer3.1.conv") is net.layer3[1].conv
+    assert layer_name(net, net.layer3[1].conv) == "layer3.1.conv"
+    with pytest.raises(ValueError, match="to be part of Net but got a Conv2d that is not"):
+        layer_name(net, nn.Conv2d(3, 4, 3))
+
+
+def test_layer_under_two_names() -> None:
+    scale = Scale(2)
+    model = nn.ModuleDict({"a": scale, "b": scale})
+    assert find_layer(model, "a") is scale
+    assert find_layer(model, "b") is scale
+
+
+def test_last_spatial_layer_of_known_networks(net: Net, images: Tensor) -> None:
+    assert last_spatial_layer(net, images) == "layer3"
+    image = torch.zeros(1, 3, 64, 64)
+    resnet = models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1])
+    assert last_spatial_layer(resnet, image) == "layer4"
+    assert last_spatial_layer(timm.create_model("test_resnet"), image) == "layer4"
+    assert last_spatial_layer(nn.Sequential(net, nn.Softmax(1)), images) == "0.layer3"
+    assert hooks(net) == 0
+
+
+def test_maps_with_channels_last_are_not_taken_for_maps() -> None:
+    class Swinlike(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 64, 8, stride=8)
+            self.norm = nn.LayerNorm(64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(self.conv(x).permute(0, 2, 3, 1)).mean((1, 2))
+
+    assert last_spatial_layer(Swinlike(), torch.zeros(1, 3, 32, 32)) == "conv"
+
+
+def test_layer_called_twice_is_not_the_last() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1 = nn.Conv2d(3, 4, 1)
+            self.conv2 = nn.Conv2d(4, 4, 1)
+            self.relu = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.relu(self.conv2(self.relu(self.conv1(x)))).mean((2, 3))
+
+    assert last_spatial_layer(Shared(), torch.zeros(1, 3, 4, 4)) == "conv2"
+
+
+def test_no_maps_at_all() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    with pytest.raises(ValueError, match=r"Sequential to have a layer with an output \(N, d, h, w\)"):
+        last_spatial_layer(model, torch.zeros(1, 3, 2, 2))
+    with pytest.raises(ValueError, match=r"`images` to have shape \(N, C, H, W\) but got \(3, 2, 2\)"):
+        last_spatial_layer(model, torch.zeros(3, 2, 2))
+
+
+def test_channels_of_a_layer(net: Net, images: Tensor) -> None:
+    assert layer_channels(net, "stem", images) == 4
+    assert layer_channels(net, net.layer3, images) == 6
+    with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(1, 2\)"):
+        layer_channels(net, "head", images)

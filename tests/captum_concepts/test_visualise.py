@@ -1,0 +1,283 @@
+"""Pictures: Algorithm 2 by hand, and a gallery that says what it should."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+
+from captum_concepts.visualise import gallery, overlay, plot_coam
+
+# The lowest colour of jet, as matplotlib has it; the highest is (0.5, 0, 0).
+BLUE = [0.0, 0.0, 0.5]
+
+
+def slow_bilinear(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Bilinear resizing with half-pixel centres and clamped edges, one pixel at a time."""
+    (h, w), out = values.shape, np.zeros(size)
+    for y in range(size[0]):
+        for x in range(size[1]):
+            v = min(max((y + 0.5) * h / size[0] - 0.5, 0), h - 1)
+            u = min(max((x + 0.5) * w / size[1] - 0.5, 0), w - 1)
+            top, left = int(v), int(u)
+            bottom, right = min(top + 1, h - 1), min(left + 1, w - 1)
+            a, b = v - top, u - left
+            out[y, x] = (1 - a) * ((1 - b) * values[top, left] + b * values[top, right]) + a * (
+                (1 - b) * values[bottom, left] + b * values[bottom, right]
+            )
+    return out
+
+
+def test_coloured_literal():
+    # The lowest pixel gets jet's blue, the highest its red: 0.4 * colour + image, clipped at 1.
+    image = np.full((1, 2, 3), 0.25)
+    image[0, 1, 0] = 0.9
+    result = overlay(image, np.array([[-3.0, 5.0]]))
+    np.testing.assert_allclose(result[0, 0], [0.25, 0.25, 0.25 + 0.4 * BLUE[2]], atol=1e-9)
+    np.testing.assert_allclose(result[0, 1], [1.0, 0.25, 0.25], atol=1e-9)
+
+
+def test_masked_literal():
+    # Upsampled to four pixels, 0 and 4 give 0, 1, 3, 4; those of at least 3 are shown.
+    image = np.full((1, 4, 3), 0.5)
+    result = overlay(image, np.array([[0.0, 4.0]]), coloured=False, threshold=3.0)
+    np.testing.assert_array_equal(result[..., 0], [[0, 0, 0.5, 0.5]])
+
+
+@pytest.mark.parametrize("coloured", [True, False])
+def test_reference(coloured):
+    rng = np.random.default_rng(0)
+    image, values = rng.random((9, 7, 3)), rng.standard_normal((3, 4))
+    heat = slow_bilinear(values, (9, 7))
+    if coloured:
+        jet = mpl.colormaps["jet"]((heat - heat.min()) / (heat.max() - heat.min()))[..., :3]
+        expected = np.minimum(0.7 * jet + image, 1)
+    else:
+        expected = np.where((heat >= 0.1)[..., None], image, 0.0)
+    result = overlay(image, values, beta=0.7, coloured=coloured, threshold=0.1)
+    # A pixel at the border of two of jet's 256 colours may fall to either side.
+    np.testing.assert_allclose(result, expected, atol=0.02)
+    assert np.isclose(result, expected).mean() > 0.95
+
+
+def test_colours_do_not_depend_on_scale_and_offset():
+    image, values = np.zeros((6, 6, 3)), np.random.default_rng(0).random((3, 3))
+    np.testing.assert_allclose(overlay(image, 4.0 * values - 8.0), overlay(image, values), atol=1e-12)
+
+
+def test_constant_map_is_the_lowest_colour():
+    result = overlay(np.zeros((4, 5, 3)), np.full((2, 2), 7.0))
+    np.testing.assert_allclose(result, np.broadcast_to(0.4 * np.array(BLUE), (4, 5, 3)), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: torch.tensor(x).permute(2, 0, 1),
+        lambda x: np.moveaxis(x, -1, 0),
+        lambda x: (x * 255).round().astype(np.uint8),
+        lambda x: torch.tensor((x * 255).round().astype(np.uint8)).permute(2, 0, 1),
+        lambda x: x.astype(np.float32),
+    ],
+    ids=["tensor", "channels first", "uint8", "uint8 tensor", "float32"],
+)
+def test_forms_of_images(form):
+    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3)) / 255
+    values = np.arange(4.0).reshape(2, 2)
+    np.testing.assert_allclose(overlay(form(image), values), overlay(image, values), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(6, 8), (1, 6, 8), (6, 8, 1)])
+def test_grey_images(shape):
+    grey = np.random.default_rng(0).random((6, 8))
+    expected = overlay(np.repeat(grey[..., None], 3, -1), np.eye(2))
+    np.testing.assert_allclose(overlay(grey.reshape(shape), np.eye(2)), expected)
+
+
+def test_constant_map_reaches_its_own_value():
+    result = overlay(np.full((9, 7, 3), 0.5), np.full((2, 3), 0.1), coloured=False, threshold=0.1)
+    assert (result == 0.5).all()
+
+
+def test_arguments_stay_as_they_were():
+    image, values = np.random.default_rng(0).random((6, 8, 3)), torch.rand(2, 2, requires_grad=True)
+    copy = image.copy()
+    overlay(image, values)
+    overlay(image, values, coloured=False, threshold=0.5)
+    np.testing.assert_array_equal(image, copy)
+    assert values.grad is None
+
+
+GOOD = {"image": np.zeros((4, 5, 3)), "map": np.eye(2)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"coloured": False}, r"`threshold` to be a number.*got None"),
+        ({"beta": 1.5}, r"`beta` to lie in \[0.0, 1.0\] but got 1.5"),
+        ({"map": np.ones((2, 2, 2))}, r"`map` to have shape \(h, w\).*got \(2, 2, 2\)"),
+        ({"map": np.array([[0, np.nan]])}, r"`map` to be finite"),
+        ({"image": np.zeros((4, 5, 2))}, r"`image` to hold an image.*got shape \(4, 5, 2\)"),
+        ({"image": np.full((4, 5, 3), 2.1)}, r"floats in \[0, 1\].*from 2.1 to 2.1\. Undo the normalisation"),
+        ({"image": np.full((4, 5, 3), np.nan)}, r"`image` to be finite"),
+    ],
+)
+def test_bad_overlay(change, message):
+    with pytest.raises(ValueError, match=message):
+        overlay(**{**GOOD, **change})
+    with pytest.raises(ValueError, match=message):
+        plot_coam(**{**GOOD, **change})
+
+
+def test_plot_coam():
+    image, values = np.random.default_rng(0).random((6, 8, 3)), np.eye(3)
+    figure, ax = plot_coam(image, values, "blue_crown", present=False)
+    assert ax.figure is figure
+    assert ax.get_title() == "✗ blue crown"
+    np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values))
+    mine = Figure()
+    spot = mine.subplots()
+    again, same = plot_coam(image, values, "cost: $5 and $6", ax=spot)
+    assert again is mine
+    assert same is spot
+    assert spot.get_title() == "cost: $5 and $6"
+    mine.savefig(io.BytesIO())
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return {
+        "images": rng.random((3, 12, 10, 3)),
+        "maps": rng.standard_normal((3, 2, 4, 4)),
+        "names": [["grey leg", "blue crown"], ["black eye", "grey leg"], ["buff nape", "solid back"]],
+        "present": np.array([[1, 0], [0, 0], [1, 1]]),
+        "class_maps": rng.standard_normal((3, 4, 4)),
+        "class_names": ["nuthatch", "jay", "warbler"],
+    }
+
+
+def titles(axes):
+    return [[ax.get_title() for ax in row] for row in axes]
+
+
+def test_gallery(rows):
+    figure, axes = gallery(**rows)
+    assert titles(axes) == [
+        ["nuthatch", "✓ grey leg", "✗ blue crown", "class"],
+        ["jay", "✗ black eye", "✗ grey leg", "class"],
+        ["warbler", "✓ buff nape", "✓ solid back", "class"],
+    ]
+    colours = {ax.title.get_color() for ax in axes[:, 1:3].flat if ax.get_title().startswith("✓")}
+    assert len(colours) == 1
+    assert colours != {axes[0, 2].title.get_color()}
+    np.testing.assert_allclose(axes[1, 0].images[0].get_array(), rows["images"][1])
+    np.testing.assert_allclose(
+        axes[1, 2].images[0].get_array(), overlay(rows["images"][1], rows["maps"][1, 1])
+    )
+    np.testing.assert_allclose(
+        axes[2, 3].images[0].get_array(), overlay(rows["images"][2], rows["class_maps"][2])
+    )
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    assert buffer.getvalue()[:4] == b"\x89PNG"
+
+
+def test_gallery_without_extras(rows):
+    _, axes = gallery(rows["images"], rows["maps"], ["one", "two"])
+    assert titles(axes) == [["", "one", "two"]] * 3
+
+
+def test_gallery_masks_concepts_only(rows):
+    _, axes = gallery(**rows, coloured=False, threshold=0.5)
+    image = rows["images"][0]
+    masked = overlay(image, rows["maps"][0, 0], coloured=False, threshold=0.5)
+    np.testing.assert_allclose(axes[0, 1].images[0].get_array(), masked)
+    np.testing.assert_allclose(axes[0, 3].images[0].get_array(), overlay(image, rows["class_maps"][0]))
+
+
+def test_gallery_of_tensors_of_different_sizes(rows):
+    images = [torch.rand(3, 8, 8), torch.rand(3, 10, 20), torch.rand(3, 30, 10)]
+    figure, axes = gallery(
+        images, torch.tensor(rows["maps"]), rows["names"], torch.tensor(rows["present"]).bool()
+    )
+    assert axes[1, 1].images[0].get_array().shape == (10, 20, 3)
+    figure.savefig(io.BytesIO())
+
+
+def test_gallery_on_given_axes(rows):
+    mine = Figure()
+    spots = mine.subplots(3, 4)
+    figure, axes = gallery(**rows, axes=spots)
+    assert figure is mine
+    assert axes is spots
+    assert spots[0, 1].get_title() == "✓ grey leg"
+
+
+def test_no_title_overlaps_another(rows):
+    rows["names"] = ["has_bill_shape::hooked seabird", "a concept of a rather long name, spelt out"]
+    figure, axes = gallery(**rows)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    boxes = [ax.title.get_window_extent(renderer) for ax in axes.flat]
+    pictures = [ax.get_window_extent(renderer) for ax in axes.flat]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for j, b in enumerate(pictures) if i != j)
+
+
+@pytest.mark.filterwarnings("error")
+def test_glyphs_are_drawn_in_any_font(rows):
+    font = get_font(findfont(FontProperties(family="DejaVu Sans")))
+    assert all(font.get_char_index(ord(glyph)) for glyph in "✓✗")
+    # STIX has neither glyph: the fallback must supply them, or matplotlib warns of missing ones.
+    with mpl.rc_context({"font.family": ["STIXGeneral"]}):
+        figure, _ = gallery(**rows)
+        figure.savefig(io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": np.zeros((0, 4, 4, 3))}, r"`images` to hold at least one image"),
+        (
+            {"maps": np.zeros((2, 2, 4, 4))},
+            r"`maps` to have shape \(N, k, h, w\) = \(3, .*got \(2, 2, 4, 4\)",
+        ),
+        ({"names": ["one"]}, r"`names` to hold k = 2 names.*lengths \[1\]"),
+        ({"names": [["a", "b"], ["c"], ["d", "e"]]}, r"lengths \[1, 2\]"),
+        ({"names": [["a", "b"]]}, r"got 1 lists"),
+        ({"present": np.ones((3, 3))}, r"`present` to have shape \(N, k\) = \(3, 2\) but got \(3, 3\)"),
+        ({"class_maps": np.zeros((3, 1, 4, 4))}, r"`class_maps` to have shape \(N, h, w\)"),
+        ({"class_names": ["jay"]}, r"`class_names` to have length N = 3 but got 1"),
+        (
+            {"axes": Figure().subplots(3, 3)},
+            r"`axes` to have shape \(N, columns\) = \(3, 4\) but got \(3, 3\)",
+        ),
+        ({"images": np.full((3, 12, 10, 3), -1.0)}, r"`images` to hold uint8, or floats"),
+    ],
+)
+def test_bad_gallery_draws_nothing(rows, change, message):
+    spots = Figure().subplots(3, 4)
+    with pytest.raises(ValueError, match=message):
+        gallery(**{"axes": spots, **rows, **change})
+    assert not any(ax.images or ax.get_title() for ax in spots.flat)
+
+
+def test_pyplot_is_left_alone():
+    # In a process of its own, since pytest's other tests may have loaded pyplot already.
+    code = (
+        "import sys, numpy as np; from captum_concepts.visualise import gallery;"
+        "gallery(np.zeros((1, 4, 4, 3)), np.ones((1, 1, 2, 2)), ['a']);"
+        "assert 'matplotlib.pyplot' not in sys.modules or not sys.modules['matplotlib.pyplot'].get_fignums()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,198 @@
+"""Points stay on what they point at, whatever the transform."""
+
+import pytest
+import torch
+from torch import nn
+from torchvision import transforms as v1
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+from quantus_concepts.datasets.transforms import apply_transform, default_transform
+
+BILINEAR = v2.InterpolationMode.BILINEAR
+
+GEOMETRIC = [
+    v2.Resize((97, 133)),
+    v2.Resize((31, 37)),
+    v2.Resize(30),
+    v2.CenterCrop(30),
+    v2.CenterCrop((91, 40)),
+    v2.CenterCrop((64, 97)),
+    v2.RandomHorizontalFlip(p=1),
+    v2.RandomVerticalFlip(p=1),
+    v2.Pad([3, 5, 7, 2]),
+    v2.Pad(4, padding_mode="reflect"),
+    v2.RandomCrop(40, padding=6),
+    v2.RandomResizedCrop((64, 50)),
+    v2.RandomRotation(40, BILINEAR, expand=True),
+    v2.RandomRotation(40, BILINEAR),
+    v2.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 10, BILINEAR),
+    v2.RandomPerspective(p=1, distortion_scale=0.3),
+    v2.ElasticTransform(30.0, 6.0),
+    v2.RandomZoomOut(p=1),
+    v2.Compose([v2.Resize(80), v2.RandomHorizontalFlip(p=1), v2.CenterCrop(61), v2.Normalize([0.5], [2.0])]),
+    nn.Sequential(v2.RandomHorizontalFlip(p=1), v2.RandomApply([v2.Pad(3)], p=1)),
+]
+
+
+def _dot(x, y, height, width, spread=1.5):
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return torch.exp(-((rows - y) ** 2 + (columns - x) ** 2) / (2 * spread**2))[None]
+
+
+@pytest.mark.parametrize("size", [(61, 48), (40, 75)])
+@pytest.mark.parametrize("transform", GEOMETRIC, ids=lambda t: str(t).replace("\n", "")[:40])
+def test_brightest_pixel_is_at_the_moved_point(transform, size):
+    height, width = size
+    generator = torch.Generator().manual_seed(0)
+    seen = 0
+    for seed in range(12):
+        x = int(torch.randint(8, width - 8, (1,), generator=generator))
+        y = int(torch.randint(8, height - 8, (1,), generator=generator))
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            image, points = apply_transform(
+                _dot(x, y, height, width), torch.tensor([[[x, y]]]).float(), transform
+            )
+        if points.isnan().any():
+            continue
+        weight = (image[0] - image[0].min()) ** 2
+        new_x, new_y = points[0, 0].tolist()
+        rows, columns = torch.meshgrid(*(torch.arange(n) for n in weight.shape), indexing="ij")
+        if min(new_x, new_y, weight.shape[1] - 1 - new_x, weight.shape[0] - 1 - new_y) < 8:
+            continue
+        # The centre of gravity of the dot is finer than its brightest pixel.
+        assert abs(float((weight * columns).sum() / weight.sum()) - new_x) < 0.5
+        assert abs(float((weight * rows).sum() / weight.sum()) - new_y) < 0.5
+        brightest = divmod(int(image[0].argmax()), image.shape[2])
+        assert abs(brightest[0] - new_y) <= 1
+        assert abs(brightest[1] - new_x) <= 1
+        seen += 1
+    assert seen >= 2
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (v2.Resize((20, 40)), (4.5, 8.5)),  # (x + 0.5) * 2 - 0.5
+        (v2.RandomHorizontalFlip(p=1), (17.0, 4.0)),  # 20 - 1 - x
+        (v2.RandomVerticalFlip(p=1), (2.0, 5.0)),  # 10 - 1 - y
+        (v2.Pad([3, 1, 0, 0]), (5.0, 5.0)),
+        (v2.CenterCrop((10, 18)), (1.0, 4.0)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_by_hand(transform, expected):
+    _, points = apply_transform(torch.zeros(3, 10, 20), torch.tensor([[[2.0, 4.0]]]), transform)
+    torch.testing.assert_close(points, torch.tensor([[expected]]))
+
+
+def test_points_that_leave_the_image_and_nan_become_nan():
+    points = torch.tensor([[[2.0, 5.0], [10.0, 5.0]], [[torch.nan, 3.0], [15.0, 9.0]]])
+    _, moved = apply_transform(torch.zeros(3, 10, 20), points, v2.CenterCrop((10, 10)))
+    expected = torch.tensor([[[torch.nan] * 2, [5.0, 5.0]], [[torch.nan] * 2, [torch.nan] * 2]])
+    torch.testing.assert_close(moved, expected, equal_nan=True)  # 15 - 5 = 10 is just outside
+
+
+def test_nan_stays_nan_through_elastic():
+    points = torch.tensor([[[torch.nan, torch.nan], [10.0, 5.0]]])
+    _, moved = apply_transform(torch.zeros(3, 10, 20), points, v2.ElasticTransform(0.0, 1.0))
+    torch.testing.assert_close(moved, points, equal_nan=True)
+
+
+def test_no_transform_drops_only_points_outside():
+    points = torch.tensor([[[0.0, 0.0]], [[19.0, 9.0]], [[20.0, 9.0]], [[3.0, -0.6]]])
+    image, moved = apply_transform(torch.zeros(3, 10, 20), points, None)
+    assert image.shape == (3, 10, 20)
+    assert moved[:, 0, 0].isnan().tolist() == [False, False, True, True]
+    torch.testing.assert_close(moved[:2], points[:2])
+
+
+def test_inputs_are_left_alone_and_results_are_plain_tensors():
+    image, points = torch.rand(3, 10, 20), torch.tensor([[[2.0, 4.0]]])
+    image_before, points_before = image.clone(), points.clone()
+    new_image, moved = apply_transform(image, points, v2.Compose([v2.RandomHorizontalFlip(p=1)]))
+    assert type(new_image) is torch.Tensor
+    assert type(moved) is torch.Tensor
+    torch.testing.assert_close(image, image_before)
+    torch.testing.assert_close(points, points_before)
+    torch.testing.assert_close(new_image, image.flip(-1))
+
+
+def test_key_points_of_others_are_as_before():
+    points = tv_tensors.KeyPoints(torch.tensor([[2.0, 4.0]]), canvas_size=(10, 20))
+    assert v2.functional.horizontal_flip(points).tolist() == [[17.0, 4.0]]
+
+
+def test_scaled_dtype_and_normalise_leave_points_where_they_are():
+    transform = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [2.0] * 3)])
+    image, points = apply_transform(torch.full((3, 10, 20), 0.9), torch.tensor([[[2.0, 4.0]]]), transform)
+    assert points.tolist() == [[[2.0, 4.0]]]
+    torch.testing.assert_close(image, torch.full((3, 10, 20), 0.2))
+
+
+def _halve(x):
+    return x[..., ::2, ::2]
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (lambda image: image, "torchvision.transforms.v2"),
+        (v1.CenterCrop(5), "got torchvision.transforms.transforms.CenterCrop"),
+        (v1.Compose([v2.CenterCrop(5), v1.ToTensor()]), "got torchvision.transforms.transforms.ToTensor"),
+        (v2.Compose([v2.CenterCrop(5), nn.ReLU()]), "got torch.nn.modules.activation.ReLU"),
+        (v2.Lambda(lambda x: x * 2), r"v2.Lambda\(fn, tv_tensors.Image\)"),
+        (v2.ToPILImage(), "return an image tensor"),
+    ],
+)
+def test_transforms_that_do_not_move_points_are_refused(transform, message):
+    with pytest.raises(TypeError, match=message):
+        apply_transform(torch.zeros(3, 10, 20), torch.tensor([[[2.0, 4.0]]]), transform)
+
+
+def test_image_cut_without_its_points_is_refused():
+    transform = v2.Lambda(_halve, tv_tensors.Image)
+    with pytest.raises(ValueError, match=r"\(H, W\) = \(5, 10\) and the points .* on a canvas of \(10, 20\)"):
+        apply_transform(torch.zeros(3, 10, 20), torch.tensor([[[2.0, 4.0]]]), transform)
+
+
+def test_without_points_any_callable_will_do():
+    image, points = apply_transform(torch.ones(3, 10, 20), torch.zeros(0, 1, 2), v1.CenterCrop(5))
+    assert image.shape == (3, 5, 5)
+    assert points.shape == (0, 1, 2)
+
+
+def test_wrong_shapes():
+    with pytest.raises(ValueError, match=r"`points` to have shape \(P, Q, 2\)"):
+        apply_transform(torch.zeros(3, 4, 4), torch.zeros(3, 2), None)
+    with pytest.raises(ValueError, match=r"`image` to have shape \(C, H, W\)"):
+        apply_transform(torch.zeros(4, 4), torch.zeros(3, 1, 2), None)
+
+
+def test_default_transform():
+    image = torch.arange(6 * 8 * 3).float().reshape(3, 6, 8) / 200
+    points = torch.zeros(0, 1, 2)
+    assert apply_transform(image, points, default_transform(12))[0].shape == (3, 12, 12)
+    assert apply_transform(image, points, default_transform((4, 5)))[0].shape == (3, 4, 5)
+    cropped = apply_transform(image, points, default_transform(4, "centre_crop", [0.5] * 3, [2.0] * 3))[0]
+    torch.testing.assert_close(cropped, (image[:, 1:5, 2:6] - 0.5) / 2)
+    shifted = apply_transform(image, points, default_transform((6, 8), mean=[0.1, 0.2, 0.3]))[0]
+    torch.testing.assert_close(shifted, image - torch.tensor([0.1, 0.2, 0.3])[:, None, None])
+    scaled = apply_transform(image, points, default_transform((6, 8), std=[0.5] * 3))[0]
+    torch.testing.assert_close(scaled, image * 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image_size": 0}, "`image_size`.*above 0"),
+        ({"image_size": (4, 5, 6)}, "`image_size`"),
+        ({"image_size": 4, "mode": "center_crop"}, "`mode`.*Did you mean 'centre_crop'"),
+        ({"image_size": 4, "mean": [0.1], "std": [1.0, 1.0]}, "one number per channel"),
+        ({"image_size": 4, "std": [0.0]}, "deviations above 0"),
+    ],
+)
+def test_default_transform_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        default_transform(**arguments)

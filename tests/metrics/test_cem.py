@@ -1,0 +1,78 @@
+"""CEM as a Quantus metric: what it adds to `functional.cem`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from quantus_concepts import CEM
+
+LABELS = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]])
+IMPORTANCE = np.array([[0.9, 0.1, 0.5, -2.0], [0.9, 0.8, 0.1, 0.0], [1.0, 2.0, 3.0, 4.0]])
+
+
+@pytest.fixture
+def head() -> nn.Module:
+    layer = nn.Linear(4, 2, bias=False)
+    # class 1 where the first value exceeds the second
+    layer.weight.data = torch.tensor([[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    return layer
+
+
+# by hand: first concept present / absent / absent; first two 1 of 2 (concepts 0, 2), 1 of 2 (0, 1), none
+@pytest.mark.parametrize(("top_l", "expected"), [(1, [1, 0, 0]), (2, [0.5, 0.5, 0]), (4, [0.5, 0.5, 0])])
+def test_share_of_the_first_concepts_that_are_present(head: nn.Module, top_l: int, expected: list[float]) -> None:
+    assert CEM(LABELS, top_l=top_l)(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE) == expected
+
+
+def test_ranking_is_signed_unless_asked_otherwise(head: nn.Module) -> None:
+    a_batch = np.array([[0.1, 0.2, 0.3, -5.0]])
+    assert CEM(LABELS[:1])(head, IMPORTANCE[:1], np.array([1]), a_batch) == [0.0]
+    assert CEM(LABELS[:1], abs=True)(head, IMPORTANCE[:1], np.array([1]), a_batch) == [1.0]
+
+
+def test_only_correct_leaves_the_others_undefined(head: nn.Module) -> None:
+    # the head says 1, 1, 0
+    metric = CEM(LABELS, only_correct=True, labels=[1, 0, 0])
+    np.testing.assert_array_equal(metric(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE), [1, np.nan, 0])
+    assert metric.undefined == 1
+
+
+def test_true_class_is_the_explained_one_where_labels_are_not_given(head: nn.Module) -> None:
+    metric = CEM(LABELS, only_correct=True)
+    np.testing.assert_array_equal(metric(head, IMPORTANCE, np.array([1, 0, 0]), IMPORTANCE), [1, np.nan, 0])
+
+
+def test_a_model_is_not_needed_for_given_importances() -> None:
+    assert CEM(LABELS)(None, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE) == [1, 0, 0]
+
+
+def test_a_sample_whose_importance_is_not_finite_is_undefined_and_said(head: nn.Module) -> None:
+    a_batch = IMPORTANCE.copy()
+    a_batch[1, 2] = np.nan
+    with pytest.warns(UserWarning, match=r"NaN or infinity \(1 of 3 samples\)"):
+        scores = CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), a_batch)
+    np.testing.assert_array_equal(scores, [1, np.nan, 0])
+
+
+def test_an_explanation_of_another_shape_is_undefined_and_said(head: nn.Module) -> None:
+    with pytest.warns(UserWarning, match=r"shape \(3,\), expected the number of concepts \(L,\) = \(4,\)"):
+        scores = CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE[:, :3], batch_size=2)
+    assert np.isnan(scores).all()
+
+
+def test_an_explain_func_that_raises_is_undefined_and_said(head: nn.Module) -> None:
+    def explain(**kwargs: object) -> np.ndarray:
+        raise RuntimeError("no gradient")
+
+    with pytest.warns(UserWarning, match=r"RuntimeError: no gradient \(3 of 3 samples\)"):
+        scores = CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), explain_func=explain)
+    assert np.isnan(scores).all()
+
+
+def test_one_explanation_that_is_zero_among_others_ranks_by_index(head: nn.Module) -> None:
+    a_batch = IMPORTANCE.copy()
+    a_batch[0] = 0
+    assert CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), a_batch) == [1, 0, 0]

@@ -1,0 +1,66 @@
+"""CGIM as a Quantus metric: which samples enter, and what is undefined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from quantus_concepts import CGIM
+
+TRUTH = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
+VALUES = np.array([[2.0, 0.0, 0.0], [4.0, 0.0, 6.0], [0.0, 3.0, 0.0], [0.0, 5.0, 8.0]])
+CLASSES = np.array([0, 0, 1, 1])
+
+
+@pytest.fixture
+def head() -> nn.Module:
+    layer = nn.Linear(3, 2, bias=False)
+    layer.weight.data = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    return layer
+
+
+# Means of the classes, by hand: (3, 0, 3) and (0, 4, 4).
+# Concepts: (3, 0) and (1, 0) give 1; (0, 4) and (0, 1) give 1; (3, 4) and (.5, .5) give 7 / (5 sqrt 2).
+# Classes: (3, 0, 3) and (1, 0, .5) give 4.5 / sqrt(18 * 1.25); (0, 4, 4) and (0, 1, .5) the same.
+@pytest.mark.parametrize(
+    ("per", "expected"),
+    [("concept", [1, 1, 7 / (5 * 2**0.5)]), ("class", [4.5 / (18 * 1.25) ** 0.5] * 2)],
+)
+def test_cosine_of_class_means(head: nn.Module, per: str, expected: list[float]) -> None:
+    np.testing.assert_allclose(CGIM(TRUTH, per=per)(head, VALUES, CLASSES, VALUES), expected, rtol=1e-12)
+
+
+def test_a_wrongly_predicted_sample_does_not_enter(head: nn.Module) -> None:
+    values = np.concatenate([VALUES, [[9.0, 1.0, -100.0]]])
+    scores = CGIM(TRUTH)(head, values, np.array([*CLASSES, 1]), values)
+    np.testing.assert_allclose(scores, [1, 1, 7 / (5 * 2**0.5)], rtol=1e-12)
+
+
+def test_truth_may_be_bound_beside_the_explained_class(head: nn.Module) -> None:
+    # all explained for what is predicted, but the last two are really of class 0: only class 0 has samples
+    metric = CGIM(TRUTH, per="class", labels=[0, 0, 0, 0])
+    np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), [4.5 / (18 * 1.25) ** 0.5, np.nan], rtol=1e-12)
+    assert metric.undefined == 1
+
+
+def test_a_class_without_samples_is_left_out_of_the_concepts(head: nn.Module) -> None:
+    scores = CGIM(TRUTH)(head, VALUES[:2], CLASSES[:2], VALUES[:2])
+    # over class 0 alone: 3 * 1 -> 1; a zero row -> NaN; 3 * .5 -> 1
+    np.testing.assert_array_equal(scores, [1, np.nan, 1])
+
+
+def test_a_sample_that_is_not_finite_does_not_void_its_class(head: nn.Module) -> None:
+    a_batch = VALUES.copy()
+    a_batch[0] = np.inf
+    with pytest.warns(UserWarning, match="1 of 4 samples"):
+        scores = CGIM(TRUTH)(head, VALUES, CLASSES, a_batch)
+    # class 0 is now (4, 0, 6): concept 2 has (6, 4) against (.5, .5)
+    np.testing.assert_allclose(scores, [1, 1, 10 / (52**0.5 * 2**0.5)], rtol=1e-12)
+
+
+def test_scores_of_two_calls_are_independent(head: nn.Module) -> None:
+    metric = CGIM(TRUTH)
+    metric(head, VALUES[:2], CLASSES[:2], VALUES[:2])
+    np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), [1, 1, 7 / (5 * 2**0.5)], rtol=1e-12)

@@ -1,0 +1,397 @@
+"""What every metric of the package owes to Quantus and to the user, checked on each of them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from captum.attr import InputXGradient
+from torch import nn
+
+import quantus_concepts
+from quantus_concepts import CEM, CGIM, CLM
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+
+N, SIZE = 12, 12
+QUANTUS_ARGUMENTS = [
+    "abs",
+    "normalise",
+    "normalise_func",
+    "normalise_func_kwargs",
+    "return_aggregate",
+    "aggregate_func",
+    "default_plot_func",
+    "disable_warnings",
+    "display_progressbar",
+]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def model() -> SharingConceptModel:
+    return SharingConceptModel()
+
+
+@pytest.fixture
+def images(rng: np.random.Generator) -> np.ndarray:
+    return rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
+
+
+@pytest.fixture
+def truth(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    points = rng.uniform(0, SIZE, (N, 3, 2))
+    points[0] = np.nan
+    return {
+        "concept_labels": rng.integers(0, 2, (N, N_CONCEPTS)),
+        "class_concepts": rng.uniform(size=(N_CLASSES, N_CONCEPTS)),
+        "points": points,
+        "part_of_concept": np.array([0, 1, -1, 2, 0]),
+        "labels": rng.integers(0, N_CLASSES, N),
+    }
+
+
+def on_images(truth: dict[str, np.ndarray], **kwargs: Any) -> dict[str, Any]:
+    return {
+        "CGIM": CGIM(truth["class_concepts"], **kwargs),
+        "CEM": CEM(truth["concept_labels"], top_l=2, **kwargs),
+        "CLM": CLM(alpha=3, points=truth["points"], part_of_concept=truth["part_of_concept"], top_l=2, **kwargs),
+    }
+
+
+def predicted(model: nn.Module, images: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.as_tensor(images)).argmax(1).numpy()
+
+
+def numpy_random_state() -> bytes:
+    return np.random.get_state()[1].tobytes()  # noqa: NPY002 - the global state is what must not change
+
+
+def values_and_weights(model: TinyConceptModel, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    with torch.no_grad():
+        values = model.concept_predictor(torch.as_tensor(images)).numpy()
+    return values, model.head[0].weight.detach().numpy()
+
+
+class TestHost:
+    """Quantus's own names, calls and results."""
+
+    @pytest.mark.parametrize("metric", [CGIM, CEM, CLM])
+    def test_constructor_ends_with_the_arguments_of_quantus(self, metric: type) -> None:
+        names = list(inspect.signature(metric.__init__).parameters)[1:]
+        assert names[-len(QUANTUS_ARGUMENTS) - 1 : -1] == QUANTUS_ARGUMENTS
+
+    @pytest.mark.parametrize("metric", [CGIM, CEM, CLM])
+    def test_call_has_exactly_the_keywords_of_quantus(self, metric: type) -> None:
+        host = set(inspect.signature(quantus.PointingGame.__call__).parameters)
+        ours = set(inspect.signature(metric.__call__).parameters)
+        assert ours == host | {"custom_batch"}
+
+    def test_available_metrics_merge_with_those_of_quantus_without_loss(self) -> None:
+        merged = quantus.AVAILABLE_METRICS | quantus_concepts.AVAILABLE_METRICS
+        assert merged["Concepts"]["CEM"] is CEM
+        for category, metrics in quantus.AVAILABLE_METRICS.items():
+            assert merged[category] == metrics
+
+    def test_three_metrics_and_five_built_ins_in_one_evaluate(
+        self,
+        model: SharingConceptModel,
+        images: np.ndarray,
+        truth: dict[str, np.ndarray],
+        capsys: Any,
+        rng: Any,
+    ) -> None:
+        classes = predicted(model, images)
+        masks = np.zeros((N, 1, SIZE, SIZE))
+        masks[:, :, 3:9, 3:9] = 1
+        metrics = {
+            **on_images(truth),
+            "Sparseness": quantus.Sparseness(),
+            "Complexity": quantus.Complexity(),
+            "PointingGame": quantus.PointingGame(),
+            "RelevanceMass": quantus.RelevanceMassAccuracy(),
+            "TopK": quantus.TopKIntersection(k=10),
+        }
+
+        def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            x = torch.as_tensor(np.asarray(inputs)).requires_grad_()
+            return (
+                InputXGradient(model)
+                .attribute(x, target=torch.as_tensor(targets))
+                .sum(1, keepdim=True)
+                .detach()
+                .numpy()
+            )
+
+        results = quantus.evaluate(
+            metrics=metrics,
+            xai_methods={
+                "callable": explain,
+                "Saliency": {"method": "Saliency"},
+                "array": rng.normal(size=(N, 1, SIZE, SIZE)),
+            },
+            model=model,
+            x_batch=images,
+            y_batch=classes,
+            s_batch=masks,
+            explain_func_kwargs={},
+        )
+        assert "Failed to evaluate" not in capsys.readouterr().out
+        for method in ("callable", "Saliency", "array"):
+            assert len(results[method]["CGIM"]) == N_CONCEPTS
+            assert np.isfinite(results[method]["CGIM"]).any()
+            assert len(results[method]["CEM"]) == N
+            assert set(results[method]["CEM"]) <= {0.0, 0.5, 1.0}
+            # the first bird's parts are all out of sight
+            assert np.isnan(results[method]["CLM"][0])
+            assert np.isfinite(results[method]["CLM"][1:]).any()
+            assert len(results[method]["Sparseness"]) == N
+        # on images the explanation method plays no role, as documented
+        assert results["callable"]["CEM"] == results["array"]["CEM"]
+
+    def test_a_method_that_fails_costs_only_its_own_scores(
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], rng: Any
+    ) -> None:
+        values, _ = values_and_weights(model, images)
+        metrics = {"CEM": CEM(truth["concept_labels"]), "CGIM": CGIM(truth["class_concepts"])}
+        with pytest.warns(UserWarning, match="zero everywhere"):
+            results = quantus.evaluate(
+                metrics=metrics,
+                xai_methods={"zero": np.zeros((N, N_CONCEPTS)), "random": rng.normal(size=(N, N_CONCEPTS))},
+                model=model.head,
+                x_batch=values,
+                y_batch=predicted(model, images),
+            )
+        assert np.isnan(results["zero"]["CEM"]).all()
+        assert np.isnan(results["zero"]["CGIM"]).all()
+        assert np.isfinite(results["random"]["CEM"]).all()
+        assert np.isfinite(results["random"]["CGIM"]).any()
+
+    def test_get_params_interpretation_and_plot(
+        self,
+        model: SharingConceptModel,
+        images: np.ndarray,
+        truth: dict[str, np.ndarray],
+        capsys: Any,
+        tmp_path: Any,
+    ) -> None:
+        for name, metric in on_images(truth).items():
+            metric(model, images, predicted(model, images))
+            assert metric.get_params["importance"] == "contribution"
+            assert not any(key.startswith("_call") or key == "_means" for key in metric.get_params)
+            metric.interpret_scores()
+            assert "score of 1 says" in capsys.readouterr().out
+            file = tmp_path / f"{name}.png"
+            metric.plot(show=False, path_to_save=str(file))
+            assert file.read_bytes().startswith(b"\x89PNG")
+
+    def test_all_evaluation_scores_collects_and_aggregate_ignores_nan(
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+    ) -> None:
+        classes = predicted(model, images)
+        single = on_images(truth)["CLM"]
+        scores = single(model, images, classes)
+        single(model, images, classes)
+        assert len(single.all_evaluation_scores) == 2 * N
+        assert single.undefined == int(np.isnan(scores).sum()) > 0
+        aggregate = on_images(truth, return_aggregate=True)["CLM"]
+        assert aggregate(model, images, classes) == [pytest.approx(np.nanmean(scores))]
+
+
+class TestNothingIsChanged:
+    """The user's model, keywords and random numbers stay as they were."""
+
+    @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
+    def test_flags_gradients_hooks_and_random_state(
+        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+    ) -> None:
+        classes = predicted(model, images)
+        expected = on_images(truth)[name](model, images, classes)
+        model.train()
+        model.features[1].eval()
+        flags = [module.training for module in model.modules()]
+        state = copy.deepcopy(model.state_dict())
+        required = [parameter.requires_grad for parameter in model.parameters()]
+        torch_state, numpy_state = torch.get_rng_state(), numpy_random_state()
+        scores = on_images(truth)[name](model, images, classes)
+        # in train mode dropout and batch statistics would change the scores
+        np.testing.assert_array_equal(scores, expected)
+        assert flags == [module.training for module in model.modules()]
+        assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+        assert required == [parameter.requires_grad for parameter in model.parameters()]
+        assert all(parameter.grad is None for parameter in model.parameters())
+        assert torch.equal(torch_state, torch.get_rng_state())
+        assert numpy_state == numpy_random_state()
+
+    def test_keywords_of_the_explanation_are_not_changed(
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+    ) -> None:
+        values, _ = values_and_weights(model, images)
+        kwargs = {"method": "InputXGradient"}
+        metric = CEM(truth["concept_labels"])
+        metric(
+            model.head,
+            values,
+            predicted(model, images),
+            explain_func=quantus.explain,
+            explain_func_kwargs=kwargs,
+            device="cpu",
+        )
+        assert kwargs == {"method": "InputXGradient"}
+
+    def test_metrics_can_be_copied_and_pickled(self, truth: dict[str, np.ndarray]) -> None:
+        for metric in on_images(truth).values():
+            again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
+            assert again.get_params.keys() == metric.get_params.keys()
+
+
+class TestInvariance:
+    """No score depends on how the samples are passed."""
+
+    @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
+    @pytest.mark.parametrize("batch_size", [1, 5, 64])
+    def test_batch_size(
+        self,
+        name: str,
+        batch_size: int,
+        model: SharingConceptModel,
+        images: np.ndarray,
+        truth: dict[str, np.ndarray],
+    ) -> None:
+        classes = predicted(model, images)
+        together = on_images(truth)[name](model, images, classes)
+        apart = on_images(truth)[name](model, images, classes, batch_size=batch_size)
+        np.testing.assert_allclose(apart, together, rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.parametrize("name", ["CEM", "CLM"])
+    def test_a_model_that_does_not_share_features_scores_the_same(
+        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+    ) -> None:
+        classes = predicted(model, images)
+        metric = on_images(truth)[name]
+        np.testing.assert_array_equal(metric(model, images, classes), metric(TinyConceptModel(), images, classes))
+
+    def test_the_backbone_runs_once_a_batch(
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+    ) -> None:
+        classes = predicted(model, images)
+        for metric in on_images(truth).values():
+            model.runs = 0
+            metric(model, images, classes, batch_size=4)
+            assert model.runs == 3
+
+    @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
+    def test_double_precision(
+        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+    ) -> None:
+        classes = predicted(model, images)
+        single = on_images(truth)[name](model, images, classes)
+        double = on_images(truth)[name](SharingConceptModel(dtype=torch.float64), images, classes)
+        np.testing.assert_allclose(double, single, atol=1e-5)
+
+    def test_custom_batch_in_a_loop_equals_bound_truth(
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+    ) -> None:
+        classes = predicted(model, images)
+        whole = CEM(truth["concept_labels"], top_l=2)(model, images, classes)
+        loop = CEM(top_l=2)
+        for start in range(0, N, 5):
+            rows = slice(start, start + 5)
+            loop(
+                model,
+                images[rows],
+                classes[rows],
+                custom_batch={"concept_labels": truth["concept_labels"][rows]},
+            )
+        assert loop.all_evaluation_scores == whole
+
+    def test_normalisation_is_by_sample(
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], rng: Any
+    ) -> None:
+        values, _ = values_and_weights(model, images)
+        a_batch = rng.normal(size=(N, N_CONCEPTS)) * 10.0 ** np.arange(N)[:, None]
+        metric = CGIM(truth["class_concepts"], normalise=True)
+        together = metric(model.head, values, predicted(model, images), a_batch)
+        apart = metric(model.head, values, predicted(model, images), a_batch, batch_size=1)
+        np.testing.assert_allclose(together, apart)
+
+
+class TestPaperIdentities:
+    """The paper's variants are explanation methods: Gradient, the values, InputXGradient."""
+
+    @pytest.fixture
+    def explained(
+        self, model: SharingConceptModel, images: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        values, weights = values_and_weights(model, images)
+        classes = predicted(model, images)
+        return (
+            values,
+            weights,
+            classes,
+            {
+                "weight": weights[classes],
+                "value": values,
+                "contribution": weights[classes] * values,
+            },
+        )
+
+    @staticmethod
+    def through_quantus(
+        metric: Any, model: TinyConceptModel, values: np.ndarray, classes: np.ndarray
+    ) -> dict[str, list[float]]:
+        results = quantus.evaluate(
+            metrics={"metric": metric},
+            xai_methods={
+                "weight": {"method": "Gradient"},
+                "contribution": {"method": "InputXGradient"},
+                "value": values,
+            },
+            model=model.head,
+            x_batch=values,
+            y_batch=classes,
+        )
+        return {name: scores["metric"] for name, scores in results.items()}
+
+    @pytest.mark.parametrize("top_l", [1, 3])
+    def test_cem(
+        self, top_l: int, model: Any, explained: Any, truth: dict[str, np.ndarray], images: np.ndarray
+    ) -> None:
+        values, _, classes, importances = explained
+        metric = CEM(truth["concept_labels"], top_l=top_l)
+        host = self.through_quantus(metric, model, values, classes)
+        for name, importance in importances.items():
+            order = np.argsort(-importance, axis=1, kind="stable")[:, :top_l]
+            expected = np.take_along_axis(truth["concept_labels"], order, 1).mean(1)
+            np.testing.assert_allclose(host[name], expected, atol=1e-6)
+            image_view = CEM(truth["concept_labels"], top_l=top_l, importance=name)(model, images, classes)
+            np.testing.assert_allclose(image_view, expected, atol=1e-6)
+
+    @pytest.mark.parametrize("per", ["concept", "class"])
+    def test_cgim(self, per: str, model: Any, explained: Any, truth: dict[str, np.ndarray], images: np.ndarray) -> None:
+        values, weights, classes, _ = explained
+        V = truth["class_concepts"]
+        metric = CGIM(V, per=per)
+        host = self.through_quantus(metric, model, values, classes)
+        seen = np.unique(classes)
+        means = np.stack([values[classes == k].mean(0) for k in seen])
+        types = {"weight": weights[seen], "value": means, "contribution": weights[seen] * means}
+        for name, A in types.items():
+            axis = 0 if per == "concept" else 1
+            cosine = (A * V[seen]).sum(axis) / np.linalg.norm(A, axis=axis) / np.linalg.norm(V[seen], axis=axis)
+            expected = cosine if per == "concept" else np.full(N_CLASSES, np.nan)
+            if per == "class":
+                expected[seen] = cosine
+            np.testing.assert_allclose(host[name], expected, atol=1e-6)
+            image_view = CGIM(V, per=per, importance=name)(model, images, classes)
+            np.testing.assert_allclose(image_view, expected, atol=1e-6)
