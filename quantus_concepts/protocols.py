@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 from torch import Tensor, nn
 
 
-@runtime_checkable
 class ConceptModel(Protocol):
     """A chain from images over concept values to classes, each stretch of it a module.
 
@@ -45,7 +44,6 @@ class ConceptModel(Protocol):
         """
 
 
-@runtime_checkable
 class FeatureSharing(ConceptModel, Protocol):
     """A concept model that also takes its own features, so that a metric runs the backbone only once."""
 
@@ -54,3 +52,19 @@ class FeatureSharing(ConceptModel, Protocol):
 
     def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
         """Return maps (N, k, h, w) from ``self.features(images)``; `concepts` as in `concept_maps`."""
+
+
+# `isinstance` with a runtime-checkable protocol would not do: from Python 3.12 on it looks members up statically,
+# and does not find the registered children of a module.
+
+
+def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
+    """Tell whether a model has the members of `ConceptModel`."""
+    return all(hasattr(model, name) for name in ("features", "concept_predictor", "head", "concept_maps"))
+
+
+def shares_features(model: Any) -> TypeGuard[FeatureSharing]:
+    """Tell whether a model has the members of `FeatureSharing`."""
+    return is_concept_model(model) and all(
+        hasattr(model, name) for name in ("values_from_features", "maps_from_features")
+    )

@@ -78,9 +78,13 @@ GROUPS = [
     ("has_wing_shape", ["rounded-wings", "pointed-wings", "broad-wings", "tapered-wings", "long-wings"]),
     (
         "has_size",
-        "large_(16_-_32_in) small_(5_-_9_in) very_large_(32_-_72_in) medium_(9_-_16_in) very_small_(3_-_5_in)".replace(
-            ") ", ")|"
-        ).split("|"),
+        [
+            "large_(16_-_32_in)",
+            "small_(5_-_9_in)",
+            "very_large_(32_-_72_in)",
+            "medium_(9_-_16_in)",
+            "very_small_(3_-_5_in)",
+        ],
     ),
     (
         "has_shape",

@@ -53,9 +53,7 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
     """
     target = Path(path)
     if target.is_dir():
-        raise IsADirectoryError(
-            f"Cannot write a concept bank to {target}: it is a folder. Name a file in it."
-        )
+        raise IsADirectoryError(f"Cannot write a concept bank to {target}: it is a folder. Name a file in it.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {target}: the folder {target.parent} does not exist.")
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
@@ -108,7 +106,5 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     try:
         names, settings = json.loads(header["names"]), json.loads(header["settings"])
     except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"{source} is a damaged concept bank: its metadata cannot be read ({error})."
-        ) from error
+        raise ValueError(f"{source} is a damaged concept bank: its metadata cannot be read ({error}).") from error
     return BankContents({name: tensors[name] for name in TENSORS}, names, settings)

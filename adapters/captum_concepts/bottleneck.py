@@ -91,14 +91,11 @@ class BottleneckCBM(ConceptChain):
     ) -> None:
         if not isinstance(concept_layer, nn.Module):
             raise TypeError(
-                f"Expected argument `concept_layer` to be an nn.Module but got "
-                f"{type(concept_layer).__name__}."
+                f"Expected argument `concept_layer` to be an nn.Module but got {type(concept_layer).__name__}."
             )
         for name, function in (("activation", activation), ("project", project)):
             if function is not None and not callable(function):
-                raise TypeError(
-                    f"Expected argument `{name}` to be callable but got {type(function).__name__}."
-                )
+                raise TypeError(f"Expected argument `{name}` to be callable but got {type(function).__name__}.")
         if isinstance(concept_layer, nn.Conv2d):
             _check_pointwise(concept_layer)
         module, pooling = resolve_stages(features, pool, maps)
@@ -148,9 +145,7 @@ class BottleneckCBM(ConceptChain):
             return super().maps_from_features(features, concepts)
         maps = self.project(features, concepts)
         if maps.ndim != 4:
-            raise ValueError(
-                f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}."
-            )
+            raise ValueError(f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}.")
         return maps
 
     def _map_weights(self) -> Tensor:

@@ -64,13 +64,10 @@ def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, li
     if not found:
         wanted = "" if layer is None else f" of layer {layer!r}"
         raise ValueError(
-            f"Expected argument `cavs` to hold at least one CAV{wanted} but it holds none; "
-            f"its layers are {layers}."
+            f"Expected argument `cavs` to hold at least one CAV{wanted} but it holds none; its layers are {layers}."
         )
     if layer is None and len(layers) > 1:
-        raise ValueError(
-            f"Expected argument `layer` to choose one of {layers}: directions of several do not mix."
-        )
+        raise ValueError(f"Expected argument `layer` to choose one of {layers}: directions of several do not mix.")
     directions = [_direction(cav, concept) for cav in found]
     widths = sorted({len(each.weights) for each in directions})
     if len(widths) > 1:

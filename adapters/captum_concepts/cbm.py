@@ -194,9 +194,7 @@ class PostHocCBM(ConceptChain):
             )
         module, pooling = resolve_stages(features, pool, maps)
         reference = first_floating(module)
-        layer = ConceptLayer(
-            bank if reference is None else bank.to(reference.device, reference.dtype), values
-        )
+        layer = ConceptLayer(bank if reference is None else bank.to(reference.device, reference.dtype), values)
         layer.training = pooling.training = module.training
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
 
@@ -299,9 +297,7 @@ class PostHocCBM(ConceptChain):
         if isinstance(head, str):
             check_choice("head", head, HEADS)
         elif not callable(head):
-            raise TypeError(
-                f"Expected argument `head` to be a name or callable but got {type(head).__name__}."
-            )
+            raise TypeError(f"Expected argument `head` to be a name or callable but got {type(head).__name__}.")
         module, pooling = resolve_stages(features, pool, maps)
         if concept_labels is not None:
             concept_labels = torch.as_tensor(concept_labels)
@@ -309,9 +305,7 @@ class PostHocCBM(ConceptChain):
 
         embedded = run(module, pooling, loader, 3 if concept_labels is None else 2, display_progressbar)
         given = embedded.concept_labels if concept_labels is None else concept_labels
-        bank = ConceptBank.fit(
-            embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar
-        )
+        bank = ConceptBank.fit(embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar)
         with torch.no_grad():
             u = ConceptLayer(bank, values)(embedded.features)
         fitted = _fit_head(head, u, embedded.labels, n_classes, seed)
@@ -328,9 +322,7 @@ def _fit_head(
     seed: int,
 ) -> nn.Module:
     if labels is None:
-        raise ValueError(
-            "Expected argument `loader` to give class labels beside the images but it gives none."
-        )
+        raise ValueError("Expected argument `loader` to give class labels beside the images but it gives none.")
     if not isinstance(head, str):
         return head(values, labels)
     if head == "elastic_net":

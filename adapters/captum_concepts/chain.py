@@ -73,9 +73,7 @@ class ConceptChain(nn.Module, ABC):
     ) -> None:
         for name, module in (("features", features), ("head", head)):
             if not isinstance(module, nn.Module):
-                raise TypeError(
-                    f"Expected argument `{name}` to be an nn.Module but got {type(module).__name__}."
-                )
+                raise TypeError(f"Expected argument `{name}` to be an nn.Module but got {type(module).__name__}.")
         super().__init__()
         self.features = features
         self.pooling = pooling

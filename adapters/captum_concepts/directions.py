@@ -119,9 +119,7 @@ def svm_directions(
     return Directions(cavs, intercepts, *_accuracies(scores, labels, positive | negative))
 
 
-def mean_directions(
-    features: Tensor, labels: np.ndarray, positive: np.ndarray, negative: np.ndarray
-) -> Directions:
+def mean_directions(features: Tensor, labels: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Directions:
     """Take the mean difference of each concept (FastCAV), all concepts in one matrix product.
 
     Parameters
@@ -213,9 +211,7 @@ def fit_directions(
     check_choice("method", method, METHODS)
     for name, count in (("n_pos", n_pos), ("n_neg", n_neg)):
         if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
-            raise ValueError(
-                f"Expected argument `{name}` to be a whole number of at least 1 but got {count}."
-            )
+            raise ValueError(f"Expected argument `{name}` to be a whole number of at least 1 but got {count}.")
     if not (math.isfinite(C) and C > 0):
         raise ValueError(f"Expected argument `C` to be positive and finite but got {C}.")
     x, present = _check_samples(features, labels)

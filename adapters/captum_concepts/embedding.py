@@ -52,9 +52,7 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
     None
         Inside, all are in eval mode.
     """
-    flags = [
-        (part, part.training) for each in modules if isinstance(each, nn.Module) for part in each.modules()
-    ]
+    flags = [(part, part.training) for each in modules if isinstance(each, nn.Module) for part in each.modules()]
     try:
         for part, _ in flags:
             part.training = False
@@ -173,9 +171,7 @@ def _items(batch: Any, required: int) -> list[Tensor]:
     kept = list(items[:3])
     for name, item in zip(wanted, kept, strict=False):
         if not isinstance(item, Tensor):
-            raise ValueError(
-                f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}."
-            )
+            raise ValueError(f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}.")
     return kept
 
 

@@ -135,9 +135,7 @@ def _check(values: Any, labels: Any, n_classes: int | None) -> tuple[np.ndarray,
     check_shape("labels", y, ("N",), (len(x),))
     check_finite("values", x)
     if y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
-        raise ValueError(
-            f"Expected argument `labels` to hold class indices from 0 but got {y.dtype} {y[:5]}."
-        )
+        raise ValueError(f"Expected argument `labels` to hold class indices from 0 but got {y.dtype} {y[:5]}.")
     present = np.unique(y)
     if len(present) < 2:
         raise ValueError(

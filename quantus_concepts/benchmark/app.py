@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from quantus_concepts.benchmark.options import DATA, DEFAULT_SEEDS, PAINTED, Options
 from quantus_concepts.benchmark.run import run
 
+#: Of click, or of typer's own copy of click: which one depends on the version of typer.
+UsageError = typer.BadParameter.__mro__[1]
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="quantus-concepts",
     help="Are the concepts that a model names real, present, and in the right place?",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-benchmark = typer.Typer(help="Evaluate models on a data set and write a report.", no_args_is_help=True)
+benchmark = typer.Typer(help="Evaluate models on a data set and write a report.")
 app.add_typer(benchmark, name="benchmark")
 
 DATA_HELP = "Data"
@@ -58,10 +59,14 @@ def concepts(
     parts: Annotated[
         Path | None, typer.Option(help="folder: CSV of part points, for CLM.", rich_help_panel=DATA_HELP)
     ] = None,
+    part_of_concept: Annotated[
+        Path | None,
+        typer.Option(help="folder: CSV of concept and part, where names do not tell.", rich_help_panel=DATA_HELP),
+    ] = None,
     labels: Annotated[
         str,
         typer.Option(
-            help="cub: concept labels per image, or per class by majority.", rich_help_panel=DATA_HELP
+            help="cub: concept labels per image, or by majority of the class (majority).", rich_help_panel=DATA_HELP
         ),
     ] = Options.labels,
     image_size: Annotated[
@@ -178,6 +183,7 @@ def concepts(
         root=root,
         concepts=concepts,
         parts=parts,
+        part_of_concept=part_of_concept,
         labels=labels,
         n_train=n_train,
         n_test=n_test,
@@ -223,19 +229,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C.
     """
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as help_page:
-        typer.echo(help_page.format_message(), err=True)
-        return EXIT_BAD_INPUT
-    except click.ClickException as error:
-        typer.echo(f"Error: {error.format_message()}", err=True)
-        return EXIT_BAD_INPUT
-    except (click.Abort, KeyboardInterrupt):
+        code = app(args=given or ["--help"], standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
         typer.echo("Interrupted; nothing half-written was left.", err=True)
         return EXIT_INTERRUPTED
-    except (ValueError, TypeError, OSError) as error:
-        typer.echo(f"Error: {' '.join(str(error).split())}", err=True)
+    except (UsageError, ValueError, TypeError, OSError) as error:
+        message = getattr(error, "format_message", error.__str__)()
+        typer.echo(f"Error: {' '.join(message.split())}", err=True)
         return EXIT_BAD_INPUT
     return code if isinstance(code, int) else 0
 

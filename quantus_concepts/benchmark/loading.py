@@ -69,7 +69,10 @@ def sample_loader(
     """
     if len(dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("Expected a data set with at least one image but it is empty.")
-    return DataLoader(dataset, batch_size, collate_fn=collate, num_workers=n_workers)
+    # A loader without a generator of its own draws from the global one whenever it is iterated.
+    return DataLoader(
+        dataset, batch_size, collate_fn=collate, num_workers=n_workers, generator=torch.Generator()
+    )
 
 
 def batch_labels(batch: ConceptSample) -> Tensor:

@@ -12,11 +12,12 @@ from captum_concepts.cbm import VALUES
 from captum_concepts.directions import METHODS
 from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL
 from quantus_concepts.benchmark.models import BankOptions
+from quantus_concepts.benchmark.training import STRIDE
 from quantus_concepts.checks import check_choice, check_range
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
-LABELS = ("image", "class")
+LABELS = ("image", "majority")
 AUTO = "auto"
 #: What takes part where the option is not given; for "folder" None says that the images keep their size.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: RESNET18_CUB, FOLDER: "resnet18"}
@@ -30,7 +31,7 @@ class Options:
 
     Attributes
     ----------
-    data, root, concepts, parts, labels
+    data, root, concepts, parts, part_of_concept, labels
         Which images, and where they are.
     n_train, n_test, n_classes, n_concepts, correlation, deviation, epochs
         Of the painted birds and of the small network's training.
@@ -46,6 +47,7 @@ class Options:
     root: Path | None = None
     concepts: Path | None = None
     parts: Path | None = None
+    part_of_concept: Path | None = None
     labels: str = "image"
     n_train: int = 2400
     n_test: int = 600
@@ -88,6 +90,11 @@ class Options:
         check_range("--C", self.C, 0, math.inf, open_low=True)
         if self.image_size is not None:
             check_range("--image-size", self.image_size, 8, 4096)
+            if self.trains and self.image_size % STRIDE:
+                raise ValueError(
+                    f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
+                    f"but got {self.image_size}."
+                )
         self._check_files()
         numbers = (self.mean_numbers, self.std_numbers)
         if (numbers[0] is None) != (numbers[1] is None):
@@ -105,20 +112,20 @@ class Options:
                 raise ValueError(
                     f"Expected argument `--{name}` beside `--data {self.data}` but it is missing."
                 )
-        allowed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts", "parts")}[self.data]
-        for name in ("root", "concepts", "parts"):
+        allowed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts", "parts", "part_of_concept")}[self.data]
+        for name in ("root", "concepts", "parts", "part_of_concept"):
             path = getattr(self, name)
             if path is None:
                 continue
             if name not in allowed:
                 raise ValueError(
-                    f"Argument `--{name}` says nothing with `--data {self.data}`. Leave it out, or choose the data "
+                    f"Argument `{option_name(name)}` says nothing with `--data {self.data}`. Leave it out, or choose the data "
                     f"it belongs to: `--data {FOLDER}`."
                 )
             kind, fits = ("folder", path.is_dir()) if name == "root" else ("file", path.is_file())
             if not fits:
                 raise ValueError(
-                    f"Expected argument `--{name}` to name a {kind} but there is none at {path}."
+                    f"Expected argument `{option_name(name)}` to name a {kind} but there is none at {path}."
                 )
 
     @property

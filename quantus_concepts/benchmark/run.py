@@ -252,7 +252,7 @@ def _train(
 ) -> None:
     train(
         network,
-        data.training_images(),
+        data.training_images,
         targets,
         epochs=options.epochs,
         seed=seed,

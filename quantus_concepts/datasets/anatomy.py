@@ -57,14 +57,12 @@ class Frame(NamedTuple):
 
 
 FRAMES = {
-    "perching-like": Frame(0.47, 0.30, 22, (0.40, -0.37), 0.215, 0.9, 0.50, -0.02, 4, (-0.86, -0.60, 0.82, 0.52)),
-    "long-legged-like": Frame(
-        0.40, 0.25, 12, (0.50, -0.62), 0.165, 0.62, 0.74, -0.03, 0, (-0.80, -0.82, 0.88, 0.76)
-    ),
+    "perching-like": Frame(0.47, 0.30, 22, (0.40, -0.37), 0.215, 0.9, 0.50, -0.02, 4, (-0.90, -0.60, 0.94, 0.53)),
+    "long-legged-like": Frame(0.40, 0.25, 12, (0.50, -0.62), 0.165, 0.62, 0.74, -0.03, 0, (-0.84, -0.82, 0.98, 0.77)),
     "upright-perching-like": Frame(
-        0.48, 0.28, 56, (0.24, -0.60), 0.205, 0.9, 0.52, 0.06, 8, (-0.62, -0.82, 0.66, 0.66)
+        0.48, 0.28, 56, (0.24, -0.60), 0.205, 0.9, 0.52, 0.06, 8, (-0.62, -0.84, 0.78, 0.72)
     ),
-    "duck-like": Frame(0.56, 0.29, 3, (0.52, -0.44), 0.195, 0.72, 0.46, -0.06, 12, (-0.96, -0.66, 0.92, 0.48)),
+    "duck-like": Frame(0.56, 0.29, 3, (0.52, -0.44), 0.195, 0.72, 0.46, -0.06, 12, (-1.00, -0.66, 1.02, 0.49)),
 }
 
 
@@ -95,18 +93,15 @@ class Outlines(NamedTuple):
     Attributes
     ----------
     values : tuple of int
-        What each is filled with.
+        What each is filled with; from `SECOND` on, details without an outline of their own.
     ends : tuple of int
         Where the points of each end.
-    lines : tuple of bool
-        Whether it is a thin line of detail, without an outline of its own.
     points : np.ndarray
         (n, 2), all points.
     """
 
     values: tuple[int, ...]
     ends: tuple[int, ...]
-    lines: tuple[bool, ...]
     points: np.ndarray
 
 
@@ -173,7 +168,6 @@ def _skeleton(
     outlines = Outlines(
         values=tuple(value for value, _ in flat),
         ends=tuple(np.cumsum([len(points) for _, points in flat]).tolist()),
-        lines=tuple(value >= SECOND for value, _ in flat),
         points=np.concatenate([points for _, points in flat]),
     )
     outlines.points.flags.writeable = False
@@ -195,9 +189,7 @@ def _smooth(corners: Sequence[tuple[float, float]], steps: int = 5) -> np.ndarra
     p0, p2, p3 = np.roll(p1, 1, 0), np.roll(p1, -1, 0), np.roll(p1, -2, 0)
     t = (np.arange(steps) / steps)[None, :, None]
     p0, p1, p2, p3 = (p[:, None] for p in (p0, p1, p2, p3))
-    curve = p1 + t / 2 * (
-        p2 - p0 + t * (2 * p0 - 5 * p1 + 4 * p2 - p3 + t * (3 * (p1 - p2) + p3 - p0))
-    )
+    curve = p1 + t / 2 * (p2 - p0 + t * (2 * p0 - 5 * p1 + 4 * p2 - p3 + t * (3 * (p1 - p2) + p3 - p0)))
     return curve.reshape(-1, 2)
 
 
@@ -246,9 +238,25 @@ def _neck(frame: Frame) -> list[Piece]:
 def _wing(frame: Frame, wing_shape: str) -> list[Piece]:
     a, b = frame.length, frame.depth
     if wing_shape == "pointed":
-        corners = [(0.52, -0.28), (0.1, -0.62), (-0.5, -0.42), (-1.38, -0.02), (-1.38, -0.02), (-0.45, 0.34), (0.15, 0.5)]
+        corners = [
+            (0.52, -0.28),
+            (0.1, -0.62),
+            (-0.5, -0.42),
+            (-1.38, -0.02),
+            (-1.38, -0.02),
+            (-0.45, 0.34),
+            (0.15, 0.5),
+        ]
     else:
-        corners = [(0.52, -0.28), (0.1, -0.62), (-0.45, -0.55), (-0.88, -0.22), (-0.92, 0.15), (-0.6, 0.42), (0.1, 0.52)]
+        corners = [
+            (0.52, -0.28),
+            (0.1, -0.62),
+            (-0.45, -0.55),
+            (-0.88, -0.22),
+            (-0.92, 0.15),
+            (-0.6, 0.42),
+            (0.1, 0.52),
+        ]
     corners.append((0.46, 0.2))
     tip = -1.2 if wing_shape == "pointed" else -0.85
     pieces = [(CODE["wing"], np.array([[a, b]]) * _smooth(corners))]
@@ -309,19 +317,19 @@ def _leg(frame: Frame, offset: float) -> list[Piece]:
     return [(CODE["leg"], leg)]
 
 
+_HOOKED = (
+    *((-0.06, -0.11), (-0.06, -0.11), (0.16, -0.09), (0.28, 0.04), (0.25, 0.2), (0.25, 0.2)),
+    *((0.16, 0.09), (0.06, 0.09), (-0.06, 0.1), (-0.06, 0.1)),
+)
+_SPATULATE = (
+    *((-0.06, -0.06), (-0.06, -0.06), (0.14, -0.03), (0.28, -0.08), (0.4, -0.06), (0.44, 0.03)),
+    *((0.4, 0.12), (0.28, 0.12), (0.14, 0.05), (-0.06, 0.07), (-0.06, 0.07)),
+)
 _BILLS: dict[str, Callable[[], np.ndarray]] = {
     "cone": lambda: np.array([(-0.06, -0.12), (0.08, -0.07), (0.22, 0.03), (0.1, 0.09), (-0.06, 0.12)]),
     "needle": lambda: np.array([(-0.06, -0.045), (0.46, -0.012), (0.46, 0.022), (-0.06, 0.045)]),
-    "hooked": lambda: _smooth(
-        [(-0.06, -0.11), (-0.06, -0.11), (0.16, -0.09), (0.28, 0.04), (0.25, 0.2), (0.25, 0.2)]
-        + [(0.16, 0.09), (0.06, 0.09), (-0.06, 0.1), (-0.06, 0.1)],
-        3,
-    ),
-    "spatulate": lambda: _smooth(
-        [(-0.06, -0.06), (-0.06, -0.06), (0.14, -0.03), (0.28, -0.08), (0.4, -0.06), (0.44, 0.03)]
-        + [(0.4, 0.12), (0.28, 0.12), (0.14, 0.05), (-0.06, 0.07), (-0.06, 0.07)],
-        3,
-    ),
+    "hooked": lambda: _smooth(_HOOKED, 3),
+    "spatulate": lambda: _smooth(_SPATULATE, 3),
     "dagger": lambda: np.array([(-0.06, -0.085), (0.14, -0.06), (0.4, 0.03), (0.14, 0.075), (-0.06, 0.085)]),
 }
 

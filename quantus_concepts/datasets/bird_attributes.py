@@ -80,9 +80,7 @@ CATALOGUE = (
     AttributeGroup("has_eye_color", "eye", ("red", "blue", "yellow", "black")),
     AttributeGroup("has_breast_pattern", "breast", _PATTERNS),
     AttributeGroup("has_wing_pattern", "wing", _PATTERNS),
-    AttributeGroup(
-        "has_shape", None, ("perching-like", "long-legged-like", "upright-perching-like", "duck-like")
-    ),
+    AttributeGroup("has_shape", None, ("perching-like", "long-legged-like", "upright-perching-like", "duck-like")),
     AttributeGroup("has_tail_color", "tail", ("red", "blue", "yellow", "black", "white", "brown")),
     AttributeGroup("has_bill_color", "beak", ("orange", "grey", "yellow", "black", "red")),
     AttributeGroup("has_belly_pattern", "belly", _PATTERNS),
@@ -93,9 +91,14 @@ CATALOGUE = (
 MAX_CONCEPTS = sum(len(group.options) for group in CATALOGUE)
 MIN_CONCEPTS = 4
 
-SPECIES = tuple(
-    ["Finch", "Warbler", "Sparrow", "Heron", "Wren", "Tanager", "Oriole", "Thrush", "Vireo", "Bunting", "Grosbeak", "Flycatcher", "Swallow", "Jay", "Kingfisher", "Woodpecker", "Gull", "Tern", "Duck", "Grebe", "Plover", "Sandpiper", "Rail", "Crake", "Coot", "Stilt", "Avocet", "Ibis", "Egret", "Stork", "Pipit", "Lark", "Wagtail", "Robin", "Chat", "Starling", "Myna", "Bulbul", "Tit", "Nuthatch", "Creeper", "Dipper", "Shrike", "Cuckoo", "Roller", "Hoopoe", "Barbet", "Toucan", "Parrot", "Lory", "Dove", "Pigeon", "Quail", "Grouse", "Pheasant", "Curlew", "Godwit", "Snipe", "Jacana", "Weaver"]
-)
+_SPECIES = """
+    Finch Warbler Sparrow Heron Wren Tanager Oriole Thrush Vireo Bunting Grosbeak Flycatcher Swallow
+    Jay Kingfisher Woodpecker Gull Tern Duck Grebe Plover Sandpiper Rail Crake Coot Stilt Avocet
+    Ibis Egret Stork Pipit Lark Wagtail Robin Chat Starling Myna Bulbul Tit Nuthatch Creeper Dipper
+    Shrike Cuckoo Roller Hoopoe Barbet Toucan Parrot Lory Dove Pigeon Quail Grouse Pheasant Curlew
+    Godwit Snipe Jacana Weaver
+"""
+SPECIES = tuple(_SPECIES.split())
 
 
 def choose_groups(n_concepts: int) -> list[AttributeGroup]:
@@ -133,8 +136,7 @@ def choose_groups(n_concepts: int) -> list[AttributeGroup]:
         growing = [g for g in range(n_groups) if counts[g] < len(CATALOGUE[g].options)]
         counts[min(growing, key=lambda g: counts[g])] += 1
     return [
-        group._replace(options=group.options[:count])
-        for group, count in zip(CATALOGUE[:n_groups], counts, strict=True)
+        group._replace(options=group.options[:count]) for group, count in zip(CATALOGUE[:n_groups], counts, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,7 +210,7 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
         _check_count(path, done, rows, "rows")
     except ValueError as error:
         # Fast reading says only that something is wrong; the slow reading says where.
-        _find_bad_line(path, keys, columns, rows)
+        _find_bad_line(path, keys, columns, rows, done)
         raise ValueError(f"{path} cannot be read: {error}") from error
     return values
 
@@ -285,11 +286,12 @@ def _key_values(index: np.ndarray, keys: Sequence[tuple[str, int]]) -> list[np.n
     return [values + 1 for values in np.unravel_index(index % int(np.prod(sizes)), sizes)]
 
 
-def _find_bad_line(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column], rows: int) -> None:
-    """Raise for the first bad line; return if there is none."""
-    done = 0
+def _find_bad_line(
+    path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column], rows: int, done: int
+) -> None:
+    """Raise for the first bad line after `done` good rows; return if there is none."""
     sizes = tuple(size for _, size in keys)
-    for line, text in _lines(path):
+    for line, text in itertools.islice(_lines(path), done, None):
         if done == rows:
             raise _bad_line(path, line, f"the end of the file after {rows} rows", text)
         wanted = [int(value) + 1 for value in np.unravel_index(done, sizes)]

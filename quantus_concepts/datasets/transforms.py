@@ -184,9 +184,7 @@ def _elastic(points: PartPoints, displacement: Tensor, **_: Any) -> Any:
 
 
 @F.register_kernel(F.rotate, PartPoints)
-def _rotate(
-    points: PartPoints, angle: float, expand: bool = False, center: list[float] | None = None, **_: Any
-) -> Any:
+def _rotate(points: PartPoints, angle: float, expand: bool = False, center: list[float] | None = None, **_: Any) -> Any:
     # With `expand` torchvision gives key points a canvas up to a pixel smaller than the image's, whose size
     # is therefore read off a rotated blank; the image is laid centre on centre.
     old = points.canvas_size

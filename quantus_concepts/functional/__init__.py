@@ -4,13 +4,8 @@ from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 from quantus_concepts.functional.clm import clm
 from quantus_concepts.functional.ranking import rank_concepts
-from quantus_concepts.functional.regions import (
-    mask_hits,
-    mask_threshold_hits,
-    point_hits,
-    threshold_hits,
-    upsample,
-)
+from quantus_concepts.functional.regions import mask_hits, mask_threshold_hits, point_hits, threshold_hits
+from quantus_concepts.functional.upsampling import upsample
 
 __all__ = [
     "ClassMeans",

@@ -33,7 +33,8 @@ def check_floating(name: str, value: Any) -> None:
         )
     if not value.is_floating_point():
         raise TypeError(
-            f"Expected argument `{name}` to be of a floating-point dtype but got {value.dtype}. Convert it with .float()."
+            f"Expected argument `{name}` to be of a floating-point dtype but got {value.dtype}. "
+            "Convert it with .float()."
         )
 
 

@@ -11,7 +11,7 @@ from quantus_concepts.functional.arguments import check_bool, check_floating, ch
 
 @torch.no_grad()
 def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) -> Tensor:
-    """Indices of the most important concepts of each sample (the first entries of the paper's q_i).
+    """Return the most important concepts of each sample, the first entries of the paper's q_i.
 
     Aysel et al. (2025), section 3.3. The order is descending and *signed*: the paper's word "magnitude"
     notwithstanding, a strong negative contribution is no reason for a class. Ties are broken by the

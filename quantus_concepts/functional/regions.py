@@ -1,112 +1,117 @@
-"""Maps at the size of the image, and whether a place lies among their largest values."""
+"""Whether a place lies among the largest values of a map."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from quantus_concepts.checks import check_range, check_shape
+from quantus_concepts.functional.arguments import check_bool, check_size
+from quantus_concepts.functional.upsampling import Resizer, check_maps
 
-# Upsampled values held at a time: on a CPU a chunk should stay in the second-level cache.
-_CHUNK_ON_CPU = 400_000
-_CHUNK_ON_ACCELERATOR = 2**26
-
-
-def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resize maps bilinearly (``align_corners=False``), as two small matrix products.
-
-    Parameters
-    ----------
-    maps : Tensor
-        (B, h, w).
-    size : tuple of int
-        (M1, M2), height and width of the image.
-
-    Returns
-    -------
-    Tensor
-        (B, M1, M2). The smallest value of a map is kept exactly, so a constant map stays constant.
-
-    Raises
-    ------
-    ValueError
-        If `maps` is not (B, h, w).
-    """
-    check_shape("maps", maps, ("B", "h", "w"), (None, None, None))
-    low = maps.amin((1, 2), keepdim=True)
-    return _resize(maps - low, *_weights(maps, size)) + low
+# Pixels of upsampled maps held at a time: on a CPU a chunk should stay in the cache.
+_CHUNK_ON_CPU = 2**19
+_CHUNK_ON_ACCELERATOR = 2**25
 
 
-def point_hits(
-    maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequence[float] = (1.0,)
-) -> Tensor:
+class _Places(NamedTuple):
+    """Places as pixels of the image, each (B, Q)."""
+
+    x: Tensor
+    y: Tensor
+    visible: Tensor
+
+
+@torch.no_grad()
+def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequence[float] = (1.0,)) -> Tensor:
     """Tell how far places lie in the most active region of upsampled maps, exactly and fairly under ties.
 
-    With n = alpha M1 M2 / 12 pixels in the region (not rounded), G pixels of larger value than the one at the
-    point and T of the same value, the hit is clip((n - G) / T, 0, 1): 1 inside, 0 outside, a share where the
-    border of the region runs through a plateau.
+    The region Omega of Aysel et al. (2025), section 4.4.2: the n = alpha M1 M2 / 12 pixels of largest value, n
+    not rounded. With G pixels of larger value than the one at the place and T of the same value, itself
+    included, the hit is clip((n - G) / T, 0, 1): 1 inside, 0 outside, a share where the border of the region runs
+    through a plateau. So a constant map scores exactly alpha / 12 wherever the place is. The paper does not say
+    how ties are broken.
 
     Parameters
     ----------
     maps : Tensor
-        (B, h, w), any device and resolution.
+        (B, h, w), of any resolution; upsampled as by `upsample`, a few at a time.
     points : Tensor
-        (B, Q, 2): up to Q places (x, y) in pixels of the image, NaN where not visible; of several the best
-        counts. A place is rounded to the nearest pixel and clipped to the image.
+        (B, Q, 2): up to Q places (x, y) in pixels of the image, not finite where not visible; of several the
+        best counts. A place is rounded to the nearest pixel, floor(x + 0.5), and clipped to the image.
     size : tuple of int
-        (M1, M2), height and width of the image.
+        (M1, M2), height and width of the image in pixels.
     alphas : sequence of float
-        Sizes of the region in twelfths of the image, each in (0, 12].
+        Sizes of the region in twelfths of the image, each in (0, 12]; the paper's are 1, 3 and 6.
 
     Returns
     -------
     Tensor
-        (B, len(alphas)) in [0, 1]; NaN where no place is visible or the map is not finite.
+        (B, len(alphas)) in [0, 1], of the dtype of `maps` (float32 for narrower ones); NaN where no place is
+        visible or the map is not finite.
 
     Raises
     ------
+    TypeError
+        If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
-        If a shape is wrong or an alpha out of range.
+        If a shape is wrong or an alpha is out of range.
     """
-    shares = _shares(alphas, maps)
-    hits = maps.new_empty(len(maps), len(shares))
-    for rows, upsampled, best in _upsampled_with_best(maps, points, size):
-        hits[rows] = _hits(upsampled, best, shares)
+    _check_alphas(alphas)
+    maps, places, size = _maps_and_places(maps, points, size)
+    resize = Resizer(maps, size)
+    pixel = places.y * size[1] + places.x
+    hits = maps.new_empty(len(maps), len(alphas))
+    for rows, out, work in _chunks(maps, size):
+        upsampled = resize(maps[rows], out, work)
+        # Read where it will be compared: computed a second time, it might differ in the last bit.
+        values = upsampled.flatten(1).gather(1, pixel[rows])
+        # Of several places the one of largest value has the best hit, whatever the size of the region.
+        best = _best_of(values, places.visible[rows], maps[rows])
+        hits[rows] = _hits(upsampled, best, work, alphas)
     return hits
 
 
+@torch.no_grad()
 def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
-    """Tell whether upsampled maps reach a threshold at a place.
+    """Tell whether upsampled maps reach a threshold at a place, the paper's other region (section 3.4).
 
     Parameters
     ----------
     maps : Tensor
-        (B, h, w).
+        (B, h, w), as in `point_hits`.
     points : Tensor
         (B, Q, 2), as in `point_hits`.
     size : tuple of int
-        (M1, M2).
+        (M1, M2), height and width of the image in pixels.
     threshold : float
-        In units of the maps.
+        The paper's tau, in units of the maps; a value equal to it is in the region.
 
     Returns
     -------
     Tensor
-        (B,) of 0, 1 and NaN.
+        (B,) of 0 and 1; NaN where no place is visible or the map is not finite.
+
+    Raises
+    ------
+    TypeError
+        If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
+    ValueError
+        If a shape is wrong.
     """
-    hits = maps.new_empty(len(maps))
-    low = maps.amin((1, 2))
-    for rows, _, best in _upsampled_with_best(maps, points, size):
-        value = best + low[rows]
-        hits[rows] = (value >= threshold).to(maps.dtype).masked_fill(value.isnan(), torch.nan)
-    return hits
+    maps, places, size = _maps_and_places(maps, points, size)
+    values = Resizer(maps, size).at(maps, places.x, places.y)
+    return _reached(_best_of(values, places.visible, maps), threshold)
 
 
+@torch.no_grad()
 def mask_hits(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -> Tensor:
     """Tell how far the marked pixel of largest value lies in the most active region of a map.
+
+    The rule of `point_hits` for maps that have the size of the image already.
 
     Parameters
     ----------
@@ -120,100 +125,118 @@ def mask_hits(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -> 
     Returns
     -------
     Tensor
-        (B, len(alphas)) in [0, 1]; NaN where nothing is marked or the map is not finite.
+        (B, len(alphas)) in [0, 1], of the dtype of `maps` (float32 for narrower ones); NaN where nothing is
+        marked or the map is not finite.
 
     Raises
     ------
+    TypeError
+        If a dtype is wrong.
     ValueError
-        If a shape is wrong or an alpha out of range.
+        If a shape is wrong or an alpha is out of range.
     """
-    shares = _shares(alphas, maps)
-    return _hits(maps, _best_marked(maps, masks), shares)
+    _check_alphas(alphas)
+    best = _best_marked(maps, masks)
+    maps = maps.to(best.dtype)
+    hits = maps.new_empty(len(maps), len(alphas))
+    for rows, _, work in _chunks(maps, (maps.shape[1], maps.shape[2])):
+        hits[rows] = _hits(maps[rows], best[rows], work, alphas)
+    return hits
 
 
+@torch.no_grad()
 def mask_threshold_hits(maps: Tensor, masks: Tensor, threshold: float) -> Tensor:
     """Tell whether a map reaches a threshold at a marked pixel.
 
     Parameters
     ----------
     maps : Tensor
-        (B, M1, M2).
+        (B, M1, M2), at the size of the image.
     masks : Tensor
-        (B, M1, M2) of bool.
+        (B, M1, M2) of bool: the annotated pixels.
     threshold : float
-        In units of the maps.
+        In units of the maps; a value equal to it is in the region.
 
     Returns
     -------
     Tensor
-        (B,) of 0, 1 and NaN.
+        (B,) of 0 and 1; NaN where nothing is marked or the map is not finite.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is wrong.
+    ValueError
+        If a shape is wrong.
     """
-    best = _best_marked(maps, masks)
-    return (best >= threshold).to(maps.dtype).masked_fill(best.isnan(), torch.nan)
+    return _reached(_best_marked(maps, masks), threshold)
 
 
-def _shares(alphas: Sequence[float], maps: Tensor) -> Tensor:
+def _check_alphas(alphas: Sequence[float]) -> None:
+    if len(alphas) == 0:
+        raise ValueError("Expected argument `alphas` to hold at least one size of the region but it is empty.")
     for alpha in alphas:
         check_range("alpha", alpha, 0, 12, open_low=True)
-    if not maps.is_floating_point():
-        raise TypeError(f"Expected argument `maps` to be floating point but got {maps.dtype}.")
-    return torch.tensor(list(alphas), device=maps.device, dtype=torch.float64) / 12
 
 
-def _weights(maps: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Matrices (M1, h) and (M2, w) that interpolate columns and rows; torch's own, applied to unit vectors."""
-
-    def along(source: int, target: int) -> Tensor:
-        unit = torch.eye(source, device=maps.device, dtype=maps.dtype)[None]
-        return F.interpolate(unit, size=target, mode="linear", align_corners=False)[0].T.contiguous()
-
-    return along(maps.shape[1], size[0]), along(maps.shape[2], size[1])
-
-
-def _resize(maps: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
-    return vertical @ (maps @ horizontal.T)
-
-
-def _upsampled_with_best(
-    maps: Tensor, points: Tensor, size: tuple[int, int]
-) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield chunks of upsampled maps less their minimum, each with the largest value at its places."""
-    check_shape("maps", maps, ("B", "h", "w"), (None, None, None))
+def _maps_and_places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tuple[Tensor, _Places, tuple[int, int]]:
+    """Check what the two functions on points take, and return it ready for use."""
+    check_maps(maps)
+    size = check_size("size", size)
+    if not isinstance(points, Tensor):
+        raise TypeError(f"Expected argument `points` to be a torch.Tensor but got {type(points).__name__}.")
     check_shape("points", points, ("B", "Q", "2"), (len(maps), None, 2))
-    height, width = size
-    visible = points.isfinite().all(2)
+    if points.shape[1] == 0:
+        raise ValueError(
+            f"Expected argument `points` to have at least one place a map but got shape {tuple(points.shape)}. "
+            "Give NaN where nothing is visible."
+        )
+    points = points.to(maps.device)
     nearest = torch.floor(points.nan_to_num(0.0, 0.0, 0.0) + 0.5)
-    x = nearest[..., 0].clamp(0, width - 1).long()
-    y = nearest[..., 1].clamp(0, height - 1).long()
-    # Interpolation weights do not sum to one exactly; above a floor of zero, plateaus stay ties all the same.
-    above = maps - maps.amin((1, 2), keepdim=True)
-    weights = _weights(maps, size)
-    at_a_time = max(
-        1, (_CHUNK_ON_CPU if maps.device.type == "cpu" else _CHUNK_ON_ACCELERATOR) // (height * width)
-    )
-    for start in range(0, len(maps), at_a_time):
-        rows = slice(start, min(start + at_a_time, len(maps)))
-        upsampled = _resize(above[rows], *weights)
-        values = upsampled.flatten(1).gather(1, y[rows] * width + x[rows])
-        best = values.masked_fill(~visible[rows], -torch.inf).amax(1)
-        yield rows, upsampled, best.masked_fill(~visible[rows].any(1), torch.nan)
+    x = nearest[..., 0].clamp(0, size[1] - 1).long()
+    y = nearest[..., 1].clamp(0, size[0] - 1).long()
+    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+    return maps, _Places(x, y, points.isfinite().all(2)), size
 
 
 def _best_marked(maps: Tensor, masks: Tensor) -> Tensor:
-    check_shape("maps", maps, ("B", "M1", "M2"), (None, None, None))
+    """Return the largest value (B,) of maps at their marked pixels; NaN where undefined."""
+    check_maps(maps)
+    check_bool("masks", masks)
     check_shape("masks", masks, ("B", "M1", "M2"), tuple(maps.shape))
-    best = maps.masked_fill(~masks.to(maps.device, torch.bool), -torch.inf).amax((1, 2))
-    undefined = best.isinf() | ~maps.isfinite().all(2).all(1)
-    return best.masked_fill(undefined, torch.nan)
+    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+    return _best_of(maps.flatten(1), masks.to(maps.device).flatten(1), maps)
 
 
-def _hits(maps: Tensor, best: Tensor, shares: Tensor) -> Tensor:
+def _best_of(values: Tensor, usable: Tensor, maps: Tensor) -> Tensor:
+    """Return the largest usable value (B,) of (B, Q); NaN where there is none or the map is not finite."""
+    best = values.masked_fill(~usable, -torch.inf).amax(1)
+    defined = usable.any(1) & maps.isfinite().flatten(1).all(1)
+    return best.masked_fill(~defined, torch.nan)
+
+
+def _reached(best: Tensor, threshold: float) -> Tensor:
+    return (best >= threshold).to(best.dtype).masked_fill(best.isnan(), torch.nan)
+
+
+def _chunks(maps: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield the rows of one chunk of maps after another, and two arrays of its size to work in."""
+    pixels = _CHUNK_ON_CPU if maps.device.type == "cpu" else _CHUNK_ON_ACCELERATOR
+    length = max(1, min(len(maps), pixels // (size[0] * size[1])))
+    # Allocated once: fresh memory for each chunk costs more than the arithmetic.
+    out, work = maps.new_empty(2, length, *size)
+    for start in range(0, len(maps), length):
+        stop = min(start + length, len(maps))
+        yield slice(start, stop), out[: stop - start], work[: stop - start]
+
+
+def _hits(maps: Tensor, best: Tensor, work: Tensor, alphas: Sequence[float]) -> Tensor:
+    """Return hits (b, len(alphas)) of values in maps of the image's size, with `work` to compare in."""
     reference = best[:, None, None]
-    # Comparing into a floating-point buffer and summing it is ten times faster than counting bools.
-    buffer = torch.empty_like(maps, dtype=torch.float32)
+    # Comparing into a floating-point array and summing it is several times faster than counting bools.
     total = torch.float32 if maps[0].numel() <= 2**24 else torch.float64
-    larger = torch.gt(maps, reference, out=buffer).flatten(1).sum(1, dtype=total).double()
-    same = torch.eq(maps, reference, out=buffer).flatten(1).sum(1, dtype=total).double()
-    n = shares * maps[0].numel()
+    larger = torch.gt(maps, reference, out=work).sum((1, 2), dtype=total).double()
+    same = torch.eq(maps, reference, out=work).sum((1, 2), dtype=total).double()
+    n = maps[0].numel() * torch.tensor(alphas, device=maps.device, dtype=torch.float64) / 12
     hits = ((n - larger[:, None]) / same[:, None]).clamp(0, 1)
     return hits.masked_fill(best.isnan()[:, None], torch.nan).to(maps.dtype)

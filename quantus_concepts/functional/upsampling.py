@@ -103,12 +103,12 @@ class Resizer:
 
 def _axis(length: int, target: int, like: Tensor) -> Axis:
     """Return cells and weights along one axis, as ``align_corners=False`` has them."""
-    # In float64 whatever the maps are: in float32 the weights on long axes are good to four digits only.
-    source = ((torch.arange(target, dtype=torch.float64) + 0.5) * length / target - 0.5).clamp_min(0)
-    lower = source.floor().long()
+    # In the maps' own precision, as torch does it: on long axes any other disagrees in the fifth digit.
+    scale = torch.tensor(length, dtype=like.dtype) / target
+    source = ((torch.arange(target, dtype=like.dtype) + 0.5) * scale - 0.5).clamp_min(0)
+    lower = source.floor().long().clamp_max(length - 1)
     upper = (lower + 1).clamp_max(length - 1)
-    weight = (source - lower).to(like)
-    return Axis(lower.to(like.device), upper.to(like.device), weight)
+    return Axis(lower.to(like.device), upper.to(like.device), (source - lower).to(like.device))
 
 
 @torch.no_grad()
@@ -162,6 +162,4 @@ def check_maps(maps: Tensor) -> None:
     check_floating("maps", maps)
     check_shape("maps", maps, ("B", "h", "w"), (None, None, None))
     if 0 in maps.shape[1:]:
-        raise ValueError(
-            f"Expected argument `maps` to have at least one cell a map but got shape {tuple(maps.shape)}."
-        )
+        raise ValueError(f"Expected argument `maps` to have at least one cell a map but got shape {tuple(maps.shape)}.")

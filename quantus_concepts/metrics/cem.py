@@ -16,10 +16,10 @@ from quantus_concepts.metrics.inference import (
     IMPORTANCES,
     concept_importance,
     concept_outputs,
-    is_concept_model,
     predict_logits,
 )
 from quantus_concepts.metrics.truth import checked_classes, class_labels
+from quantus_concepts.protocols import is_concept_model
 
 
 class CEM(ConceptMetric):

@@ -26,11 +26,10 @@ from quantus_concepts.metrics.inference import (
     ConceptOutputs,
     concept_importance,
     concept_outputs,
-    is_concept_model,
     to_model,
 )
 from quantus_concepts.metrics.truth import checked_classes
-from quantus_concepts.protocols import ConceptModel, FeatureSharing
+from quantus_concepts.protocols import ConceptModel, is_concept_model, shares_features
 
 
 class CLM(ConceptMetric):
@@ -287,7 +286,7 @@ default_plot_func, disable_warnings, display_progressbar
 
     def _concept_maps(self, model: ConceptModel, outputs: ConceptOutputs, images: np.ndarray, ranked: Tensor) -> Tensor:
         with torch.no_grad():
-            if isinstance(model, FeatureSharing) and outputs.features is not None:
+            if shares_features(model) and outputs.features is not None:
                 return model.maps_from_features(outputs.features, ranked)
             return model.concept_maps(to_model(model.concept_predictor, images), ranked)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from quantus_concepts.checks import check_choice
-from quantus_concepts.protocols import ConceptModel, FeatureSharing
+from quantus_concepts.protocols import ConceptModel, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
 
@@ -32,11 +32,6 @@ class ConceptOutputs(NamedTuple):
     features: Tensor | None
     values: Tensor
     logits: Tensor
-
-
-def is_concept_model(model: Any) -> bool:
-    """Tell whether a model offers the members of `quantus_concepts.protocols.ConceptModel`."""
-    return isinstance(model, ConceptModel)
 
 
 def _first_floating(model: nn.Module) -> Tensor | None:
@@ -113,7 +108,7 @@ def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
         Features, concept values and class logits, on the model's device.
     """
     with torch.no_grad():
-        if isinstance(model, FeatureSharing):
+        if shares_features(model):
             features = model.features(to_model(model.features, images))
             values = model.values_from_features(features)
         else:

@@ -258,12 +258,8 @@ def test_from_captum_follows_the_classes_and_not_the_order_of_rows():
 
 def test_from_captum_takes_the_mapping_of_tcav_and_one_of_its_layers():
     cavs = {
-        "0-1": {
-            layer: captum_cav(["a", "r"], [0, 1], [[w], [-w]], layer) for layer, w in (("x", 1.0), ("y", 2.0))
-        },
-        "2-1": {
-            layer: captum_cav(["b", "r"], [2, 1], [[w], [-w]], layer, [2, 1]) for layer, w in (("x", 3.0),)
-        },
+        "0-1": {layer: captum_cav(["a", "r"], [0, 1], [[w], [-w]], layer) for layer, w in (("x", 1.0), ("y", 2.0))},
+        "2-1": {layer: captum_cav(["b", "r"], [2, 1], [[w], [-w]], layer, [2, 1]) for layer, w in (("x", 3.0),)},
     }
     assert ConceptBank.from_captum(cavs, layer="x").cavs.tolist() == [[1.0], [3.0]]
     with pytest.raises(ValueError, match=r"`layer` to choose one of \['x', 'y'\]"):
@@ -366,9 +362,7 @@ def test_select_keeps_the_order_given(bank, chosen):
     assert part.settings == bank.settings
 
 
-@pytest.mark.parametrize(
-    "mask", [[True, False, True], np.array([1, 0, 1], dtype=bool), torch.tensor([1, 0, 1]) > 0]
-)
+@pytest.mark.parametrize("mask", [[True, False, True], np.array([1, 0, 1], dtype=bool), torch.tensor([1, 0, 1]) > 0])
 def test_select_takes_a_mask(bank, mask):
     assert bank.select(mask).names == ["red wing", "beak"]
 

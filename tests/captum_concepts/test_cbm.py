@@ -144,9 +144,14 @@ def test_bad_concept_indices_are_told_before_the_backbone_runs(make, concepts, e
         cbm.concept_maps(images(), concepts)
 
 
-def test_maps_of_half_precision_are_float32():
-    maps = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K)).maps_from_features(torch.rand(2, D, 3, 3).half())
-    assert maps.dtype == torch.float32
+def test_maps_are_not_rounded_to_half_precision():
+    cbm = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K))
+    features = torch.rand(2, D, 3, 3)
+    exact = cbm.maps_from_features(features)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(cbm.maps_from_features(features), exact)
+    half = features.half()
+    assert torch.equal(cbm.maps_from_features(half), cbm.maps_from_features(half.float()))
 
 
 # The chain
@@ -155,10 +160,10 @@ def test_maps_of_half_precision_are_float32():
 @pytest.mark.parametrize("make", MODELS)
 def test_models_share_their_features_as_the_protocol_asks(make):
     # Imported here: all else is about one package only.
-    from quantus_concepts.protocols import FeatureSharing
+    from quantus_concepts.protocols import shares_features
 
     cbm = make()
-    assert isinstance(cbm, FeatureSharing)
+    assert shares_features(cbm)
     features = cbm.features(images())
     np.testing.assert_array_equal(cbm.values_from_features(features).detach(), cbm.concept_predictor(images()).detach())
     assert cbm.embed_features(features).shape == (6, D)

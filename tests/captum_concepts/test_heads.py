@@ -42,9 +42,7 @@ def test_elastic_net_head_predicts_as_scikit_learn(k):
     x, y = values_and_labels(k, n_concepts=4)
     x = (x - x.mean(0)) / x.std(0)
     settings = {"alpha": 0.02, "l1_ratio": 0.9}
-    model = SGDClassifier(
-        loss="log_loss", penalty="elasticnet", random_state=3, max_iter=10_000, **settings
-    ).fit(x, y)
+    model = SGDClassifier(loss="log_loss", penalty="elasticnet", random_state=3, max_iter=10_000, **settings).fit(x, y)
     head = fit_elastic_net(torch.tensor(x), torch.tensor(y), seed=3, standardise=False, **settings)
     with torch.no_grad():
         logits = head(torch.tensor(x))

@@ -15,7 +15,7 @@ GEOMETRIC = [
     v2.Resize((97, 133)),
     v2.Resize((31, 37)),
     v2.Resize(30),
-    v2.CenterCrop(30),
+    v2.CenterCrop(36),
     v2.CenterCrop((91, 40)),
     v2.CenterCrop((64, 97)),
     v2.RandomHorizontalFlip(p=1),
@@ -51,9 +51,7 @@ def test_brightest_pixel_is_at_the_moved_point(transform, size):
         y = int(torch.randint(8, height - 8, (1,), generator=generator))
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            image, points = apply_transform(
-                _dot(x, y, height, width), torch.tensor([[[x, y]]]).float(), transform
-            )
+            image, points = apply_transform(_dot(x, y, height, width), torch.tensor([[[x, y]]]).float(), transform)
         if points.isnan().any():
             continue
         weight = (image[0] - image[0].min()) ** 2

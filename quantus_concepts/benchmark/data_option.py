@@ -1,0 +1,184 @@
+"""From `--data` and its companions to training and test images, as the backbone wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import Tensor
+from torchvision.transforms import v2
+
+from quantus_concepts.benchmark.backbone_option import Network
+from quantus_concepts.benchmark.options import CUB, FOLDER, Options
+from quantus_concepts.benchmark.training import stack_images
+from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
+from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.datasets.transforms import default_transform
+
+PAINTED_SIZE = 96
+#: Of the small network on images of the user's own.
+SMALL_SIZE = 96
+
+
+@dataclass
+class BenchmarkData:
+    """Training and test images.
+
+    Attributes
+    ----------
+    train, test : ConceptDataset
+        Of the same classes, concepts and parts.
+    class_concepts : Tensor
+        (K, L), the truth of CGIM.
+    mean, std : tuple of float or None
+        What the images are normalised with; None where they are in [0, 1].
+    has_oracle : bool
+        Whether the oracle takes part: where attributes and parts are known exactly.
+    settings, notes
+        For the report.
+    """
+
+    train: ConceptDataset
+    test: ConceptDataset
+    class_concepts: Tensor
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    has_oracle: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def class_names(self) -> list[str]:
+        """K names."""
+        return self.test.class_names
+
+    @property
+    def concept_names(self) -> list[str]:
+        """L names."""
+        return self.test.concept_names
+
+    @property
+    def part_of_concept(self) -> Tensor:
+        """(L,), the part each concept is about, -1 for none."""
+        return self.test.part_of_concept
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.class_names)
+
+    @cached_property
+    def training_images(self) -> Tensor:
+        """(N, 3, H, W) of uint8, kept for training a network."""
+        return stack_images(self.train)
+
+
+def load_data(options: Options, network: Network | None, seed: int) -> BenchmarkData:
+    """Load or draw the images.
+
+    Parameters
+    ----------
+    options : Options
+        Which.
+    network : Network, optional
+        Whose size and normalisation the images get; None for the small network, which takes them in [0, 1].
+    seed : int
+        Of drawn images, and of drawing which images of a folder are for testing.
+
+    Returns
+    -------
+    BenchmarkData
+        With notes on what the data do not have.
+
+    Raises
+    ------
+    ValueError
+        If files or options do not fit.
+    FileNotFoundError
+        If files are missing.
+    """
+    loaders = {CUB: _cub, FOLDER: _folder}
+    data = loaders.get(options.data, _painted)(options, network, seed)
+    _describe(data)
+    return data
+
+
+def _painted(options: Options, network: Network | None, seed: int) -> BenchmarkData:
+    size = options.image_size or PAINTED_SIZE
+    mean, std = (None, None) if network is None else (network.mean, network.std)
+
+    def draw(n_images: int, split: str) -> PaintedBirds:
+        return PaintedBirds(n_images)
+
+    train, test = draw(options.n_train, "train"), draw(options.n_test, "test")
+    data = BenchmarkData(train, test, train.class_concepts, mean, std, has_oracle=mean is None)
+    data.settings["data"] = "painted birds"
+    return data
+
+
+def _cub(options: Options, network: Network | None, seed: int) -> BenchmarkData:
+    mean, std = _normalisation(network)
+    mode = "resize" if network is None else network.mode
+    transform = default_transform(_size(options, network) or SMALL_SIZE, mode, mean, std)
+    train, test = (
+        CUB200(options.root or "", split, concept_labels=options.labels, transform=transform)
+        for split in ("train", "test")
+    )
+    data = BenchmarkData(train, test, train.class_concepts, mean, std)
+    data.settings["data"] = "CUB-200-2011"
+    data.settings["images"] = f"{_size(options, network) or SMALL_SIZE} px, {mode.replace('_', ' ')}"
+    return data
+
+
+def _folder(options: Options, network: Network | None, seed: int) -> BenchmarkData:
+    mean, std = _normalisation(network)
+    size = _size(options, network)
+    if network is None:
+        size = size or SMALL_SIZE
+    train, test = (
+        ConceptFolder(
+            options.root or "",
+            options.concepts or "",
+            options.parts,
+            split=split,
+            image_size=size,
+            part_of_concept=options.part_of_concept,
+            seed=options.seed,
+        )
+        for split in ("train", "test")
+    )
+    for dataset in (train, test):
+        # Set afterwards: a folder without a transform checks that its images have one size.
+        dataset.transform = None if mean is None or std is None else v2.Normalize(list(mean), list(std))
+    data = BenchmarkData(train, test, train.class_concepts, mean, std)
+    data.settings["data"] = f"images in {options.root.name if options.root else ''}"
+    data.settings["images"] = "in their own size" if size is None else f"{size} px, resized"
+    return data
+
+
+def _size(options: Options, network: Network | None) -> int | None:
+    """Return the size asked for, or what the network is made for; None for that of the images."""
+    return options.image_size or (None if network is None else network.image_size)
+
+
+def _normalisation(network: Network | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    return (None, None) if network is None else (network.mean, network.std)
+
+
+def _describe(data: BenchmarkData) -> None:
+    data.settings |= {
+        "training images": str(len(data.train)),
+        "test images": str(len(data.test)),
+        "classes": str(data.n_classes),
+        "concepts": str(len(data.concept_names)),
+    }
+    n_placed = int((data.part_of_concept >= 0).sum())
+    data.settings["concepts with a part"] = str(n_placed)
+    if data.mean is not None and data.std is not None:
+        data.settings["normalisation"] = f"mean {_listed(data.mean)}, deviation {_listed(data.std)}"
+    if n_placed == 0:
+        data.notes.append("No parts are annotated, so there is no CLM (give --parts for a folder of images).")
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)

@@ -1,0 +1,313 @@
+"""All of a painted picture but the bird: how it stands, what is under it, in front of it and behind it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from quantus_concepts.datasets.anatomy import LEAF, LINE, PERCH, TRUNK, Frame, Pose
+
+_UNIT = {"small": 0.34, "medium": 0.42, "large": 0.51}  # one unit of a frame, as a share of the image
+_PERCHES = ("branch", "mound", "none")
+_PERCH_ODDS = np.cumsum((0.45, 0.35))
+_COVERS = ("none", "grass", "trunk at tail", "trunk at bill", "leaves")
+_COVER_ODDS = np.cumsum((0.60, 0.13, 0.09, 0.06))
+# Top and bottom of sky, dusk, foliage, water, sand, field; and how much of each is fine texture.
+_BACKGROUNDS = np.array(
+    [
+        [(140, 185, 226), (206, 224, 238)],
+        [(150, 132, 168), (236, 196, 164)],
+        [(70, 104, 72), (150, 176, 112)],
+        [(112, 160, 178), (164, 200, 204)],
+        [(204, 190, 158), (222, 208, 176)],
+        [(178, 202, 214), (146, 164, 104)],
+    ],
+    dtype=np.float32,
+)
+_FINENESS = (0.15, 0.15, 0.9, 0.3, 0.3, 0.4)
+_WATER = 3
+_BARK = np.array([(112, 86, 64), (142, 126, 110), (92, 76, 70), (176, 166, 152)], dtype=np.float32)
+_LEAVES = np.array([(86, 128, 62), (120, 142, 70), (60, 104, 74), (160, 132, 66)], dtype=np.float32)
+
+
+class Scene(NamedTuple):
+    """All of one picture that is not an attribute of the bird, drawn once and kept in a substitution.
+
+    Attributes
+    ----------
+    left_facing : bool
+        Which way the bird looks.
+    zoom : float
+        Factor on its size, near 1.
+    place : tuple of float
+        Where in the room left, in [0, 1] across and down.
+    pose : Pose
+        How it holds itself.
+    phase : float
+        Where patterns start, in periods.
+    light : np.ndarray
+        (3,), factor on all colours but those of the background.
+    perch : str
+        What it stands on.
+    cover : str
+        What is in front of it.
+    numbers : np.ndarray
+        (64,), uniform in [0, 1): the details of perch, cover and background.
+    """
+
+    left_facing: bool
+    zoom: float
+    place: tuple[float, float]
+    pose: Pose
+    phase: float
+    light: np.ndarray
+    perch: str
+    cover: str
+    numbers: np.ndarray
+
+
+class Placement(NamedTuple):
+    """From the units of a frame to pixels: x' = x unit flip + x0, y' = y unit + y0.
+
+    Attributes
+    ----------
+    unit : float
+        Pixels in one unit.
+    flip : int
+        1 facing right, -1 facing left.
+    x0 : float
+        Column of the middle of the bird.
+    y0 : float
+        Row of the middle of the bird.
+    """
+
+    unit: float
+    flip: int
+    x0: float
+    y0: float
+
+    def to_pixels(self, points: np.ndarray) -> np.ndarray:
+        """Return points (n, 2) of a frame in pixels.
+
+        Parameters
+        ----------
+        points : np.ndarray
+            (n, 2), in units of the frame.
+
+        Returns
+        -------
+        np.ndarray
+            (n, 2), (x, y) in pixels.
+        """
+        return points * np.array([self.unit * self.flip, self.unit]) + np.array([self.x0, self.y0])
+
+
+def draw_scene(rng: np.random.Generator) -> Scene:
+    """Draw what is not an attribute of the bird.
+
+    Parameters
+    ----------
+    rng : np.random.Generator
+        Source of the numbers; as many are used whatever comes out.
+
+    Returns
+    -------
+    Scene
+        Independent of all attributes.
+    """
+    u = rng.random(16).tolist()
+    tint = 0.94 + 0.12 * rng.random(4)
+    return Scene(
+        left_facing=u[0] < 0.5,
+        zoom=0.96 + 0.08 * u[1],
+        place=(u[2], u[3]),
+        pose=Pose(16 * u[4] - 8, 24 * u[5] - 12, 20 * u[6] - 10, 0.16 * u[7]),
+        phase=u[8],
+        light=(tint[3] * (0.5 + 0.5 * tint[:3])).astype(np.float32),
+        perch=_PERCHES[int(np.searchsorted(_PERCH_ODDS, u[9], side="right"))],
+        cover=_COVERS[int(np.searchsorted(_COVER_ODDS, u[10], side="right"))],
+        numbers=rng.random(64),
+    )
+
+
+def place_bird(frame: Frame, scene: Scene, size: str, side: int) -> Placement:
+    """Return where a bird goes.
+
+    Parameters
+    ----------
+    frame : Frame
+        How it is built.
+    scene : Scene
+        Which way it looks and where it is.
+    size : str
+        An option of ``has_size``.
+    side : int
+        Height and width of the picture, in pixels.
+
+    Returns
+    -------
+    Placement
+        In those pixels.
+    """
+    unit = _UNIT[size] * scene.zoom * side
+    left, top, right, bottom = frame.box
+    flip = -1 if scene.left_facing else 1
+    # A little more than the room there is, so that some birds are cut off.
+    room_x = max(side - unit * (right - left), 0) + 0.06 * side
+    room_y = max(side - unit * (bottom - top), 0) + 0.02 * side
+    middle_x = side / 2 + (scene.place[0] - 0.5) * room_x
+    middle_y = side / 2 + (scene.place[1] - 0.5) * room_y
+    return Placement(unit, flip, middle_x - flip * unit * (left + right) / 2, middle_y - unit * (top + bottom) / 2)
+
+
+def paint_perch(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
+    """Paint what the bird stands on.
+
+    Parameters
+    ----------
+    draw : ImageDraw.ImageDraw
+        Of the picture of codes.
+    frame : Frame
+        How the bird is built.
+    scene : Scene
+        Says what the perch is.
+    placement : Placement
+        Where the bird is.
+    """
+    u = scene.numbers
+    side = draw.im.size[0]
+    unit, _, x0, y0 = placement
+    feet = y0 + unit * frame.ground
+    if scene.perch == "branch":
+        slope = 0.16 * (u[0] - 0.5)
+        thick = unit * (0.05 + 0.04 * u[1])
+        left, right = feet - slope * x0, feet + slope * (side - x0)
+        edges = [0, left, side, right, side, right + thick, 0, left + 1.5 * thick]
+        draw.polygon(edges, fill=PERCH, outline=PERCH + LINE)
+    elif scene.perch == "mound":
+        reach = unit * (1 + u[0])
+        box = [x0 - reach, feet - 0.03 * unit, x0 + reach, feet + 2 * side]
+        draw.ellipse(box, fill=PERCH, outline=PERCH + LINE)
+
+
+def paint_cover(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
+    """Paint what is in front of the bird.
+
+    Parameters
+    ----------
+    draw : ImageDraw.ImageDraw
+        Of the picture of codes.
+    frame : Frame
+        How the bird is built; its attributes play no role.
+    scene : Scene
+        Says what the cover is.
+    placement : Placement
+        Where the bird is.
+    """
+    if scene.cover == "grass":
+        _paint_grass(draw, frame, scene, placement)
+    elif scene.cover == "leaves":
+        _paint_leaves(draw, frame, scene, placement)
+    elif scene.cover != "none":
+        _paint_trunk(draw, frame, scene, placement)
+
+
+def paint_background(scene: Scene, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Paint what is behind the bird.
+
+    Parameters
+    ----------
+    scene : Scene
+        Says what the background is.
+    size : int
+        Height and width of the image, in pixels.
+    rng : np.random.Generator
+        Source of the texture.
+
+    Returns
+    -------
+    np.ndarray
+        (H, W, 3) of float32, about 0 to 255.
+    """
+    u = scene.numbers
+    kind = int(u[56] * len(_BACKGROUNDS))
+    ends = _BACKGROUNDS[kind] + 36 * (u[57:63].reshape(2, 3).astype(np.float32) - 0.5)
+    coarse = rng.random((5, 5), dtype=np.float32)
+    detail = rng.random((14, 14), dtype=np.float32)
+    down = np.linspace(0, 1, size, dtype=np.float32)[:, None]
+    clouds = np.asarray(Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC)) - 0.5
+    leaves = np.asarray(Image.fromarray(detail).resize((size, size), Image.Resampling.BILINEAR)) - 0.5
+    blend = down + 0.7 * clouds + _FINENESS[kind] * leaves
+    if kind == _WATER:
+        blend += 0.22 * np.sin(down * 70 + 3 * clouds)
+    return ends[0] + np.clip(blend, -0.3, 1.3)[..., None] * (ends[1] - ends[0])
+
+
+def scenery_colours(scene: Scene) -> dict[int, np.ndarray]:
+    """Return the colours of perch and cover.
+
+    Parameters
+    ----------
+    scene : Scene
+        Source of the choice.
+
+    Returns
+    -------
+    dict of int to np.ndarray
+        Colour (3,) of each value that is painted.
+    """
+    u = scene.numbers
+    colours: dict[int, np.ndarray] = {}
+    for code, choices, k in ((PERCH, _BARK, 48), (TRUNK, _BARK, 50), (LEAF, _LEAVES, 52)):
+        base = choices[int(u[k] * len(choices))] * (0.85 + 0.3 * u[k + 1])
+        colours[code], colours[code + LINE] = base, 0.78 * base
+    return colours
+
+
+def _paint_grass(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
+    side = draw.im.size[0]
+    # The notches are above where the legs come out of the body, so that no leg is seen.
+    notch = placement.y0 + placement.unit * 0.8 * frame.depth
+    x = np.linspace(-0.05 * side, 1.05 * side, 36)
+    for shade, high, first in ((LINE, 0.16, 8), (0, 0.10, 28)):
+        y = np.full(36, notch)
+        y[::2] -= placement.unit * high * (0.4 + scene.numbers[first : first + 18])
+        edge = np.stack([x, y], axis=1).ravel().tolist()
+        draw.polygon([*edge, 1.1 * side, side + 1, -0.1 * side, side + 1], fill=LEAF + shade)
+
+
+def _paint_trunk(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
+    # Wide enough for the longest tail or bill there is, so that nothing tells which one is behind it.
+    if scene.cover == "trunk at bill":
+        near = frame.head[0] + 0.7 * frame.skull
+        far = near + 0.62
+    else:
+        tilt = np.deg2rad(frame.tilt)
+        near = 0.04 - frame.length * np.cos(tilt)
+        far = -0.74 * frame.length * np.cos(tilt) - 0.84 * np.cos(tilt + np.deg2rad(frame.tail))
+    u = scene.numbers
+    side = draw.im.size[0]
+    edges = placement.x0 + placement.unit * placement.flip * np.array([near, far])
+    low, high = edges.min(), edges.max()
+    flare = 0.03 * side * u[8:12]
+    trunk = [low - flare[0], 0, high + flare[1], 0, high + flare[2], side, low - flare[3], side]
+    draw.polygon(trunk, fill=TRUNK, outline=TRUNK + LINE)
+    for k in range(6):
+        x, y = low + (high - low) * u[12 + k], side * u[18 + k]
+        draw.line([x, y, x + 0.01 * side, y + 0.12 * side], fill=TRUNK + LINE, width=2)
+
+
+def _paint_leaves(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
+    u = scene.numbers
+    left, top, right, bottom = frame.box
+    twig = np.array([left + (right - left) * u[8], top + (bottom - top) * u[9]])
+    blade = np.array([(0, 0), (0.12, -0.09), (0.28, -0.085), (0.44, 0), (0.28, 0.085), (0.12, 0.09)])
+    for k in range(6):
+        angle = np.deg2rad(60 * k + 50 * u[10 + k])
+        c, s = np.cos(angle), np.sin(angle)
+        leaf = twig + (0.85 + 0.3 * u[16 + k]) * blade @ np.array([[c, s], [-s, c]])
+        corners = placement.to_pixels(leaf).ravel().tolist()
+        draw.polygon(corners, fill=LEAF, outline=LEAF + LINE)
+        draw.line([*corners[:2], *corners[6:8]], fill=LEAF + LINE)

@@ -1,0 +1,310 @@
+"""Wrong input of every kind: one clear error, before any work, that says what was expected and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fixtures_cub import write_cub
+from PIL import Image
+from safetensors.torch import save_file
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+from torch import nn
+
+from captum_concepts import CoAM, ConceptBank, LayerFeatures, PostHocCBM, explain_func
+from quantus_concepts import CEM, CGIM, CLM
+from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.datasets import CUB200, ConceptFolder
+
+N = 6
+
+
+@dataclass
+class World:
+    """A correct call of everything; each case below spoils one thing."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.model = SharingConceptModel()
+        self.images = rng.normal(size=(N, 3, 12, 12)).astype(np.float32)
+        self.classes = rng.integers(0, N_CLASSES, N)
+        self.labels = rng.integers(0, 2, (N, N_CONCEPTS))
+        self.class_concepts = rng.uniform(size=(N_CLASSES, N_CONCEPTS))
+        self.points = rng.uniform(0, 12, (N, 3, 2))
+        self.parts = np.array([0, 1, -1, 2, 0])
+        self.features = rng.normal(size=(20, 8))
+        self.concepts = np.stack([np.arange(20) % 2, np.arange(20) % 3 == 0], 1).astype(int)
+        self.bank = ConceptBank(rng.normal(size=(N_CONCEPTS, 6)))
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        return torch.as_tensor(self.images)
+
+    def spoilt(self, name: str, index: Any, value: float) -> np.ndarray:
+        array = np.array(getattr(self, name), dtype=float)
+        array[index] = value
+        return array
+
+    def cem(self, **kwargs: Any) -> list[float]:
+        call = {"model": self.model, "x_batch": self.images, "y_batch": self.classes, **kwargs}
+        return CEM(self.labels)(**call)
+
+    def clm(self, **kwargs: Any) -> list[float]:
+        return CLM(**{"points": self.points, "part_of_concept": self.parts, **kwargs})(
+            self.model, self.images, self.classes
+        )
+
+    def file(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def cub(self, name: str, change: Callable[[str], str | None]) -> CUB200:
+        """Return the data set from a folder in the official layout in which one file was changed or removed."""
+        root = write_cub(self.folder / "cub")
+        path = root / name
+        changed = change(path.read_text())
+        if changed is None:
+            path.unlink()
+        else:
+            path.write_text(changed)
+        return CUB200(root)
+
+    def images_folder(
+        self, sizes: tuple[int, ...] = (8, 8), concepts: str = "class,fur\ncat,1\ndog,0\n"
+    ) -> ConceptFolder:
+        for name, size in zip(("cat", "dog"), sizes, strict=False):
+            (self.folder / "photos" / name).mkdir(parents=True)
+            Image.new("RGB", (size, size)).save(self.folder / "photos" / name / "1.png")
+        (self.folder / "photos").mkdir(exist_ok=True)
+        return ConceptFolder(self.folder / "photos", self.file("concepts.csv", concepts))
+
+    def output(self, path: Path) -> None:
+        with OutputFolder("concepts", path):
+            pass
+
+
+def swap_lines(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join([lines[1], lines[0], *lines[2:]])
+
+
+CASES: dict[str, tuple[Callable[[World], object], type[Exception], str]] = {
+    # ranks, lengths, dtypes
+    "labels of rank 1": (
+        lambda w: CEM(w.labels[0]),
+        ValueError,
+        r"`concept_labels` to have shape \(N, L\) but got \(5,\)",
+    ),
+    "labels for fewer samples": (
+        lambda w: CEM(w.labels[:4])(w.model, w.images, w.classes),
+        ValueError,
+        r"`concept_labels` to have one row for each sample of `x_batch`, 6, but got 4",
+    ),
+    "labels for other concepts": (
+        lambda w: CEM(w.labels[:, :3])(w.model, w.images, w.classes),
+        ValueError,
+        r"model's L = 5 concepts but got 3",
+    ),
+    "class concepts of other classes": (
+        lambda w: CGIM(w.class_concepts[:3])(w.model, w.images, np.zeros(N, int)),
+        ValueError,
+        r"model's K = 4 classes but got \(3, 5\)",
+    ),
+    "class concepts in percent": (
+        lambda w: CGIM(w.class_concepts * 100),
+        ValueError,
+        r"lie in \[0, 1\].*Divide percentages",
+    ),
+    "y of another length": (
+        lambda w: w.cem(y_batch=w.classes[:2]),
+        ValueError,
+        r"`y_batch` to have shape \(N,\) = \(6,\)",
+    ),
+    "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), TypeError, r"`y_batch` to hold whole numbers"),
+    "x of text": (lambda w: w.cem(x_batch=np.array(["a"] * N)), TypeError, r"`x_batch` to be numeric"),
+    "attributions for fewer samples": (
+        lambda w: w.cem(a_batch=np.ones((2, N_CONCEPTS))),
+        ValueError,
+        r"`a_batch` to have 6 samples",
+    ),
+    "points of three coordinates": (
+        lambda w: w.clm(points=np.ones((N, 3, 3))),
+        ValueError,
+        r"`points` to have shape \(N, P, 2\)",
+    ),
+    "points of fewer parts": (lambda w: w.clm(points=w.points[:, :2]), ValueError, r"parts below P = 2.*but got 2"),
+    "points without their concepts": (lambda w: CLM(points=w.points), ValueError, r"needs `part_of_concept`"),
+    "parts of other concepts": (
+        lambda w: w.clm(part_of_concept=w.parts[:4]),
+        ValueError,
+        r"model's L = 5 concepts but got \(4,\)",
+    ),
+    "masks of another size": (
+        lambda w: CLM()(w.model, w.images, w.classes, w.images, s_batch=np.ones((N, 1, 5, 5))),
+        ValueError,
+        r"size of the images, \(12, 12\), but got \(5, 5\)",
+    ),
+    "no masks": (lambda w: CLM()(w.model, w.images, w.classes, w.images), ValueError, r"pass `s_batch`"),
+    "no explanations": (
+        lambda w: CEM(w.labels)(w.model.head, w.labels.astype(float), w.classes),
+        ValueError,
+        r"pass `a_batch` or `explain_func`",
+    ),
+    "custom_batch of another name": (
+        lambda w: w.cem(custom_batch={"concept_label": w.labels}),
+        ValueError,
+        r"among \['concept_labels', 'labels'\]",
+    ),
+    # values out of range
+    "labels neither 0 nor 1": (
+        lambda w: CEM(w.spoilt("labels", (2, 3), 0.5)),
+        ValueError,
+        r"only 0 and 1 but got 0.5 at \(2, 3\)",
+    ),
+    "labels NaN": (
+        lambda w: CEM(w.spoilt("labels", (2, 3), np.nan)),
+        ValueError,
+        r"only 0 and 1 but got nan at \(2, 3\)",
+    ),
+    "l above L": (lambda w: CEM(w.labels, top_l=6), ValueError, r"at most the number of concepts, 5, but got 6"),
+    "l of 0": (lambda w: CEM(w.labels, top_l=0), ValueError, r"at least 1 but got 0"),
+    "l above the concepts with a part": (lambda w: w.clm(top_l=5), ValueError, r"concepts with a part, 4, but got 5"),
+    "alpha of 0": (lambda w: CLM(alpha=0), ValueError, r"`alpha` to lie in \(0, 12\] but got 0"),
+    "alpha above 12": (lambda w: CLM(alpha=13), ValueError, r"`alpha` to lie in \(0, 12\] but got 13"),
+    "an unknown importance": (lambda w: CEM(w.labels, importance="weights"), ValueError, r"Did you mean 'weight'"),
+    "class out of range": (lambda w: w.cem(y_batch=w.classes + 4), ValueError, r"class indices 0 to 3"),
+    "concept out of range": (
+        lambda w: CoAM(w.model.concept_predictor, "features", w.bank).attribute(w.tensor, target=5),
+        ValueError,
+        r"target",
+    ),
+    # not finite, empty
+    "NaN in images": (
+        lambda w: w.cem(x_batch=w.spoilt("images", (1, 0, 0, 0), np.nan)),
+        ValueError,
+        r"first at \(1, 0, 0, 0\)",
+    ),
+    "NaN in features": (
+        lambda w: ConceptBank.fit(w.spoilt("features", (3, 1), np.nan), w.concepts),
+        ValueError,
+        r"`features`",
+    ),
+    "no samples": (lambda w: w.cem(x_batch=w.images[:0], y_batch=w.classes[:0]), ValueError, r"at least one sample"),
+    # the model and its layers
+    "a model that is not a module": (lambda w: w.cem(model="resnet18"), TypeError, r"torch.nn.Module but got str"),
+    "a layer that is not there": (lambda w: LayerFeatures(w.model, "head.1x"), ValueError, r"head\.1"),
+    "a layer whose output is not 4-D": (
+        lambda w: CoAM(w.model, "head", w.bank).attribute(w.tensor),
+        ValueError,
+        r"4-D|\(N, d, h, w\)",
+    ),
+    "an attribution object for explain_func": (
+        lambda w: explain_func(CoAM(w.model.concept_predictor, "features", w.bank)),
+        TypeError,
+        r"model",
+    ),
+    "values of another kind": (
+        lambda w: PostHocCBM(w.model.features, w.bank, w.model.head, values="margins"),
+        ValueError,
+        r"Did you mean 'margin'",
+    ),
+    # the concept bank
+    "a concept without positives": (
+        lambda w: ConceptBank.fit(w.features, w.concepts * [1, 0], names=["wing", "bill"]),
+        ValueError,
+        r"bill",
+    ),
+    "a concept without negatives": (
+        lambda w: ConceptBank.fit(w.features, w.concepts * [0, 1] + [1, 0], names=["wing", "bill"]),
+        ValueError,
+        r"wing",
+    ),
+    "a bank that is not there": (
+        lambda w: ConceptBank.load(w.folder / "no.safetensors"),
+        FileNotFoundError,
+        r"no\.safetensors",
+    ),
+    "a safetensors file of another kind": (
+        lambda w: (
+            save_file({"weight": torch.ones(2)}, w.folder / "other.safetensors"),
+            ConceptBank.load(w.folder / "other.safetensors"),
+        ),
+        ValueError,
+        r"other\.safetensors",
+    ),
+    "a truncated bank": (
+        lambda w: (
+            w.bank.save(w.folder / "bank.safetensors"),
+            ConceptBank.load(w.file("cut.safetensors", (w.folder / "bank.safetensors").read_bytes()[:-40])),
+        ),
+        ValueError,
+        r"cut\.safetensors",
+    ),
+    # the data sets
+    "a CUB folder that is none": (lambda w: CUB200(w.folder), FileNotFoundError, r"images\.txt|CUB"),
+    "a CUB file missing": (lambda w: w.cub("classes.txt", lambda text: None), FileNotFoundError, r"classes\.txt"),
+    "a CUB file empty": (lambda w: w.cub("images.txt", lambda text: ""), ValueError, r"images\.txt"),
+    "a CUB file truncated": (
+        lambda w: w.cub("attributes/image_attribute_labels.txt", lambda text: text[: len(text) // 2]),
+        ValueError,
+        r"image_attribute_labels\.txt",
+    ),
+    "a CUB file in another order": (lambda w: w.cub("image_class_labels.txt", swap_lines), ValueError, r"line 1"),
+    "images of different sizes": (lambda w: w.images_folder((8, 9)), ValueError, r"image_size"),
+    "an empty data set": (lambda w: w.images_folder(()), ValueError, r"photos"),
+    "concepts of an unknown class": (
+        lambda w: w.images_folder(concepts="class,fur\ncat,1\ndoggy,0\n"),
+        ValueError,
+        r"concepts\.csv.*line 3",
+    ),
+    # the output folder
+    "an output folder that is a file": (lambda w: w.output(w.file("out", "")), ValueError, r"out"),
+    "an output folder with other files": (
+        lambda w: (w.file("notes.txt", "mine"), w.output(w.folder)),
+        ValueError,
+        r"overwrite|files",
+    ),
+    "an output folder that cannot be written": (
+        lambda w: w.output(Path("/proc/reports")),
+        ValueError,
+        r"/proc/reports",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_error(case: str, tmp_path: Path) -> None:
+    call, error, match = CASES[case]
+    world = World(tmp_path)
+    before = [parameter.clone() for parameter in world.model.parameters()]
+    with pytest.raises(error, match=match) as raised:
+        call(world)
+    # said in a sentence, not by an assertion or an index somewhere inside
+    assert len(str(raised.value)) > 30
+    assert all(torch.equal(a, b) for a, b in zip(before, world.model.parameters(), strict=True))
+    assert not world.model.training
+
+
+def test_a_refused_output_folder_keeps_its_files(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(ValueError, match="notes|files"), OutputFolder("concepts", tmp_path):
+        pass
+    assert notes.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [notes]
+
+
+def test_a_model_on_another_device_than_the_inputs_is_served_there() -> None:
+    # The meta device stands for an accelerator: whatever stayed on the CPU would raise.
+    model = nn.Linear(N_CONCEPTS, N_CLASSES, device="meta")
+    from quantus_concepts.metrics.inference import predict_logits
+
+    assert predict_logits(model, np.zeros((2, N_CONCEPTS), np.float32)).device.type == "meta"
