@@ -30,9 +30,7 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
         If the rank or a size differs.
     """
     shape = tuple(value.shape)
-    fits = len(shape) == len(sizes) and all(
-        want is None or want == got for want, got in zip(sizes, shape, strict=True)
-    )
+    fits = len(shape) == len(sizes) and all(want is None or want == got for want, got in zip(sizes, shape, strict=True))
     if not fits:
         known = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + ")"
         expected = f"({', '.join(axes)})" + ("" if all(size is None for size in sizes) else f" = {known}")

@@ -73,8 +73,7 @@ class CoAM(LayerAttribution):
             layer = find_layer(forward_func, layer)
         elif not isinstance(layer, nn.Module):
             raise TypeError(
-                f"Expected argument `layer` to be an nn.Module or the name of one but got "
-                f"{type(layer).__name__}."
+                f"Expected argument `layer` to be an nn.Module or the name of one but got {type(layer).__name__}."
             )
         super().__init__(forward_func, layer, device_ids)
         self.cavs = _as_cavs(cavs)
@@ -221,9 +220,7 @@ def _as_cavs(cavs: Any) -> Tensor:
     values = torch.as_tensor(getattr(cavs, "cavs", cavs)).detach()
     check_shape("cavs", values, ("L", "d"), (None, None))
     if not values.numel():
-        raise ValueError(
-            f"Expected argument `cavs` to hold at least one concept but got shape {tuple(values.shape)}."
-        )
+        raise ValueError(f"Expected argument `cavs` to hold at least one concept but got shape {tuple(values.shape)}.")
     check_finite("cavs", values)
     return values if values.is_floating_point() else values.float()
 

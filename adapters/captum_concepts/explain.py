@@ -211,9 +211,7 @@ class ExplainFunc:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
             attribution = self._build(model)
-            settings = {
-                name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()
-            }
+            settings = {name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()}
             if chosen is not None and _takes_target(attribution):
                 settings["target"] = chosen.to(place, copy=True)
             # A wrapper that the factory has built is in train mode, whatever the modules in it are.
@@ -319,13 +317,10 @@ def _check_factory(factory: Any, layer: Any) -> None:
         )
     if "layer" in _named(factory) and layer is None:
         raise ValueError(
-            f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but "
-            "got None."
+            f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but got None."
         )
     if "layer" not in _named(factory) and layer is not None:
-        raise ValueError(
-            f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}."
-        )
+        raise ValueError(f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}.")
 
 
 def _check_names(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
@@ -343,9 +338,7 @@ def _check_names(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwa
             parameter.VAR_KEYWORD,
         )
         if name not in ("layer", *constructor_kwargs) and not optional:
-            raise ValueError(
-                f"Expected argument `{name}`, which {factory.__name__} needs, but it is missing."
-            )
+            raise ValueError(f"Expected argument `{name}`, which {factory.__name__} needs, but it is missing.")
     parameters = inspect.signature(method).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return
@@ -412,8 +405,7 @@ def _as_targets(targets: Any, n: int) -> Tensor | None:
     values = targets.detach() if isinstance(targets, Tensor) else torch.tensor(np.asarray(targets))
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ValueError(
-            f"Expected argument `targets` to hold indices of outputs (integers) but got "
-            f"{str(values.dtype)[6:]}."
+            f"Expected argument `targets` to hold indices of outputs (integers) but got {str(values.dtype)[6:]}."
         )
     if values.ndim == 0:
         values = values.expand(n)
@@ -455,9 +447,7 @@ def _own_randomness(device: torch.device, seed: int | None) -> Iterator[None]:
     module = getattr(torch, device.type, None)
     # GradientShap draws from NumPy's global generator.
     state = np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(
-        [device] if on_device else [], device_type=device.type if on_device else "cuda"
-    ):
+    with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
         # Not torch.manual_seed: that would seed the other devices too.
         torch.default_generator.manual_seed(seed)
         if on_device and module is not None:

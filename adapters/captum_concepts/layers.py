@@ -128,9 +128,7 @@ def find_layer(model: nn.Module, name: str) -> nn.Module:
         return layers[name]
     near = difflib.get_close_matches(name, layers, n=5, cutoff=0.4)
     hint = f"Nearest: {near}" if near else f"Its outermost layers: {[n for n in layers if '.' not in n]}"
-    raise ValueError(
-        f"Expected argument `layer` to name a layer of {type(model).__name__} but got {name!r}. {hint}."
-    )
+    raise ValueError(f"Expected argument `layer` to name a layer of {type(model).__name__} but got {name!r}. {hint}.")
 
 
 def layer_name(model: nn.Module, layer: str | nn.Module) -> str:

@@ -61,9 +61,7 @@ def overlay(
     """
     check_range("beta", beta, 0.0, 1.0)
     if not coloured and threshold is None:
-        raise ValueError(
-            "Expected argument `threshold` to be a number, as `coloured=False` needs, but got None."
-        )
+        raise ValueError("Expected argument `threshold` to be a number, as `coloured=False` needs, but got None.")
     picture = _as_picture("image", image)
     check_shape("map", map, ("h", "w"), (None, None))
     check_finite("map", map)
@@ -190,9 +188,7 @@ def gallery(
     if class_maps is not None:
         check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
     if class_names is not None and len(class_names) != n:
-        raise ValueError(
-            f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}."
-        )
+        raise ValueError(f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}.")
     columns = 1 + k + (class_maps is not None)
     if axes is not None:
         check_shape("axes", axes, ("N", "columns"), (n, columns))

@@ -45,9 +45,7 @@ def _benchmark() -> None:
 
 @benchmark.command()
 def concepts(
-    data: Annotated[
-        str, typer.Option(help=f"Which images: {', '.join(DATA)}.", rich_help_panel=DATA_HELP)
-    ] = PAINTED,
+    data: Annotated[str, typer.Option(help=f"Which images: {', '.join(DATA)}.", rich_help_panel=DATA_HELP)] = PAINTED,
     root: Annotated[
         Path | None,
         typer.Option(help="Folder of the images (cub: the official layout).", rich_help_panel=DATA_HELP),
@@ -92,9 +90,7 @@ def concepts(
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option(
-            help="File of weights (safetensors or state dict), or none.", rich_help_panel=BACKBONE_HELP
-        ),
+        typer.Option(help="File of weights (safetensors or state dict), or none.", rich_help_panel=BACKBONE_HELP),
     ] = None,
     mean: Annotated[
         str | None,
@@ -103,12 +99,8 @@ def concepts(
     std: Annotated[
         str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE_HELP)
     ] = None,
-    method: Annotated[
-        str, typer.Option(help="svm, or mean (FastCAV).", rich_help_panel=BANK_HELP)
-    ] = Options.method,
-    c: Annotated[
-        float, typer.Option("--C", help="Regularisation of the SVM.", rich_help_panel=BANK_HELP)
-    ] = Options.C,
+    method: Annotated[str, typer.Option(help="svm, or mean (FastCAV).", rich_help_panel=BANK_HELP)] = Options.method,
+    c: Annotated[float, typer.Option("--C", help="Regularisation of the SVM.", rich_help_panel=BANK_HELP)] = Options.C,
     n_pos: Annotated[
         int, typer.Option(help="Images with the concept, for each.", rich_help_panel=BANK_HELP)
     ] = Options.n_pos,
@@ -121,16 +113,10 @@ def concepts(
     sweep: Annotated[
         bool, typer.Option(help="Try other C and numbers of images (Table 3).", rich_help_panel=BANK_HELP)
     ] = True,
-    n_train: Annotated[
-        int, typer.Option(help="Training images.", rich_help_panel=PAINTED_HELP)
-    ] = Options.n_train,
+    n_train: Annotated[int, typer.Option(help="Training images.", rich_help_panel=PAINTED_HELP)] = Options.n_train,
     n_test: Annotated[int, typer.Option(help="Test images.", rich_help_panel=PAINTED_HELP)] = Options.n_test,
-    n_classes: Annotated[
-        int, typer.Option(help="Classes.", rich_help_panel=PAINTED_HELP)
-    ] = Options.n_classes,
-    n_concepts: Annotated[
-        int, typer.Option(help="Concepts.", rich_help_panel=PAINTED_HELP)
-    ] = Options.n_concepts,
+    n_classes: Annotated[int, typer.Option(help="Classes.", rich_help_panel=PAINTED_HELP)] = Options.n_classes,
+    n_concepts: Annotated[int, typer.Option(help="Concepts.", rich_help_panel=PAINTED_HELP)] = Options.n_concepts,
     correlation: Annotated[
         float, typer.Option(help="How strongly attributes go together, 0 to 1.", rich_help_panel=PAINTED_HELP)
     ] = Options.correlation,
@@ -143,19 +129,13 @@ def concepts(
     ] = Options.epochs,
     device: Annotated[
         str,
-        typer.Option(
-            help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", rich_help_panel=RUN_HELP
-        ),
+        typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", rich_help_panel=RUN_HELP),
     ] = Options.device,
-    batch_size: Annotated[
-        int, typer.Option(help="Images at once.", rich_help_panel=RUN_HELP)
-    ] = Options.batch_size,
+    batch_size: Annotated[int, typer.Option(help="Images at once.", rich_help_panel=RUN_HELP)] = Options.batch_size,
     workers: Annotated[
         int, typer.Option(help="Processes that read images; 0 reads in this one.", rich_help_panel=RUN_HELP)
     ] = Options.workers,
-    seed: Annotated[
-        int, typer.Option(help="Of everything that is drawn.", rich_help_panel=RUN_HELP)
-    ] = Options.seed,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", rich_help_panel=RUN_HELP)] = Options.seed,
     seeds: Annotated[
         int | None,
         typer.Option(

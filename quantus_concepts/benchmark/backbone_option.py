@@ -133,9 +133,7 @@ def cut_network(network: Network, layer: str | None, images: Tensor) -> tuple[Ba
             f"The network does not take images of shape {tuple(images.shape[1:])}: {reason}. Change the size with "
             "--image-size, or name a network for such images."
         ) from error
-    return Backbone(
-        LayerFeatures(module, chosen), "mean", None, channels
-    ), f"layer {chosen}, averaged over space"
+    return Backbone(LayerFeatures(module, chosen), "mean", None, channels), f"layer {chosen}, averaged over space"
 
 
 def _known_family(network: Network) -> Backbone | None:
@@ -152,9 +150,7 @@ def _from_file(spec: str) -> Network:
     path_text, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
     path = Path(path_text)
     if not name:
-        raise ValueError(
-            f"Expected argument `--backbone` to be path.py:factory but got {spec!r}, without a factory."
-        )
+        raise ValueError(f"Expected argument `--backbone` to be path.py:factory but got {spec!r}, without a factory.")
     if not path.is_file():
         raise ValueError(f"Expected argument `--backbone` to name a Python file but there is none at {path}.")
     module = _run_file(path)
@@ -202,9 +198,7 @@ def _per_channel(module: ModuleType, name: str, path: Path) -> tuple[float, ...]
     try:
         return tuple(float(part) for part in value)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected {name} in {path} to hold one number a channel but got {value!r}."
-        ) from error
+        raise ValueError(f"Expected {name} in {path} to hold one number a channel but got {value!r}.") from error
 
 
 def _from_pytorchcv(*, pretrained: bool) -> Network:
@@ -217,9 +211,7 @@ def _from_pytorchcv(*, pretrained: bool) -> Network:
     with torch.random.fork_rng(devices=[]):
         module = _download(lambda: get_model(RESNET18_CUB, pretrained=pretrained), RESNET18_CUB)
     # As the release of post-hoc CBM feeds it: a centre crop without resizing, mean 0.5, deviation 2.
-    return Network(
-        module, f"{RESNET18_CUB} of pytorchcv", "", (0.5, 0.5, 0.5), (2.0, 2.0, 2.0), 224, "centre_crop"
-    )
+    return Network(module, f"{RESNET18_CUB} of pytorchcv", "", (0.5, 0.5, 0.5), (2.0, 2.0, 2.0), 224, "centre_crop")
 
 
 def _from_library(name: str, *, pretrained: bool) -> Network:
@@ -230,9 +222,7 @@ def _from_library(name: str, *, pretrained: bool) -> Network:
     in_torchvision = models.list_models(module=models)
     if name in in_torchvision:
         with torch.random.fork_rng(devices=[]):
-            module = _download(
-                lambda: models.get_model(name, weights="DEFAULT" if pretrained else None), name
-            )
+            module = _download(lambda: models.get_model(name, weights="DEFAULT" if pretrained else None), name)
         mean, std, size = _torchvision_images(name)
         return Network(module, f"{name} of torchvision", "torchvision", mean, std, size)
     if timm.is_model(name):
@@ -240,9 +230,7 @@ def _from_library(name: str, *, pretrained: bool) -> Network:
             module = _download(lambda: timm.create_model(name, pretrained=pretrained), name)
         config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
         size = (config.get("input_size") or (3, 224, 224))[1]
-        mean, std = (
-            tuple(config.get(key) or default) for key, default in zip(("mean", "std"), IMAGENET, strict=True)
-        )
+        mean, std = (tuple(config.get(key) or default) for key, default in zip(("mean", "std"), IMAGENET, strict=True))
         return Network(module, f"{name} of timm", "timm", mean, std, int(size))
     known = {*in_torchvision, *timm.list_models(), RESNET18_CUB, SMALL}
     near = difflib.get_close_matches(name, sorted(known), n=5, cutoff=0.4)

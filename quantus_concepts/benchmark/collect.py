@@ -128,9 +128,7 @@ def collect(
     scorer = _Scorer(part_of_concept, class_concepts, tops, alphas, importances, value_threshold, seed)
     blocks: list[np.ndarray] = []
     with _evaluation_mode(model), torch.no_grad():
-        for batch in tqdm(
-            loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False
-        ):
+        for batch in tqdm(loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False):
             # One transfer from the device for each batch.
             blocks.append(to_numpy(scorer.score(model, batch)))
     if not blocks:
@@ -140,9 +138,7 @@ def collect(
 
 @contextmanager
 def _evaluation_mode(model: ConceptModel) -> Iterator[None]:
-    modules = (
-        [model] if isinstance(model, nn.Module) else [model.features, model.concept_predictor, model.head]
-    )
+    modules = [model] if isinstance(model, nn.Module) else [model.features, model.concept_predictor, model.head]
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(evaluation_mode(module))
@@ -277,10 +273,7 @@ class _Scorer:
         device = next(iter(importance.values())).device
         parts = self.parts.to(device)
         ranked = torch.stack(
-            [
-                rank_concepts(importance[name], max(self.clm_tops), eligible=parts >= 0)
-                for name in self.importances
-            ],
+            [rank_concepts(importance[name], max(self.clm_tops), eligible=parts >= 0) for name in self.importances],
             1,
         )
         # Each (image, concept) once, however many importances rank it.

@@ -104,15 +104,26 @@ def load_data(options: Options, network: Network | None, seed: int) -> Benchmark
 
 
 def _painted(options: Options, network: Network | None, seed: int) -> BenchmarkData:
-    size = options.image_size or PAINTED_SIZE
-    mean, std = (None, None) if network is None else (network.mean, network.std)
-
-    def draw(n_images: int, split: str) -> PaintedBirds:
-        return PaintedBirds(n_images)
-
-    train, test = draw(options.n_train, "train"), draw(options.n_test, "test")
+    size = _size(options, network) or PAINTED_SIZE
+    mean, std = _normalisation(network)
+    train, test = (
+        PaintedBirds(
+            count,
+            split,
+            image_size=size,
+            n_classes=options.n_classes,
+            n_concepts=options.n_concepts,
+            deviation=options.deviation,
+            correlation=options.correlation,
+            seed=seed,
+            transform=_normalise(mean, std),
+        )
+        for count, split in ((options.n_train, "train"), (options.n_test, "test"))
+    )
+    # The oracle knows an image by its 8-bit content, which normalisation hides.
     data = BenchmarkData(train, test, train.class_concepts, mean, std, has_oracle=mean is None)
     data.settings["data"] = "painted birds"
+    data.settings["images"] = f"{size} px"
     return data
 
 
@@ -149,7 +160,7 @@ def _folder(options: Options, network: Network | None, seed: int) -> BenchmarkDa
     )
     for dataset in (train, test):
         # Set afterwards: a folder without a transform checks that its images have one size.
-        dataset.transform = None if mean is None or std is None else v2.Normalize(list(mean), list(std))
+        dataset.transform = _normalise(mean, std)
     data = BenchmarkData(train, test, train.class_concepts, mean, std)
     data.settings["data"] = f"images in {options.root.name if options.root else ''}"
     data.settings["images"] = "in their own size" if size is None else f"{size} px, resized"
@@ -163,6 +174,10 @@ def _size(options: Options, network: Network | None) -> int | None:
 
 def _normalisation(network: Network | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
     return (None, None) if network is None else (network.mean, network.std)
+
+
+def _normalise(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> v2.Normalize | None:
+    return None if mean is None or std is None else v2.Normalize(list(mean), list(std))
 
 
 def _describe(data: BenchmarkData) -> None:

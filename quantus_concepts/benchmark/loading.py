@@ -43,9 +43,7 @@ def collate(samples: Sequence[ConceptSample]) -> ConceptSample:
     )
 
 
-def sample_loader(
-    dataset: Dataset[ConceptSample], batch_size: int, n_workers: int = 0
-) -> DataLoader[ConceptSample]:
+def sample_loader(dataset: Dataset[ConceptSample], batch_size: int, n_workers: int = 0) -> DataLoader[ConceptSample]:
     """Return a loader over a data set in its own order.
 
     Parameters
@@ -70,9 +68,7 @@ def sample_loader(
     if len(dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("Expected a data set with at least one image but it is empty.")
     # A loader without a generator of its own draws from the global one whenever it is iterated.
-    return DataLoader(
-        dataset, batch_size, collate_fn=collate, num_workers=n_workers, generator=torch.Generator()
-    )
+    return DataLoader(dataset, batch_size, collate_fn=collate, num_workers=n_workers, generator=torch.Generator())
 
 
 def batch_labels(batch: ConceptSample) -> Tensor:

@@ -103,9 +103,7 @@ def random_bank(train: Embeddings, names: Sequence[str], seed: int) -> ConceptBa
     return ConceptBank(cavs, -cavs @ mean, names)
 
 
-def bank_model(
-    backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str
-) -> PostHocCBM:
+def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
     """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings.
 
     Parameters
@@ -132,9 +130,7 @@ def bank_model(
     return model.eval()
 
 
-def traditional_model(
-    network: SmallResNet, data: ConceptDataset, n_classes: int, batch_size: int
-) -> BottleneckCBM:
+def traditional_model(network: SmallResNet, data: ConceptDataset, n_classes: int, batch_size: int) -> BottleneckCBM:
     """Make a sequential CBM of a network that was trained on the concepts.
 
     Parameters

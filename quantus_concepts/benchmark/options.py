@@ -98,9 +98,7 @@ class Options:
         self._check_files()
         numbers = (self.mean_numbers, self.std_numbers)
         if (numbers[0] is None) != (numbers[1] is None):
-            raise ValueError(
-                "Expected arguments `--mean` and `--std` to be given together but got only one of them."
-            )
+            raise ValueError("Expected arguments `--mean` and `--std` to be given together but got only one of them.")
         if numbers[1] is not None and min(numbers[1]) <= 0:
             raise ValueError(f"Expected argument `--std` to hold numbers above 0 but got {self.std}.")
         self.torch_device()
@@ -109,9 +107,7 @@ class Options:
         needed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}[self.data]
         for name in needed:
             if getattr(self, name) is None:
-                raise ValueError(
-                    f"Expected argument `--{name}` beside `--data {self.data}` but it is missing."
-                )
+                raise ValueError(f"Expected argument `--{name}` beside `--data {self.data}` but it is missing.")
         allowed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts", "parts", "part_of_concept")}[self.data]
         for name in ("root", "concepts", "parts", "part_of_concept"):
             path = getattr(self, name)
@@ -199,7 +195,5 @@ def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
     except ValueError:
         numbers = ()
     if not numbers or not all(math.isfinite(number) for number in numbers):
-        raise ValueError(
-            f"Expected argument `{name}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}."
-        )
+        raise ValueError(f"Expected argument `{name}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.")
     return numbers

@@ -65,9 +65,7 @@ class OutputFolder:
     def path(self) -> Path:
         """The folder; there only inside the ``with`` block and after it."""
         if self._path is None:
-            raise ValueError(
-                "The output folder is made on entering: use `with OutputFolder(...) as folder:`."
-            )
+            raise ValueError("The output folder is made on entering: use `with OutputFolder(...) as folder:`.")
         return self._path
 
     @property
@@ -114,9 +112,7 @@ class OutputFolder:
         """
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts or not pure.parts:
-            raise ValueError(
-                f"Expected argument `name` to be a path inside the output folder but got {name!r}."
-            )
+            raise ValueError(f"Expected argument `name` to be a path inside the output folder but got {name!r}.")
         target = self.path / pure
         self._make(target.parent)
         temporary = target.with_name(f".{uuid.uuid4().hex}{target.suffix}")

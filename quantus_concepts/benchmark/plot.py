@@ -1,6 +1,5 @@
 """Figures of a benchmark. Each function draws on the axes given or on new ones; none shows or saves them."""
 
-
 from __future__ import annotations
 
 import math
@@ -166,9 +165,7 @@ def plot_clm(
     )
     ax.set_xlim(0, max([*regions, 10.0]) + 4)
     ax.set_ylim(0, 103)
-    ax.set_xticks(
-        regions, [f"{region:.0f} %\nα = {alpha:g}" for region, alpha in zip(regions, alphas, strict=True)]
-    )
+    ax.set_xticks(regions, [f"{region:.0f} %\nα = {alpha:g}" for region, alpha in zip(regions, alphas, strict=True)])
     ax.set_xlabel("strongest region of the map (% of the image)")
     concepts = "top concept" if top_l == 1 else f"top {top_l} concepts"
     ax.set_ylabel(f"region contains the part of the {concepts}\n(CLM, % of cases)")
@@ -276,9 +273,7 @@ def _histogram(panel: Axes, found: list[Record], model: str, bins: list[float], 
     else:
         panel.hist(values, bins, color=colour, histtype="step", linewidth=1.9, zorder=3)
     top = panel.get_xaxis_transform()
-    panel.plot(
-        values.mean(), 0.95, marker="v", markersize=7, color=colour, transform=top, zorder=5, clip_on=False
-    )
+    panel.plot(values.mean(), 0.95, marker="v", markersize=7, color=colour, transform=top, zorder=5, clip_on=False)
 
 
 def plot_ranked_items(
@@ -312,9 +307,7 @@ def plot_ranked_items(
     tuple of Figure and Axes
         The figure and its axes.
     """
-    best, worst = ranked_items(
-        records, item_kind=item_kind, explanation=explanation, model=model, count=count
-    )
+    best, worst = ranked_items(records, item_kind=item_kind, explanation=explanation, model=model, count=count)
     gap = 1 if best and worst else 0
     fig, ax = _axes(ax, (7.6, 0.9 + 0.29 * (len(best) + len(worst) + gap)))
     rows = [*enumerate(best), *enumerate(worst, start=len(best) + gap)]
@@ -381,9 +374,7 @@ def ranked_items(
     """
     chosen = select(records, metric="CGIM", model=model, explanation=explanation, item_kind=item_kind)
     joined = over_seeds(record for record in chosen if record.item)
-    found = sorted(
-        (record for record in joined if not math.isnan(record.value)), key=lambda record: -record.value
-    )
+    found = sorted((record for record in joined if not math.isnan(record.value)), key=lambda record: -record.value)
     if len(found) <= 2 * count:
         return found, []
     return found[:count], found[-count:]

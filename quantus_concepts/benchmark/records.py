@@ -41,9 +41,7 @@ def score_records(
     """
     records = [accuracy_record(scores.labels, scores.predicted, model, seed)]
     if not np.isnan(scores.concept_accuracy).all():
-        records.append(
-            mean_record(scores.concept_accuracy, model=model, metric="concept accuracy", seed=seed)
-        )
+        records.append(mean_record(scores.concept_accuracy, model=model, metric="concept accuracy", seed=seed))
     return [
         *records,
         *_existence(scores, model, seed),
@@ -78,9 +76,7 @@ def accuracy_record(
     Record
         With Wilson's interval over the images.
     """
-    return mean_record(
-        labels == predicted, model=model, metric="accuracy", item_kind=item_kind, item=item, seed=seed
-    )
+    return mean_record(labels == predicted, model=model, metric="accuracy", item_kind=item_kind, item=item, seed=seed)
 
 
 def _existence(scores: ConceptScores, model: str, seed: int | None) -> list[Record]:

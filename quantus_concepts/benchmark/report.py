@@ -1,6 +1,5 @@
 """The report: one HTML file with everything in it, readable from disk, in light and in dark."""
 
-
 from __future__ import annotations
 
 import base64
@@ -293,8 +292,5 @@ def _full_list(records: Sequence[Record], kind: str) -> dict[str, Any]:
 
 def _defined(records: Sequence[Record]) -> dict[str, Any]:
     frame = defined_frame(records)
-    rows = [
-        (str(name), [str(entry) for entry in line])
-        for name, line in zip(frame.index, frame.values, strict=True)
-    ]
+    rows = [(str(name), [str(entry) for entry in line]) for name, line in zip(frame.index, frame.values, strict=True)]
     return {"models": [str(column) for column in frame.columns], "rows": rows}

@@ -253,9 +253,7 @@ def mean_record(scores: Any, *, model: str, metric: str, **fields: Any) -> Recor
     )
 
 
-def item_records(
-    scores: Any, names: Sequence[str], *, model: str, item_kind: str, **fields: Any
-) -> list[Record]:
+def item_records(scores: Any, names: Sequence[str], *, model: str, item_kind: str, **fields: Any) -> list[Record]:
     """Return one CGIM record per concept or class, and first the one of their mean.
 
     Parameters

@@ -183,9 +183,7 @@ def _run_seed(
         module, backbone, description = _small_network(options, data, seed)
     else:
         module = network.module
-        backbone, description = cut_network(
-            network, options.layer, data.test[0].image[None].to(options.torch_device())
-        )
+        backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
     outcome.settings["maps"] = description
 
     train_set = embed(backbone, train_loader, display_progressbar=bars)

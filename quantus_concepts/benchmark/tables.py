@@ -1,6 +1,5 @@
 """Tables of a benchmark: the one on the terminal, and the paper's Tables 1 to 3 for the report."""
 
-
 from __future__ import annotations
 
 import math
@@ -192,9 +191,7 @@ def clm_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
     return builder.table("Table 2", caption)
 
 
-def _clm_record(
-    records: Sequence[Record], model: str, ranking: str, alpha: float, level: int
-) -> Record | None:
+def _clm_record(records: Sequence[Record], model: str, ranking: str, alpha: float, level: int) -> Record | None:
     """Return the record of one cell of Table 2; baselines use the ranking by contribution."""
     if ranking in BASELINES:
         model, ranking = baseline_name(ranking, model), "contribution"
@@ -255,9 +252,7 @@ def model_table(records: Sequence[Record]) -> PaperTable:
     PaperTable
         Rows models, columns class accuracy and concept accuracy.
     """
-    records = over_seeds(
-        record for record in records if record.metric.endswith("accuracy") and not record.item_kind
-    )
+    records = over_seeds(record for record in records if record.metric.endswith("accuracy") and not record.item_kind)
     builder = _Builder(100.0)
     names = ordered(record.model for record in records if record.model != PLAIN)
     for name in [PLAIN, *names]:
@@ -345,9 +340,7 @@ def defined_frame(records: Sequence[Record]) -> pd.DataFrame:
         rows[f"CLM, θ·u, l = {level}"] = [_share(cell) for cell in cells]
     for kind, title in (("concept", "concepts"), ("class", "classes")):
         for explanation, sign in EXPLANATIONS.items():
-            cells = [
-                find(records, model=m, metric="CGIM", explanation=explanation, item_kind=kind) for m in models
-            ]
+            cells = [find(records, model=m, metric="CGIM", explanation=explanation, item_kind=kind) for m in models]
             rows[f"CGIM, {title}, {sign}"] = [_share(cell) for cell in cells]
     kept = {name: cells for name, cells in rows.items() if any(cells)}
     return pd.DataFrame.from_dict(kept, orient="index", columns=models)
@@ -430,12 +423,9 @@ def _cell(source: PaperTable, row: tuple[str, str], columns: list[tuple[str, str
     if row not in source.values.index:
         return "–"
     values = source.values.loc[row, columns].to_numpy(dtype=np.float64)
-    signs = [
-        MARKS.get(mark, "") if row[1] not in BASELINES else "" for mark in source.marks.loc[row, columns]
-    ]
+    signs = [MARKS.get(mark, "") if row[1] not in BASELINES else "" for mark in source.marks.loc[row, columns]]
     if np.isnan(values).all():
         return "–"
     return " ".join(
-        "–" if math.isnan(value) else f"{sign}{value:.{decimals}f}"
-        for value, sign in zip(values, signs, strict=True)
+        "–" if math.isnan(value) else f"{sign}{value:.{decimals}f}" for value, sign in zip(values, signs, strict=True)
     )

@@ -32,9 +32,7 @@ class Residual(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.first = _convolution(channels, channels)
-        self.second = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels)
-        )
+        self.second = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return maps (N, C, H, W) of the size of the input."""
@@ -140,15 +138,11 @@ def train(
         raise ValueError(f"Expected argument `images` to hold at least 2 images but got {len(images)}.")
     batches = _batches(len(images), batch_size, epochs, np.random.default_rng(seed))
     optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, learning_rate, total_steps=len(batches), pct_start=0.25
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=len(batches), pct_start=0.25)
     device = next(network.parameters()).device
     network.train().to(memory_format=torch.channels_last)
     try:
-        for rows in tqdm(
-            batches, desc=description, unit="step", disable=not display_progressbar, leave=False
-        ):
+        for rows in tqdm(batches, desc=description, unit="step", disable=not display_progressbar, leave=False):
             batch = images[rows].to(device).to(memory_format=torch.channels_last) / 255
             loss = _loss(network(batch), targets[rows].to(device))
             optimiser.zero_grad()

@@ -1,6 +1,5 @@
 """Sentences that say what the numbers mean, written from the numbers and their intervals."""
 
-
 from __future__ import annotations
 
 import math
@@ -210,9 +209,7 @@ def _no_map_is_better(records: Sequence[Record], models: Sequence[str]) -> str:
 def _global_importance(records: Sequence[Record], model: str) -> str:
     items = [
         record
-        for record in select(
-            records, metric="CGIM", model=model, explanation="contribution", item_kind="concept"
-        )
+        for record in select(records, metric="CGIM", model=model, explanation="contribution", item_kind="concept")
         if record.item and not math.isnan(record.value)
     ]
     if not items:
@@ -233,6 +230,4 @@ def _accuracy(records: Sequence[Record], model: str) -> str:
     if ours is None:
         return ""
     text = f"The {model} classifies {percent(ours.value)} of the test images correctly"
-    return text + (
-        f", the backbone without a bottleneck {percent(plain.value)}." if plain is not None else "."
-    )
+    return text + (f", the backbone without a bottleneck {percent(plain.value)}." if plain is not None else ".")

@@ -53,9 +53,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ValueError(
-            f"Expected {path} to hold a state dict (names and tensors) but got {type(content).__name__}."
-        )
+        raise ValueError(f"Expected {path} to hold a state dict (names and tensors) but got {type(content).__name__}.")
     return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
 
 

@@ -355,7 +355,7 @@ def _head(frame: Frame, bill_shape: str, crown_shape: str) -> list[Piece]:
         )
         pieces.append((CODE["crown"], r * crest))
     eye = np.array([[0.3 * r, -0.12 * r]])
-    size = 0.066 if r < 0.18 else 0.074
-    for shade, radius in ((LINE, size * 1.25), (0, size), (DARK, size * 0.38)):
+    size = 0.075 if r < 0.18 else 0.084
+    for shade, radius in ((LINE, size * 1.18), (0, size), (DARK, size * 0.32)):
         pieces.append((CODE["eye"] + shade, eye + _arc(0, 324, (radius, radius))))
     return [(value, np.array([frame.head]) + points) for value, points in pieces]

@@ -12,7 +12,7 @@ from torch import Tensor
 from quantus_concepts.checks import check_choice, check_range
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.datasets.bird_attributes import PARTS, SPECIES, AttributeGroup, choose_groups, class_table
-from quantus_concepts.datasets.painting import locate_parts, map_parts, paint_image, paint_values
+from quantus_concepts.datasets.painting import locate_parts, map_parts, map_touches, paint_image, paint_values
 from quantus_concepts.datasets.scenery import Scene, draw_scene
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
@@ -143,9 +143,9 @@ class PaintedBirds(ConceptDataset):
     def substitute(self, index: int, concept: str | int) -> ConceptSample:
         """Return an image with one attribute exchanged and all else as it was.
 
-        Apart from whole-bird groups, only pixels touched by the part of the concept, before or after,
-        change. A concept that the bird has anyway gives the sample itself. On a hidden part nothing is to
-        be seen of the exchange, and its concepts stay 0.
+        Apart from whole-bird groups, only pixels in which the part of the concept has a share change, before
+        or after (`part_masks` with ``touched=True``). A concept that the bird has anyway gives the sample
+        itself. On a hidden part nothing is to be seen of the exchange, and its concepts stay 0.
 
         Parameters
         ----------
@@ -173,11 +173,11 @@ class PaintedBirds(ConceptDataset):
         labels = self._label(options[None], seen[None])[0]
         return self._finish(self._paint(index, options), index, labels, torch.from_numpy(points)[:, None])
 
-    def part_masks(self, index: int, concept: str | int | None = None) -> Tensor:
+    def part_masks(self, index: int, concept: str | int | None = None, touched: bool = False) -> Tensor:
         """Return the pixels of each part as they are seen in the image before `transform`.
 
-        A pixel belongs to the part at its middle, so that masks do not overlap; the edge of a part may
-        colour pixels next to its mask.
+        A pixel belongs to the part at its middle, so that masks do not overlap. A part of which next to nothing is seen
+        (less than one pixel in 2,304 of the image) is hidden.
 
         Parameters
         ----------
@@ -185,11 +185,13 @@ class PaintedBirds(ConceptDataset):
             Which image.
         concept : str or int, optional
             Take the image with this concept substituted in.
+        touched : bool
+            Mark all pixels in which a part has a share, however small, instead.
 
         Returns
         -------
         Tensor
-            (12, H, W) of bool, empty where a part is hidden.
+            (12, H, W) of bool; without `touched` all False where a part is hidden.
 
         Raises
         ------
@@ -200,6 +202,9 @@ class PaintedBirds(ConceptDataset):
         """
         index = self._check_index(index)
         options = self.options[index].numpy() if concept is None else self._options_with(index, concept)
+        if touched:
+            _, scene, _ = self._draw(index)
+            return torch.from_numpy(map_touches(paint_values(self._look(options), scene, self.image_size)))
         parts, _ = self._look_for_parts(index, options)
         return torch.from_numpy(parts[None] == np.arange(1, len(PARTS) + 1)[:, None, None])
 

@@ -31,7 +31,9 @@ _DEFAULT_LOOK = {
     "has_shape": "perching-like",
 }
 _COLOUR_GROUPS = {code: f"has_{'bill' if part == 'beak' else part}_color" for part, code in CODE.items()}
-_PATTERNED = ("breast", "wing", "belly", "tail")
+_PATTERN_GROUPS = {CODE[part]: f"has_{part}_pattern" for part in ("breast", "wing", "belly", "tail")}
+# Multi-coloured behind, by this share of the part, and not below: the wing hides the upper half of the belly.
+_REAR_SHARE = {CODE["belly"]: 0.5, CODE["tail"]: 0.33}
 
 Box = tuple[int, int, int, int]
 
@@ -65,10 +67,10 @@ def paint_values(look: Mapping[str, str], scene: Scene, image_size: int) -> np.n
     boxes = _paint_bird(draw, outlines, placement)
     paint_cover(draw, frame, scene, placement)
     values = np.array(picture)
-    for part in _PATTERNED:
-        pattern = look.get(f"has_{part}_pattern", "solid")
+    for code, group in _PATTERN_GROUPS.items():
+        pattern = look.get(group, "solid")
         if pattern != "solid":
-            _paint_pattern(values, CODE[part], pattern, boxes[CODE[part]], placement, scene)
+            _paint_pattern(values, code, pattern, boxes[code], placement, scene)
     return values
 
 
@@ -127,6 +129,24 @@ def map_parts(values: np.ndarray) -> np.ndarray:
     return np.where(seen, np.arange(16), 0).astype(np.uint8)[middle]
 
 
+def map_touches(values: np.ndarray) -> np.ndarray:
+    """Return which pixels of the image each part has a share in, however small.
+
+    Parameters
+    ----------
+    values : np.ndarray
+        (3 H, 3 W), from `paint_values`.
+
+    Returns
+    -------
+    np.ndarray
+        (P, H, W) of bool.
+    """
+    size = len(values) // FINE
+    codes = (values & 15).reshape(size, FINE, size, FINE)
+    return np.stack([(codes == code).any(axis=(1, 3)) for code in CODE.values()])
+
+
 def locate_parts(parts: np.ndarray) -> np.ndarray:
     """Return the centre of each part: of its pixels, the one nearest to their mean.
 
@@ -159,9 +179,10 @@ def _paint_bird(draw: ImageDraw.ImageDraw, outlines: Outlines, placement: Placem
     boxes: dict[int, Box] = {}
     start = 0
     for value, end in zip(outlines.values, outlines.ends, strict=True):
-        detail = value >= SECOND
+        # The eye has a ring of its own.
+        detail = value >= SECOND or value == CODE["eye"]
         draw.polygon(flat[2 * start : 2 * end], fill=value, outline=None if detail else value + LINE)
-        if not detail:
+        if value in _PATTERN_GROUPS:
             (left, top), (right, bottom) = points[start:end].min(0), points[start:end].max(0)
             boxes[value] = (int(left), int(top), int(right) + 2, int(bottom) + 2)
         start = end
@@ -170,7 +191,8 @@ def _paint_bird(draw: ImageDraw.ImageDraw, outlines: Outlines, placement: Placem
 
 def _paint_pattern(values: np.ndarray, code: int, pattern: str, box: Box, placement: Placement, scene: Scene) -> None:
     left, top, right, bottom = box
-    level = (bottom + top) / 2 + 0.06 * (bottom - top)
+    rear = _REAR_SHARE.get(code, 0.0) * (right - left)
+    rear_x, low_y = left + rear if placement.flip > 0 else right - rear, 0.44 * top + 0.56 * bottom
     left, top = max(left, 0), max(top, 0)
     region = values[top : max(bottom, 0), left : max(right, 0)]
     rows, columns = np.arange(region.shape[0]) + top, np.arange(region.shape[1]) + left
@@ -184,8 +206,10 @@ def _paint_pattern(values: np.ndarray, code: int, pattern: str, box: Box, placem
         down = 8.0 * y + scene.phase
         across = 7.0 * x + 0.5 * (np.floor(down) % 2)
         second = (across - np.floor(across) - 0.5) ** 2 + (down - np.floor(down) - 0.5) ** 2 < 0.105
+    elif code in _REAR_SHARE:
+        second = ((columns - rear_x) * placement.flip < 0)[None]
     else:
-        second = (rows > level)[:, None]
+        second = (rows > low_y)[:, None]
     region[second & (region == code)] += SECOND
 
 
@@ -194,7 +218,7 @@ def _shades(base: tuple[int, int, int]) -> np.ndarray:
     colour = np.array(base, dtype=np.float32)
     brightness = float(colour @ np.array([0.299, 0.587, 0.114]))
     second = 0.28 * colour if brightness > 110 else 0.3 * colour + 173
-    line = 0.62 * colour if brightness > 60 else 0.7 * colour + 38
+    line = 0.62 * colour if brightness > 60 else 0.85 * colour + 20
     return np.stack([colour, second, line, np.full(3, 18, dtype=np.float32)])
 
 

@@ -14,6 +14,9 @@ _PERCHES = ("branch", "mound", "none")
 _PERCH_ODDS = np.cumsum((0.45, 0.35))
 _COVERS = ("none", "grass", "trunk at tail", "trunk at bill", "leaves")
 _COVER_ODDS = np.cumsum((0.60, 0.13, 0.09, 0.06))
+# As shares of the image. Only the places of perch and cover follow the bird: were their measures to do so too,
+# they would tell of its size and shape. A trunk is as wide as the longest tail of the largest bird is long.
+_LEAF_LENGTH, _BLADE_LENGTH, _TRUNK_WIDTH = 0.19, 0.05, 0.37
 # Top and bottom of sky, dusk, foliage, water, sand, field; and how much of each is fine texture.
 _BACKGROUNDS = np.array(
     [
@@ -178,17 +181,17 @@ def paint_perch(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement
     """
     u = scene.numbers
     side = draw.im.size[0]
-    unit, _, x0, y0 = placement
-    feet = y0 + unit * frame.ground
+    x0 = placement.x0
+    feet = placement.y0 + placement.unit * frame.ground
     if scene.perch == "branch":
         slope = 0.16 * (u[0] - 0.5)
-        thick = unit * (0.05 + 0.04 * u[1])
+        thick = side * (0.02 + 0.02 * u[1])
         left, right = feet - slope * x0, feet + slope * (side - x0)
         edges = [0, left, side, right, side, right + thick, 0, left + 1.5 * thick]
         draw.polygon(edges, fill=PERCH, outline=PERCH + LINE)
     elif scene.perch == "mound":
-        reach = unit * (1 + u[0])
-        box = [x0 - reach, feet - 0.03 * unit, x0 + reach, feet + 2 * side]
+        reach = side * (0.36 + 0.4 * u[0])
+        box = [x0 - reach, feet - 0.012 * side, x0 + reach, feet + 2 * side]
         draw.ellipse(box, fill=PERCH, outline=PERCH + LINE)
 
 
@@ -269,28 +272,24 @@ def scenery_colours(scene: Scene) -> dict[int, np.ndarray]:
 def _paint_grass(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
     side = draw.im.size[0]
     # The notches are above where the legs come out of the body, so that no leg is seen.
-    notch = placement.y0 + placement.unit * 0.8 * frame.depth
+    notch = placement.y0 + placement.unit * 0.85 * frame.depth
     x = np.linspace(-0.05 * side, 1.05 * side, 36)
-    for shade, high, first in ((LINE, 0.16, 8), (0, 0.10, 28)):
+    for shade, high, first in ((LINE, 1.5, 8), (0, 1.0, 28)):
         y = np.full(36, notch)
-        y[::2] -= placement.unit * high * (0.4 + scene.numbers[first : first + 18])
+        y[::2] -= side * _BLADE_LENGTH * high * (0.4 + scene.numbers[first : first + 18])
         edge = np.stack([x, y], axis=1).ravel().tolist()
         draw.polygon([*edge, 1.1 * side, side + 1, -0.1 * side, side + 1], fill=LEAF + shade)
 
 
 def _paint_trunk(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
-    # Wide enough for the longest tail or bill there is, so that nothing tells which one is behind it.
-    if scene.cover == "trunk at bill":
-        near = frame.head[0] + 0.7 * frame.skull
-        far = near + 0.62
-    else:
-        tilt = np.deg2rad(frame.tilt)
-        near = 0.04 - frame.length * np.cos(tilt)
-        far = -0.74 * frame.length * np.cos(tilt) - 0.84 * np.cos(tilt + np.deg2rad(frame.tail))
     u = scene.numbers
     side = draw.im.size[0]
-    edges = placement.x0 + placement.unit * placement.flip * np.array([near, far])
-    low, high = edges.min(), edges.max()
+    if scene.cover == "trunk at bill":
+        near, away = frame.head[0] + 0.7 * frame.skull, placement.flip
+    else:
+        near, away = 0.04 - frame.length * np.cos(np.deg2rad(frame.tilt)), -placement.flip
+    edge = placement.x0 + placement.unit * placement.flip * near
+    low, high = sorted((edge, edge + away * _TRUNK_WIDTH * side))
     flare = 0.03 * side * u[8:12]
     trunk = [low - flare[0], 0, high + flare[1], 0, high + flare[2], side, low - flare[3], side]
     draw.polygon(trunk, fill=TRUNK, outline=TRUNK + LINE)
@@ -302,12 +301,13 @@ def _paint_trunk(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placemen
 def _paint_leaves(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
     u = scene.numbers
     left, top, right, bottom = frame.box
-    twig = np.array([left + (right - left) * u[8], top + (bottom - top) * u[9]])
-    blade = np.array([(0, 0), (0.12, -0.09), (0.28, -0.085), (0.44, 0), (0.28, 0.085), (0.12, 0.09)])
+    middle = np.array([[left + (right - left) * u[8], top + (bottom - top) * u[9]]])
+    twig = placement.to_pixels(middle)
+    blade = np.array([(0, 0), (0.27, -0.2), (0.64, -0.19), (1, 0), (0.64, 0.19), (0.27, 0.2)])
     for k in range(6):
         angle = np.deg2rad(60 * k + 50 * u[10 + k])
         c, s = np.cos(angle), np.sin(angle)
-        leaf = twig + (0.85 + 0.3 * u[16 + k]) * blade @ np.array([[c, s], [-s, c]])
-        corners = placement.to_pixels(leaf).ravel().tolist()
+        length = draw.im.size[0] * _LEAF_LENGTH * (0.85 + 0.3 * u[16 + k])
+        corners = (twig + length * blade @ np.array([[c, s], [-s, c]])).ravel().tolist()
         draw.polygon(corners, fill=LEAF, outline=LEAF + LINE)
         draw.line([*corners[:2], *corners[6:8]], fill=LEAF + LINE)

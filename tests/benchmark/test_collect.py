@@ -69,7 +69,9 @@ def test_every_variant_agrees_with_the_formulas(kind):
     np.testing.assert_array_equal(scores.labels, [sample.label for sample in SAMPLES])
     for (name, top), column in scores.cem.items():
         np.testing.assert_allclose(column, expected["cem", name, top], atol=1e-6)
-    assert set(scores.clm) == {(name, top, alpha) for name in scores.class_importance for top in TOPS for alpha in ALPHAS}
+    assert set(scores.clm) == {
+        (name, top, alpha) for name in scores.class_importance for top in TOPS for alpha in ALPHAS
+    }
     for key, column in scores.clm.items():
         np.testing.assert_allclose(column, expected["clm", *key], atol=1e-6)
     assert scores.correct.any()
@@ -163,7 +165,9 @@ def test_the_gaussian_region_agrees_with_point_hits_of_a_gaussian_map(size):
 
 
 def test_the_gaussian_counts_the_best_of_several_places():
-    scores = GaussianRegion((1.0,)).hits(torch.tensor([[[0.0, 0.0], [6.0, 6.0]], [[0.0, 0.0], [torch.nan] * 2]]), (13, 13))
+    scores = GaussianRegion((1.0,)).hits(
+        torch.tensor([[[0.0, 0.0], [6.0, 6.0]], [[0.0, 0.0], [torch.nan] * 2]]), (13, 13)
+    )
     assert scores.tolist() == [[1.0], [0.0]]
     assert GAUSSIAN in {name for name, _, _ in run(SharingConceptModel()).clm_baselines}
 

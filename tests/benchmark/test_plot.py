@@ -1,4 +1,3 @@
-
 import math
 
 import matplotlib.pyplot as plt
@@ -123,8 +122,7 @@ def test_ranked_bars_name_the_items(records):
 
 def test_figures_can_be_drawn_without_intervals(records):
     bare = [
-        Record(r.model, r.metric, r.explanation, r.set, r.l, r.alpha, r.item_kind, r.item, r.value)
-        for r in records
+        Record(r.model, r.metric, r.explanation, r.set, r.l, r.alpha, r.item_kind, r.item, r.value) for r in records
     ]
     for figure in default_figures(bare).values():
         figure.draw_without_rendering()

@@ -1,4 +1,3 @@
-
 import base64
 import math
 import re
@@ -21,9 +20,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def record(model, metric, value, half=0.01, **fields):
-    return Record(
-        model, metric, value=value, n=90, undefined=10, low=value - half, high=value + half, **fields
-    )
+    return Record(model, metric, value=value, n=90, undefined=10, low=value - half, high=value + half, **fields)
 
 
 def cem(model, value, explanation="contribution", half=0.01, chance=0.23):
@@ -42,9 +39,7 @@ def records():
     names = ["red beak", "blue <b>wing</b>", "long tail"]
     scores = [0.9, -0.63, math.nan]
     for kind in ("concept", "class"):
-        found += item_records(
-            scores, names, model=POST_HOC, item_kind=kind, explanation="contribution", seed=4
-        )
+        found += item_records(scores, names, model=POST_HOC, item_kind=kind, explanation="contribution", seed=4)
     setting = {"item_kind": "setting", "item": setting_name(1, 100)}
     found += [record(POST_HOC, "accuracy", 0.6, **setting), record(POST_HOC, "accuracy", 0.6)]
     found.append(record("plain backbone", "accuracy", 0.75))
@@ -221,8 +216,7 @@ def test_verdict_on_importance_and_accuracy(records):
     assert "mean cosine of 0.14 per concept (CGIM₃); 1 of 2 concepts are negative" in sentences[-2]
     assert "“blue <b>wing</b>” is worst with −0.63." in sentences[-2]
     assert sentences[-1] == (
-        "The post-hoc CBM classifies 60 % of the test images correctly, "
-        "the backbone without a bottleneck 75 %."
+        "The post-hoc CBM classifies 60 % of the test images correctly, the backbone without a bottleneck 75 %."
     )
 
 

@@ -27,9 +27,7 @@ NAN = math.nan
 
 
 def test_mean_record_leaves_nan_out_and_counts_it():
-    record = mean_record(
-        [1.0, 0.5, NAN, 0.0], model="oracle", metric="CEM", explanation="value", l=3, chance=0.2
-    )
+    record = mean_record([1.0, 0.5, NAN, 0.0], model="oracle", metric="CEM", explanation="value", l=3, chance=0.2)
     assert (record.value, record.n, record.undefined) == (0.5, 3, 1)
     # Student's t with 2 degrees of freedom: 0.5 ± 4.3027 * 0.5 / sqrt(3) = 0.5 ± 1.242, clipped to [0, 1].
     assert (record.low, record.high) == (0.0, 1.0)
@@ -138,10 +136,7 @@ def test_over_seeds_of_one_seed_keeps_its_interval():
 
 
 def test_over_seeds_leaves_undefined_seeds_out():
-    records = [
-        Record("oracle", "CGIM", item_kind="class", item="a", value=v, seed=s)
-        for s, v in enumerate([NAN, 0.2])
-    ]
+    records = [Record("oracle", "CGIM", item_kind="class", item="a", value=v, seed=s) for s, v in enumerate([NAN, 0.2])]
     (joined,) = over_seeds(records)
     assert joined.value == 0.2
     assert math.isnan(joined.low)

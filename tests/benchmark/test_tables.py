@@ -1,4 +1,3 @@
-
 import io
 import math
 
@@ -34,21 +33,15 @@ def records():
         for chosen in ("all", "correct"):
             for row, explanation in enumerate(("weight", "value", "contribution")):
                 for level in (1, 3):
-                    value = (
-                        0.2 + 0.2 * place + 0.05 * row + 0.001 * level + (0.03 if chosen == "correct" else 0)
-                    )
+                    value = 0.2 + 0.2 * place + 0.05 * row + 0.001 * level + (0.03 if chosen == "correct" else 0)
                     fields = {"explanation": explanation, "set": chosen, "l": level, "chance": 0.25}
                     found.append(record(model, "CEM", value, **fields))
         for alpha in (1.0, 3.0):
             for level in (1, 3):
                 fields = {"l": level, "alpha": alpha, "chance": alpha / 12, "explanation": "contribution"}
                 found.append(record(model, "CLM", alpha / 12 + 0.1 * place, **fields))
-                found.append(
-                    record(baseline_name("centred Gaussian", model), "CLM", 0.3 + 0.1 * place, **fields)
-                )
-        found += item_records(
-            [-0.5, 0.1 * place], ["a", "b"], model=model, item_kind="concept", explanation="weight"
-        )
+                found.append(record(baseline_name("centred Gaussian", model), "CLM", 0.3 + 0.1 * place, **fields))
+        found += item_records([-0.5, 0.1 * place], ["a", "b"], model=model, item_kind="concept", explanation="weight")
         found.append(record(model, "accuracy", 0.5 + 0.1 * place))
         found.append(record(model, "concept accuracy", 0.9))
     found.append(record("plain backbone", "accuracy", 0.97))
@@ -61,9 +54,7 @@ def records():
 def test_cem_table_has_the_form_of_table_1(records):
     table = cem_table(records)
     assert list(table.values.index) == [
-        (chosen, explanation)
-        for chosen in ("all", "correct")
-        for explanation in ("weight", "value", "contribution")
+        (chosen, explanation) for chosen in ("all", "correct") for explanation in ("weight", "value", "contribution")
     ]
     assert list(table.values.columns) == [
         ("post-hoc CBM", "l = 1"),
@@ -75,9 +66,7 @@ def test_cem_table_has_the_form_of_table_1(records):
         ("chance", ""),
     ]
     assert table.values.loc[("all", "weight"), ("post-hoc CBM", "l = 1")] == pytest.approx(60.1)
-    assert table.values.loc[("correct", "contribution"), ("random directions", "l = 3")] == pytest.approx(
-        33.3
-    )
+    assert table.values.loc[("correct", "contribution"), ("random directions", "l = 3")] == pytest.approx(33.3)
     assert table.low.loc[("all", "weight"), ("post-hoc CBM", "l = 1")] == pytest.approx(59.1)
     assert table.high.loc[("all", "weight"), ("post-hoc CBM", "l = 1")] == pytest.approx(61.1)
     assert (table.values[("chance", "")] == 25).all()
@@ -133,9 +122,7 @@ def test_accuracy_table_with_the_papers_figures(records):
 
 def test_cgim_table_holds_means_over_items(records):
     table = cgim_table(records)
-    assert table.values.loc[("per concept", "weight"), ("post-hoc CBM", "")] == pytest.approx(
-        (-0.5 + 0.2) / 2
-    )
+    assert table.values.loc[("per concept", "weight"), ("post-hoc CBM", "")] == pytest.approx((-0.5 + 0.2) / 2)
     assert table.decimals == 2
 
 

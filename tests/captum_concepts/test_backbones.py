@@ -38,9 +38,7 @@ def tv_maxvit() -> nn.Module:
 
 
 def tv_swin() -> nn.Module:
-    return models.SwinTransformer(
-        patch_size=[4, 4], embed_dim=8, depths=[2, 2], num_heads=[2, 2], window_size=[4, 4]
-    )
+    return models.SwinTransformer(patch_size=[4, 4], embed_dim=8, depths=[2, 2], num_heads=[2, 2], window_size=[4, 4])
 
 
 def tv_convnext() -> nn.Module:
@@ -110,9 +108,7 @@ FAMILIES = {
         "fc",
     ),
     "torchvision regnet": Family(TV, torchvision_name("regnet_x_400mf"), (64, 64), 400, True, "fc"),
-    "torchvision efficientnet": Family(
-        TV, torchvision_name("efficientnet_b0"), (64, 64), 1280, True, "classifier.1"
-    ),
+    "torchvision efficientnet": Family(TV, torchvision_name("efficientnet_b0"), (64, 64), 1280, True, "classifier.1"),
     "torchvision mobilenet v2": Family(
         TV, lambda: models.mobilenet_v2(width_mult=0.25), (64, 64), 1280, True, "classifier.1"
     ),
@@ -135,9 +131,7 @@ FAMILIES = {
         TV, lambda: tv_vit(representation_size=12), (32, 32), 12, False, "heads.head"
     ),
     "timm resnet": Family(TIMM, timm_name("test_resnet"), (64, 96), 96, True),
-    "timm resnet without classifier": Family(
-        TIMM, timm_name("test_resnet", num_classes=0), (64, 64), 96, True
-    ),
+    "timm resnet without classifier": Family(TIMM, timm_name("test_resnet", num_classes=0), (64, 64), 96, True),
     "timm regnet": Family(TIMM, timm_name("regnetx_002"), (64, 64), 368, True),
     "timm efficientnet": Family(TIMM, timm_name("test_efficientnet"), (64, 64), 256, True),
     "timm swin": Family(TIMM, timm_name("swin_tiny_patch4_window7_224", **SWIN), (64, 64), 16, True),
@@ -145,16 +139,10 @@ FAMILIES = {
     "timm convnext": Family(TIMM, timm_name("test_convnext"), (64, 96), 64, False),
     "timm maxvit": Family(TIMM, timm_name("test_maxvit", img_size=96), (96, 96), 128, True),
     "timm coatnet": Family(TIMM, timm_coatnet, (32, 32), 24, False),
-    "timm vit": Family(
-        TIMM, timm_name("vit_tiny_patch16_224", img_size=(32, 48), **SMALL), (32, 48), 16, False
-    ),
+    "timm vit": Family(TIMM, timm_name("vit_tiny_patch16_224", img_size=(32, 48), **SMALL), (32, 48), 16, False),
     "timm deit": Family(TIMM, timm_name("deit_tiny_patch16_224", img_size=32, **SMALL), (32, 32), 16, False),
-    "timm dinov2": Family(
-        TIMM, timm_name("vit_small_patch14_reg4_dinov2", img_size=28, **SMALL), (28, 28), 16, False
-    ),
-    "timm clip": Family(
-        TIMM, timm_name("vit_base_patch16_clip_224", img_size=32, **SMALL), (32, 32), 16, False
-    ),
+    "timm dinov2": Family(TIMM, timm_name("vit_small_patch14_reg4_dinov2", img_size=28, **SMALL), (28, 28), 16, False),
+    "timm clip": Family(TIMM, timm_name("vit_base_patch16_clip_224", img_size=32, **SMALL), (32, 32), 16, False),
     "timm vit mean, then norm": Family(TIMM, timm_name("test_vit2"), (64, 64), 64, False),
     "timm vit mean": Family(TIMM, timm_name("test_vit2", fc_norm=False), (64, 64), 64, True),
     "timm siglip": Family(
@@ -181,19 +169,13 @@ FAMILIES = {
     "open_clip rn50": Family(
         CLIP, lambda: clip(image_size=96, layers=[1, 1, 1, 1], width=8, head_width=32), (96, 96), 12, False
     ),
-    "open_clip siglip": Family(
-        CLIP, lambda: Tower("test_vit3", pool="map", proj="none"), (160, 160), 96, False
-    ),
+    "open_clip siglip": Family(CLIP, lambda: Tower("test_vit3", pool="map", proj="none"), (160, 160), 96, False),
     "open_clip eva": Family(CLIP, lambda: Tower("test_vit", pool="token", proj=""), (160, 160), 12, False),
-    "open_clip convnext": Family(
-        CLIP, lambda: Tower("test_convnext", pool="", proj="linear"), (64, 96), 12, False
-    ),
+    "open_clip convnext": Family(CLIP, lambda: Tower("test_convnext", pool="", proj="linear"), (64, 96), 12, False),
     "open_clip resnet linear": Family(
         CLIP, lambda: Tower("test_resnet", pool="avg", proj="linear", proj_bias=True), (64, 64), 12, True
     ),
-    "open_clip resnet mlp": Family(
-        CLIP, lambda: Tower("test_resnet", pool="avg", proj="mlp"), (64, 64), 12, False
-    ),
+    "open_clip resnet mlp": Family(CLIP, lambda: Tower("test_resnet", pool="avg", proj="mlp"), (64, 64), 12, False),
 }
 
 

@@ -65,9 +65,7 @@ def slow_maps(features: np.ndarray, cavs: np.ndarray) -> np.ndarray:
 
 
 def n_hooks(model: nn.Module) -> int:
-    return sum(
-        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()
-    )
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules())
 
 
 def test_literal():
@@ -153,9 +151,7 @@ def test_layer_input_and_forward_args(cavs, images):
     model, cavs = Shifted(), cavs[:, :3]
     coam = CoAM(model, "layer", cavs)
     shift = torch.tensor(0.5)
-    torch.testing.assert_close(
-        coam.attribute(images, 1, shift), weigh((images - 0.5).relu(), cavs, torch.tensor([1]))
-    )
+    torch.testing.assert_close(coam.attribute(images, 1, shift), weigh((images - 0.5).relu(), cavs, torch.tensor([1])))
     before = coam.attribute(images, 1, additional_forward_args=shift, attribute_to_layer_input=True)
     torch.testing.assert_close(before, weigh(images - 0.5, cavs, torch.tensor([1])))
 
@@ -200,9 +196,7 @@ def test_input_shaped(model, cavs, images):
     shaped = coam.attribute(images, 2, input_shaped=True)
     assert shaped.shape == images.shape
     assert shaped.is_contiguous()
-    upsampled = nn.functional.interpolate(
-        coam.attribute(images, 2), (9, 13), mode="bilinear", align_corners=False
-    )
+    upsampled = nn.functional.interpolate(coam.attribute(images, 2), (9, 13), mode="bilinear", align_corners=False)
     torch.testing.assert_close(shaped.sum(1, keepdim=True), upsampled)
     torch.testing.assert_close(shaped[:, 0], shaped[:, 2])
 
@@ -218,9 +212,7 @@ def test_infidelity(model, cavs, images):
     torch.manual_seed(0)
     score = infidelity(model, perturb, images, attributions, target=1, n_perturb_samples=20, normalize=True)
     torch.manual_seed(0)
-    scaled = infidelity(
-        model, perturb, images, 7 * attributions, target=1, n_perturb_samples=20, normalize=True
-    )
+    scaled = infidelity(model, perturb, images, 7 * attributions, target=1, n_perturb_samples=20, normalize=True)
     assert score.shape == (3,)
     assert (score > 0).all()
     torch.testing.assert_close(score, scaled)

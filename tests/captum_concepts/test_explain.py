@@ -66,9 +66,7 @@ def numpy_state_now() -> np.ndarray:
 
 
 def captum(attribution, images, targets, **kwargs):
-    return attribution.attribute(
-        torch.tensor(images).requires_grad_(), target=torch.tensor(targets), **kwargs
-    ).detach()
+    return attribution.attribute(torch.tensor(images).requires_grad_(), target=torch.tensor(targets), **kwargs).detach()
 
 
 def smoothed(model):
@@ -212,9 +210,7 @@ def test_tables(targets):
 
 
 def test_series(targets):
-    model = nn.Sequential(
-        nn.Conv1d(2, 3, 3, stride=2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(3, 5)
-    ).eval()
+    model = nn.Sequential(nn.Conv1d(2, 3, 3, stride=2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(3, 5)).eval()
     series = np.random.default_rng(0).random((7, 2, 15)).astype(np.float32)
     maps = captum(LayerGradCam(model, model[0]), series, targets)
     expected = functional.interpolate(maps, 15, mode="linear", align_corners=False)
@@ -248,9 +244,7 @@ def test_half_precision_model_gives_float32(images, targets):
 )
 def test_forms_of_inputs(model, images, targets, form):
     expected = explain_func(InputXGradient)(model, images, targets)
-    np.testing.assert_allclose(
-        explain_func(InputXGradient)(model, form(images), targets), expected, atol=1e-7
-    )
+    np.testing.assert_allclose(explain_func(InputXGradient)(model, form(images), targets), expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("form", [np.int32, np.uint8, torch.tensor, list])
@@ -295,9 +289,7 @@ def test_model_without_parameters(images):
 
 def test_other_keywords_of_the_call_are_ignored(model, images, targets):
     explain = explain_func(InputXGradient)
-    result = explain(
-        model=model, inputs=images, targets=targets, method="Saliency", device="gpu", n_steps=3, abs=1
-    )
+    result = explain(model=model, inputs=images, targets=targets, method="Saliency", device="gpu", n_steps=3, abs=1)
     np.testing.assert_array_equal(result, explain(model, images, targets))
 
 
@@ -321,9 +313,7 @@ def test_same_seed_same_result_and_global_generators_untouched(model, images, ta
 
 
 def test_seed_decides(model, images, targets):
-    results = [
-        explain_func(smoothed, nt_samples=2, seed=seed)(model, images, targets) for seed in (0, 1, None, None)
-    ]
+    results = [explain_func(smoothed, nt_samples=2, seed=seed)(model, images, targets) for seed in (0, 1, None, None)]
     assert all(not np.array_equal(results[i], results[j]) for i in range(4) for j in range(i))
 
 
@@ -573,9 +563,7 @@ def test_runs_where_the_model_is(model, images, targets):
     expected = explain_func(InputXGradient)(model, images, targets)
     model.cuda()
     state = torch.cuda.get_rng_state()
-    np.testing.assert_allclose(
-        explain_func(InputXGradient)(model, images, targets, device="cpu"), expected, atol=1e-5
-    )
+    np.testing.assert_allclose(explain_func(InputXGradient)(model, images, targets, device="cpu"), expected, atol=1e-5)
     noisy = STOCHASTIC["NoiseTunnel"]
     np.testing.assert_array_equal(noisy(model, images, targets), noisy(model, images, targets))
     assert torch.equal(torch.cuda.get_rng_state(), state)

@@ -181,12 +181,8 @@ def test_gallery(rows):
     assert len(colours) == 1
     assert colours != {axes[0, 2].title.get_color()}
     np.testing.assert_allclose(axes[1, 0].images[0].get_array(), rows["images"][1])
-    np.testing.assert_allclose(
-        axes[1, 2].images[0].get_array(), overlay(rows["images"][1], rows["maps"][1, 1])
-    )
-    np.testing.assert_allclose(
-        axes[2, 3].images[0].get_array(), overlay(rows["images"][2], rows["class_maps"][2])
-    )
+    np.testing.assert_allclose(axes[1, 2].images[0].get_array(), overlay(rows["images"][1], rows["maps"][1, 1]))
+    np.testing.assert_allclose(axes[2, 3].images[0].get_array(), overlay(rows["images"][2], rows["class_maps"][2]))
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     assert buffer.getvalue()[:4] == b"\x89PNG"
@@ -207,9 +203,7 @@ def test_gallery_masks_concepts_only(rows):
 
 def test_gallery_of_tensors_of_different_sizes(rows):
     images = [torch.rand(3, 8, 8), torch.rand(3, 10, 20), torch.rand(3, 30, 10)]
-    figure, axes = gallery(
-        images, torch.tensor(rows["maps"]), rows["names"], torch.tensor(rows["present"]).bool()
-    )
+    figure, axes = gallery(images, torch.tensor(rows["maps"]), rows["names"], torch.tensor(rows["present"]).bool())
     assert axes[1, 1].images[0].get_array().shape == (10, 20, 3)
     figure.savefig(io.BytesIO())
 

@@ -8,9 +8,10 @@ import numpy as np
 def source(i, length, target):
     """Cells beside pixel i and the share of the second; pixel centres, clamped at the edges."""
     position = max((i + 0.5) * length / target - 0.5, 0.0)
-    first = min(int(math.floor(position)), length - 1)
+    first = min(math.floor(position), length - 1)
     second = min(first + 1, length - 1)
-    return first, second, position - first
+    # At the far edge both are the same cell: no weights, whose sum is 1 up to rounding only.
+    return first, second, 0.0 if first == second else position - first
 
 
 def upsample(cells, size):
@@ -82,9 +83,10 @@ def mask_hits(maps, masks, alphas):
 
 def mask_threshold_hits(maps, masks, threshold):
     scores = np.full(len(maps), math.nan)
+    masks = np.asarray(masks, dtype=bool)
     for b, image in enumerate(np.asarray(maps, dtype=np.float64)):
-        if np.any(masks[b]) and np.isfinite(image).all():
-            scores[b] = float(any(value >= threshold for value in image[np.asarray(masks[b], dtype=bool)]))
+        if masks[b].any() and np.isfinite(image).all():
+            scores[b] = float(any(value >= threshold for value in image[masks[b]]))
     return scores
 
 

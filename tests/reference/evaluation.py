@@ -84,9 +84,7 @@ def evaluate(
             for top in tops:
                 out.setdefault(("cem", name, top), []).append(np.mean([present[i, j] for j in ranked[:top]]))
                 for alpha in alphas:
-                    hits = [
-                        hit(upsampled(maps[i, j], size), points[i, parts[j]], alpha) for j in placed[:top]
-                    ]
+                    hits = [hit(upsampled(maps[i, j], size), points[i, parts[j]], alpha) for j in placed[:top]]
                     hits = [h for h in hits if not math.isnan(h)]
                     score = float(np.mean(hits)) if hits else math.nan
                     out.setdefault(("clm", name, top, alpha), []).append(score)

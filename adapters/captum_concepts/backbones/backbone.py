@@ -100,8 +100,7 @@ def is_family(model: nn.Module, family: type) -> bool:
     if not isinstance(model, family):
         return False
     return not any(
-        name in vars(model) or getattr(type(model), name, None) is not getattr(family, name, None)
-        for name in _METHODS
+        name in vars(model) or getattr(type(model), name, None) is not getattr(family, name, None) for name in _METHODS
     )
 
 
@@ -137,9 +136,7 @@ def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "")
 def check_module(model: Any, alternative: str = "") -> None:
     """Raise a TypeError unless `model` is a module."""
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}."
-        )
+        raise TypeError(f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}.")
 
 
 def shared_copy(model: nn.Module, without: Collection[str]) -> nn.Module:

@@ -129,9 +129,7 @@ def _timm(tower: Any) -> Backbone:
     trunk = from_timm(tower.trunk)
     # Without a projection of its own the tower uses the trunk's classifier as one.
     layers = [tower.trunk.get_classifier(), *tower.head]
-    projection = nn.Sequential(
-        *(layer for layer in layers if not isinstance(layer, nn.Identity | nn.Dropout))
-    )
+    projection = nn.Sequential(*(layer for layer in layers if not isinstance(layer, nn.Identity | nn.Dropout)))
     if not len(projection):
         return trunk
     channels = width(projection)

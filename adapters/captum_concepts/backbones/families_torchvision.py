@@ -78,9 +78,7 @@ def _build(name: str) -> nn.Module:
     known = models.list_models()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        raise ValueError(
-            f"Expected argument `model` to name a torchvision model but got {name!r}. Nearest: {near}."
-        )
+        raise ValueError(f"Expected argument `model` to name a torchvision model but got {name!r}. Nearest: {near}.")
     with torch.random.fork_rng(devices=[]):
         return models.get_model(name, weights=None)
 

@@ -201,9 +201,7 @@ class LatentPool(nn.Module):
         (h, w) of the patches; None for a square of any size.
     """
 
-    def __init__(
-        self, attention: Any, after: nn.Module, prefix: int, start: int, grid: tuple[int, int] | None
-    ) -> None:
+    def __init__(self, attention: Any, after: nn.Module, prefix: int, start: int, grid: tuple[int, int] | None) -> None:
         super().__init__()
         self.attention = attention
         self.after = after

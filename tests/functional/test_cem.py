@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import cem
+from reference import cem as reference
+from reference.chance import at_chance
+
+IMPORTANCE = torch.tensor([[0.9, -5.0, 0.5, 0.1], [1.0, 1.0, 0.0, 2.0], [torch.nan, 1.0, 2.0, 3.0]])
+LABELS = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("top_l", "expected"),
+    [(1, [1, 1, np.nan]), (2, [1 / 2, 1 / 2, np.nan]), (3, [2 / 3, 2 / 3, np.nan]), (4, [3 / 4, 3 / 4, np.nan])],
+)
+def test_by_hand(top_l, expected):
+    np.testing.assert_allclose(cem(IMPORTANCE, LABELS, top_l), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("n_concepts", [1, 5, 31])
+@pytest.mark.parametrize("tied", [False, True])
+def test_agrees_with_the_reference(n_concepts, tied):
+    generator = torch.Generator().manual_seed(n_concepts)
+    importance = torch.randn(25, n_concepts, generator=generator)
+    importance = importance.round() if tied else importance
+    importance[3, 0] = torch.nan
+    labels = torch.rand(25, n_concepts, generator=generator) < 0.4
+    for top_l in sorted({1, min(3, n_concepts), n_concepts}):
+        np.testing.assert_allclose(
+            cem(importance, labels, top_l), reference.cem(importance, labels.int(), top_l), atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32, torch.float64])
+def test_labels_may_have_any_dtype(dtype):
+    np.testing.assert_array_equal(cem(IMPORTANCE, LABELS.to(dtype), 3), cem(IMPORTANCE, LABELS, 3))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
+)
+def test_dtype_of_the_scores(dtype, expected):
+    scores = cem(IMPORTANCE.to(dtype), LABELS, 3)
+    assert scores.dtype == expected
+    assert scores[0].item() == pytest.approx(2 / 3, abs=1e-7)
+
+
+def test_oracle_is_1_and_its_opposite_0():
+    labels = torch.rand(50, 20, generator=torch.Generator().manual_seed(0)) < 0.5
+    enough = (labels.sum(1) >= 5) & (labels.sum(1) <= 15)
+    assert enough.sum() > 40
+    values = labels[enough].float()
+    assert cem(values, labels[enough], 5).eq(1).all()
+    assert cem(-values, labels[enough], 5).eq(0).all()
+
+
+@pytest.mark.parametrize("top_l", [1, 3, 5])
+def test_labels_shuffled_among_the_concepts_score_the_label_density(top_l):
+    rng = np.random.default_rng(0)
+    importance = rng.normal(size=(500, 40)) + rng.normal(size=40)
+    labels = rng.random((500, 40)) < np.linspace(0.05, 0.6, 40)
+    scores = []
+    for _ in range(20):
+        shuffled = torch.as_tensor(rng.permuted(labels, axis=1))
+        # The density of an image's own labels is its chance: less its spread, nothing but the metric is left.
+        scores.append(cem(torch.as_tensor(importance), shuffled, top_l).numpy() - labels.mean(1))
+    assert at_chance(scores, 0.0)
+    # The same control notices what it should: in their own places the frequent concepts score otherwise.
+    kept = cem(torch.as_tensor(labels + importance / 10), torch.as_tensor(labels), top_l).numpy() - labels.mean(1)
+    assert not at_chance([kept] * 20, 0.0)
+
+
+def test_permutations_batches_and_scale():
+    generator = torch.Generator().manual_seed(0)
+    importance = torch.randn(30, 12, generator=generator)
+    labels = torch.rand(30, 12, generator=generator) < 0.5
+    scores = cem(importance, labels, 4)
+    assert ((scores >= 0) & (scores <= 1)).all()
+    assert len(scores.unique()) > 2
+    rows = torch.randperm(30, generator=generator)
+    columns = torch.randperm(12, generator=generator)
+    assert torch.equal(cem(importance[rows], labels[rows], 4), scores[rows])
+    assert torch.equal(cem(importance[:, columns], labels[:, columns], 4), scores)
+    assert torch.equal(cem(importance * 1e-20, labels, 4), scores)
+    pieces = [cem(importance[i : i + 7], labels[i : i + 7], 4) for i in range(0, 30, 7)]
+    assert torch.equal(torch.cat(pieces), scores)
+    assert cem(importance[:0], labels[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("importance", "labels", "top_l", "error", "message"),
+    [
+        (
+            torch.zeros(2, 3),
+            torch.full((2, 3), 0.5),
+            1,
+            ValueError,
+            r"`concept_labels` to hold only 0 and 1 but got 0.5",
+        ),
+        (torch.zeros(2, 3), torch.full((2, 3), torch.nan), 1, ValueError, "only 0 and 1 but got nan"),
+        (torch.zeros(2, 3), torch.full((2, 3), -1), 1, ValueError, "only 0 and 1 but got -1"),
+        (torch.zeros(2, 3), torch.zeros(2, 4), 1, ValueError, r"\(N, L\) = \(2, 3\) but got \(2, 4\)"),
+        (torch.zeros(2, 3), torch.zeros(3), 1, ValueError, r"`concept_labels` to have shape \(N, L\)"),
+        (torch.zeros(2, 3), np.zeros((2, 3)), 1, TypeError, "`concept_labels` to be a torch.Tensor but got ndarray"),
+        (torch.zeros(2, 3), torch.zeros(2, 3), 4, ValueError, r"to lie in \[1, 3\], the number of concepts, but got 4"),
+        (torch.zeros(2, 3).int(), torch.zeros(2, 3), 1, TypeError, "floating-point dtype but got torch.int32"),
+        (
+            torch.zeros(2, 3, 1),
+            torch.zeros(2, 3),
+            1,
+            ValueError,
+            r"`importance` to have shape \(N, L\) but got \(2, 3, 1\)",
+        ),
+    ],
+)
+def test_bad_input(importance, labels, top_l, error, message):
+    with pytest.raises(error, match=message):
+        cem(importance, labels, top_l)

@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import ClassMeans, cgim
+from reference import cgim as reference
+
+NAN = float("nan")
+
+
+def test_by_hand():
+    importance = torch.tensor([[3.0, 0.0, -1.0], [4.0, 0.0, 1.0]])
+    truth = torch.tensor([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0]])
+    # Concepts: (3, 4).(0, 1) / 5; zero importance; (-1, 1).(1, 0) / sqrt 2.
+    np.testing.assert_allclose(cgim(importance, truth), [0.8, NAN, -(2**-0.5)], atol=1e-7)
+    # Classes: (3, 0, -1).(0, .5, 1) / (sqrt 10 sqrt 1.25) and (4, 0, 1).(1, .5, 0) / (sqrt 17 sqrt 1.25).
+    np.testing.assert_allclose(cgim(importance, truth, per="class"), [-1 / 12.5**0.5, 4 / 21.25**0.5], atol=1e-7)
+
+
+def test_class_without_samples_is_left_out_of_the_concepts():
+    importance = torch.tensor([[3.0, 1.0], [NAN, NAN], [4.0, 0.0]])
+    truth = torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    np.testing.assert_allclose(cgim(importance, truth), [0.8, 1.0], atol=1e-7)
+    np.testing.assert_allclose(cgim(importance, truth, "class"), [1 / 10**0.5, NAN, 1.0], atol=1e-7)
+    assert cgim(torch.full((3, 2), NAN), truth).isnan().all()
+
+
+def test_a_class_with_one_nan_is_undefined_as_a_whole():
+    importance = torch.tensor([[3.0, 1.0], [7.0, NAN], [4.0, 0.0]])
+    truth = torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    np.testing.assert_allclose(cgim(importance, truth), [0.8, 1.0], atol=1e-7)
+    np.testing.assert_allclose(cgim(importance, truth, "class"), [1 / 10**0.5, NAN, 1.0], atol=1e-7)
+
+
+def test_zero_on_either_side_is_undefined():
+    assert cgim(torch.zeros(2, 1), torch.ones(2, 1)).isnan().all()
+    assert cgim(torch.ones(2, 1), torch.zeros(2, 1)).isnan().all()
+    # Zero over the classes that remain.
+    assert cgim(torch.tensor([[NAN], [1.0]]), torch.tensor([[1.0], [0.0]])).isnan().all()
+
+
+@pytest.mark.parametrize("per", ["concept", "class"])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 7), (20, 3), (13, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_agrees_with_the_reference(per, shape, dtype):
+    generator = torch.Generator().manual_seed(sum(shape))
+    importance = torch.randn(shape, generator=generator, dtype=dtype)
+    truth = torch.rand(shape, generator=generator, dtype=dtype)
+    if shape[0] > 2:
+        importance[1] = NAN
+        importance[:, 2] = 0
+        importance[1, 2] = NAN
+        truth[0] = 0
+    scores = cgim(importance, truth, per)
+    assert scores.dtype == dtype
+    np.testing.assert_allclose(scores, reference.cgim(importance, truth, per), atol=1e-6)
+
+
+def test_best_worst_and_bounds():
+    truth = torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
+    for per in ("concept", "class"):
+        np.testing.assert_allclose(cgim(truth * 7, truth, per), 1, atol=1e-6)
+        np.testing.assert_allclose(cgim(-truth, truth, per), -1, atol=1e-6)
+        # Rounding alone would give 1.0000001 for some rows.
+        assert (cgim(truth, truth, per) <= 1).all()
+    present = (truth > 0.5).float()
+    np.testing.assert_array_equal(cgim(1 - present, present), 0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_scale_invariance_where_squares_leave_float32(scale):
+    generator = torch.Generator().manual_seed(0)
+    importance, truth = torch.randn(5, 4, generator=generator), torch.rand(5, 4, generator=generator)
+    for per in ("concept", "class"):
+        np.testing.assert_allclose(cgim(importance * scale, truth, per), cgim(importance, truth, per), atol=1e-6)
+
+
+def test_permutations():
+    generator = torch.Generator().manual_seed(0)
+    importance = torch.randn(8, 5, generator=generator, dtype=torch.float64)
+    truth = torch.rand(8, 5, generator=generator, dtype=torch.float64)
+    rows, columns = torch.randperm(8, generator=generator), torch.randperm(5, generator=generator)
+    shuffled = importance[rows][:, columns], truth[rows][:, columns]
+    np.testing.assert_allclose(cgim(*shuffled), cgim(importance, truth)[columns], atol=1e-12)
+    np.testing.assert_allclose(cgim(*shuffled, "class"), cgim(importance, truth, "class")[rows], atol=1e-12)
+
+
+def test_class_means_by_hand():
+    means = ClassMeans(3, 2)
+    means.update(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([2, 2]))
+    # A sample that does not count is not looked at, NaN or not.
+    means.update(torch.tensor([[NAN, NAN], [5.0, 1.0]]), torch.tensor([2, 0]), mask=torch.tensor([False, True]))
+    np.testing.assert_array_equal(means.compute(), [[5, 1], [NAN, NAN], [2, 4]])
+    assert means.counts.tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 60])
+def test_class_means_agree_with_the_reference_at_any_batch_size(batch_size):
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(60, 4, generator=generator)
+    classes = torch.randint(0, 5, (60,), generator=generator)
+    mask = (torch.rand(60, generator=generator) < 0.6) & (classes != 3)
+    means = ClassMeans(5, 4)
+    for i in range(0, 60, batch_size):
+        rows = slice(i, i + batch_size)
+        means.update(values[rows], classes[rows], mask[rows])
+    np.testing.assert_allclose(means.compute(), reference.class_means(values, classes, 5, mask), atol=1e-12)
+
+
+def test_float32_values_are_summed_in_float64():
+    means = ClassMeans(1, 1)
+    for _ in range(3):
+        means.update(torch.full((1000, 1), 0.1), torch.zeros(1000, dtype=torch.int64))
+    assert means.compute().item() == pytest.approx(torch.tensor(0.1).double().item(), abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("importance", "truth", "per", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, 3), "concepts", ValueError, "Did you mean 'concept'"),
+        (torch.zeros(2, 3), torch.zeros(3, 2), "class", ValueError, r"\(K, L\) = \(2, 3\) but got \(3, 2\)"),
+        (torch.zeros(3), torch.zeros(3), "class", ValueError, r"`importance` to have shape \(K, L\)"),
+        (torch.zeros(2, 3), torch.full((2, 3), 55.0), "class", ValueError, "Divide percentages by 100"),
+        (torch.zeros(2, 3), torch.full((2, 3), NAN), "class", ValueError, "`class_concepts` to be finite"),
+        (torch.zeros(2, 3), torch.zeros(2, 3).int(), "class", TypeError, "`class_concepts` to be of a floating-point"),
+        ([[1.0]], torch.zeros(1, 1), "class", TypeError, "`importance` to be a torch.Tensor but got list"),
+    ],
+)
+def test_bad_input(importance, truth, per, error, message):
+    with pytest.raises(error, match=message):
+        cgim(importance, truth, per)
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "mask", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.tensor([0, 4]), None, ValueError, "class indices 0 to 3 but got values from 0 to 4"),
+        (torch.zeros(2, 3), torch.tensor([-1, 0]), None, ValueError, "from -1 to 0"),
+        (torch.zeros(2, 3), torch.tensor([0.0, 1.0]), None, TypeError, "integer dtype but got torch.float32"),
+        (torch.zeros(2, 3), torch.tensor([0]), None, ValueError, r"`classes` to have shape \(N\) = \(2\)"),
+        (torch.zeros(2, 2), torch.tensor([0, 1]), None, ValueError, r"`values` to have shape \(N, L\) = \(\*, 3\)"),
+        (torch.zeros(2, 3).int(), torch.tensor([0, 1]), None, TypeError, "`values` to be of a floating-point dtype"),
+        (torch.zeros(2, 3), torch.tensor([0, 1]), torch.ones(2), TypeError, "`mask` to be a tensor of torch.bool"),
+        (
+            torch.zeros(2, 3),
+            torch.tensor([0, 1]),
+            torch.ones(3).bool(),
+            ValueError,
+            r"`mask` to have shape \(N\) = \(2\)",
+        ),
+    ],
+)
+def test_class_means_refuse_bad_input_and_stay_as_they_were(values, classes, mask, error, message):
+    means = ClassMeans(4, 3)
+    with pytest.raises(error, match=message):
+        means.update(values, classes, mask)
+    assert means.counts.tolist() == [0, 0, 0, 0]
+    assert means.compute().isnan().all()
+
+
+@pytest.mark.parametrize(("n_classes", "n_concepts", "name"), [(0, 3, "n_classes"), (3, 0, "n_concepts")])
+def test_class_means_need_classes_and_concepts(n_classes, n_concepts, name):
+    with pytest.raises(ValueError, match=f"`{name}` to be at least 1 but got 0"):
+        ClassMeans(n_classes, n_concepts)
+
+
+def test_class_means_need_a_floating_dtype():
+    with pytest.raises(TypeError, match=r"`dtype` to be of a floating-point dtype but got torch\.int64"):
+        ClassMeans(2, 2, dtype=torch.int64)

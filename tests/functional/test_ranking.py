@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import rank_concepts
+from reference import cem as reference
+
+
+def test_order_is_signed_and_ties_go_to_the_lower_index():
+    importance = torch.tensor([[0.5, -9.0, 2.0, 2.0], [-1.0, -1.0, -1.0, -3.0], [0.0, -0.0, 0.0, 1.0]])
+    assert rank_concepts(importance, 3).tolist() == [[2, 3, 0], [0, 1, 2], [3, 0, 1]]
+
+
+def test_only_eligible_concepts_are_ranked_and_keep_their_index():
+    importance = torch.tensor([[5.0, 1.0, -torch.inf, 3.0, 1.0]])
+    eligible = torch.tensor([False, True, True, False, True])
+    assert rank_concepts(importance, 3, eligible).tolist() == [[1, 4, 2]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_agrees_with_selection_one_maximum_at_a_time(dtype):
+    generator = torch.Generator().manual_seed(0)
+    for n_concepts in (1, 2, 9, 40):
+        # Few levels: every row has ties.
+        importance = torch.randint(-3, 4, (12, n_concepts), generator=generator).to(dtype) / 2
+        eligible = torch.rand(n_concepts, generator=generator) < 0.7
+        eligible[0] = True
+        top = int(eligible.sum())
+        assert rank_concepts(importance, n_concepts).tolist() == [reference.rank(row) for row in importance.tolist()]
+        assert rank_concepts(importance, top, eligible).tolist() == [
+            reference.rank(row, eligible.tolist()) for row in importance.tolist()
+        ]
+
+
+def test_positive_scale_does_not_change_the_order():
+    importance = torch.randn(20, 30, generator=torch.Generator().manual_seed(0))
+    np.testing.assert_array_equal(rank_concepts(importance * 4.0, 10), rank_concepts(importance, 10))
+    assert (rank_concepts(-importance, 30).flip(1) == rank_concepts(importance, 30)).all()
+
+
+@pytest.mark.parametrize(
+    ("importance", "top", "eligible", "error", "message"),
+    [
+        (np.zeros((2, 3)), 1, None, TypeError, "`importance` to be a torch.Tensor but got ndarray"),
+        (
+            torch.zeros(2, 3).long(),
+            1,
+            None,
+            TypeError,
+            "`importance` to be of a floating-point dtype but got torch.int64",
+        ),
+        (torch.zeros(3), 1, None, ValueError, r"`importance` to have shape \(N, L\) but got \(3,\)"),
+        (torch.zeros(2, 3), 4, None, ValueError, r"`top` to lie in \[1, 3\], the number of concepts, but got 4"),
+        (torch.zeros(2, 3), 0, None, ValueError, r"`top` to lie in \[1, 3\], the number of concepts, but got 0"),
+        (torch.zeros(2, 3), 1.0, None, TypeError, "`top` to be an int but got float"),
+        (torch.zeros(2, 3), True, None, TypeError, "`top` to be an int but got bool"),
+        (
+            torch.zeros(2, 3),
+            1,
+            torch.ones(3),
+            TypeError,
+            "`eligible` to be a tensor of torch.bool but got torch.float32",
+        ),
+        (
+            torch.zeros(2, 3),
+            1,
+            torch.ones(2).bool(),
+            ValueError,
+            r"`eligible` to have shape \(L\) = \(3\) but got \(2,\)",
+        ),
+        (
+            torch.zeros(2, 3),
+            2,
+            torch.eye(3)[0].bool(),
+            ValueError,
+            r"\[1, 1\], the number of eligible concepts, but got 2",
+        ),
+        (torch.zeros(2, 3), 1, torch.zeros(3).bool(), ValueError, "number of eligible concepts, but got 1"),
+    ],
+)
+def test_bad_input(importance, top, eligible, error, message):
+    with pytest.raises(error, match=message):
+        rank_concepts(importance, top, eligible)

@@ -1,0 +1,373 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import (
+    mask_hits,
+    mask_threshold_hits,
+    point_hits,
+    regions,
+    threshold_hits,
+    upsample,
+)
+from reference import clm as reference
+from reference.chance import at_chance
+
+NAN = float("nan")
+ALPHAS = (1, 3, 6)
+
+
+def every_pixel(size):
+    """Points (M1 * M2, 1, 2), one at the centre of each pixel."""
+    y, x = torch.meshgrid(torch.arange(size[0]), torch.arange(size[1]), indexing="ij")
+    return torch.stack([x, y], -1).reshape(-1, 1, 2).float()
+
+
+def random_case(shape, size, count=12, places=2, seed=0, dtype=torch.float64):
+    """Maps and places, some not visible, some beside the image, and maps that are not finite."""
+    generator = torch.Generator().manual_seed(seed)
+    maps = torch.randn(count, *shape, generator=generator, dtype=dtype)
+    points = torch.rand(count, places, 2, generator=generator, dtype=dtype) * 1.3 - 0.15
+    points = points * torch.tensor([size[1], size[0]])
+    points[1, 0] = NAN
+    points[2] = NAN
+    points[3, 0, 1] = NAN
+    maps[4, 0, 0] = NAN
+    maps[5, 0, 0] = torch.inf
+    maps[6, 0, 0] = -torch.inf
+    return maps, points
+
+
+class TestPointHits:
+    # 12 pixels in a row with values 12, 11, ... 1: the region of alpha is the first alpha of them.
+    FALLING = torch.arange(12.0, 0, -1).reshape(1, 1, 12)
+
+    @pytest.mark.parametrize(
+        ("x", "expected"),
+        [
+            (0.0, [1, 1, 1, 0.5]),
+            (0.4, [1, 1, 1, 0.5]),
+            (0.5, [0, 0.5, 1, 0]),  # to the nearest pixel, halves up
+            (1.49, [0, 0.5, 1, 0]),
+            (1.5, [0, 0, 1, 0]),
+            (2.0, [0, 0, 1, 0]),
+            (3.0, [0, 0, 0, 0]),
+            (-7.0, [1, 1, 1, 0.5]),  # clipped to the image
+            (-0.5, [1, 1, 1, 0.5]),
+            (99.0, [0, 0, 0, 0]),
+        ],
+    )
+    def test_by_hand(self, x, expected):
+        hits = point_hits(self.FALLING, torch.tensor([[[x, 0.0]]]), (1, 12), (1, 1.5, 3, 0.5))
+        assert hits.tolist() == [expected]
+
+    def test_ties_share_what_is_left_of_the_region(self):
+        # Values 3, 2, 2, 2, 1 ... 1: after the one larger pixel, alpha - 1 of the region for three pixels.
+        maps = torch.tensor([[[3.0, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]]])
+        for x in (1.0, 2.0, 3.0):
+            hits = point_hits(maps.double(), torch.tensor([[[x, 0.0]]]), (1, 12), (1, 2, 3, 4, 6))
+            np.testing.assert_allclose(hits, [[0, 1 / 3, 2 / 3, 1, 1]], atol=1e-15)
+        np.testing.assert_allclose(
+            point_hits(maps.double(), torch.tensor([[[9.0, 0.0]]]), (1, 12), (4, 5, 12)), [[0, 1 / 8, 1]], atol=1e-15
+        )
+
+    def test_x_is_the_column(self):
+        maps = torch.arange(24.0).reshape(1, 4, 6)
+        assert point_hits(maps, torch.tensor([[[5.0, 3.0]]]), (4, 6), (0.5,)).item() == 1
+        assert point_hits(maps, torch.tensor([[[3.0, 3.0]]]), (4, 6), (0.5,)).item() == 0
+        assert point_hits(maps, torch.tensor([[[0.0, 3.0]]]), (4, 6), (3,)).item() == 1
+        assert point_hits(maps, torch.tensor([[[5.0, 2.0]]]), (4, 6), (3,)).item() == 0
+
+    def test_the_best_visible_place_counts(self):
+        points = torch.tensor([[[5.0, 0.0], [0.0, 0.0]], [[5.0, 0.0], [NAN, 0.0]], [[NAN, NAN], [NAN, NAN]]])
+        hits = point_hits(self.FALLING.expand(3, 1, 12), points, (1, 12), (1, 6))
+        np.testing.assert_array_equal(hits, [[1, 1], [0, 1], [NAN, NAN]])
+
+    @pytest.mark.parametrize("bad", [NAN, torch.inf, -torch.inf])
+    def test_a_map_that_is_not_finite_is_undefined_wherever_the_place_is(self, bad):
+        maps = torch.rand(2, 7, 7)
+        maps[0, 6, 6] = bad
+        hits = point_hits(maps, torch.ones(2, 1, 2), (56, 56), ALPHAS)
+        assert hits[0].isnan().all()
+        assert hits[1].isfinite().all()
+
+    @pytest.mark.parametrize("value", [0.0, 0.1, -0.3, 1e6 + 0.1, 1e-38, -1e30])
+    @pytest.mark.parametrize(
+        ("shape", "size"),
+        [((7, 7), (224, 224)), ((5, 3), (13, 37)), ((1, 1), (9, 9)), ((14, 14), (8, 8)), ((6, 6), (6, 6))],
+    )
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_constant_map_scores_exactly_alpha_twelfths(self, value, shape, size, dtype):
+        alphas = (0.01, 1, 2.5, 3, 6, 12)
+        maps = torch.full((1, *shape), value, dtype=dtype)
+        points = torch.tensor([[[3.0, 2.0]]])
+        expected = (torch.tensor(alphas, dtype=torch.float64) / 12).to(dtype)
+        hits = point_hits(maps, points, size, alphas)[0]
+        if dtype == torch.float32:
+            assert torch.equal(hits, expected)
+        else:
+            np.testing.assert_allclose(hits, expected, rtol=1e-15)
+
+    @pytest.mark.parametrize("size", [(13, 37), (224, 224), (50, 60)])
+    def test_bands_of_any_value_are_exact_ties(self, size):
+        # Values grow from row to row, so the region is the lowest rows; the row on its border shares it.
+        levels = torch.rand(30, 5, 1, generator=torch.Generator().manual_seed(0)).sort(1).values
+        image = upsample(levels.expand(30, 5, 5), size)
+        assert (image.diff(dim=1)[:, size[0] // 5 : -(size[0] // 5)] > 0).all()
+        row = size[0] // 2
+        above = size[0] - 1 - row
+        alpha = 12 * (above + 0.25) / size[0]
+        hits = point_hits(levels.expand(30, 5, 5), torch.tensor([[[2.0, row]]]).expand(30, 1, 2), size, (alpha,))
+        np.testing.assert_allclose(hits, 0.25, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("shape", "size"),
+        [((7, 7), (16, 16)), ((5, 3), (13, 11)), ((1, 4), (9, 16)), ((20, 11), (8, 13)), ((12, 12), (12, 12))],
+    )
+    @pytest.mark.parametrize("places", [1, 3])
+    def test_agrees_with_the_reference(self, shape, size, places):
+        maps, points = random_case(shape, size, places=places)
+        expected = reference.point_hits(maps, points, size, (0.1, *ALPHAS, 12))
+        assert np.isfinite(expected).any(1).sum() == (8 if places == 3 else 6)
+        np.testing.assert_allclose(point_hits(maps, points, size, (0.1, *ALPHAS, 12)), expected, atol=1e-6)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_agrees_with_the_reference_under_ties(self, dtype):
+        # Whole numbers and weights that are sixteenths: ties are exact in both.
+        maps, points = random_case((4, 4), (16, 16), count=30, dtype=dtype)
+        maps = torch.where(maps.isfinite(), maps.sign(), maps)
+        expected = reference.point_hits(maps, points, (16, 16), ALPHAS)
+        assert ((expected > 0) & (expected < 1)).sum() > 5
+        np.testing.assert_allclose(point_hits(maps, points, (16, 16), ALPHAS), expected, atol=1e-6)
+
+    @pytest.mark.parametrize("kind", ["noise", "tied", "peak"])
+    @pytest.mark.parametrize("alpha", [0.37, 1, 6])
+    def test_hits_of_all_pixels_add_up_to_the_region(self, kind, alpha):
+        # Hence a uniformly random place scores alpha / 12 in expectation, on any map.
+        cells = torch.randn(1, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        if kind == "tied":
+            cells = cells.round()
+        elif kind == "peak":
+            cells = torch.zeros_like(cells).index_fill(2, torch.tensor([2]), 1.0)
+        size = (24, 20)
+        points = every_pixel(size)
+        hits = point_hits(cells.expand(len(points), 6, 5), points, size, (alpha,))
+        assert hits.sum().item() == pytest.approx(alpha * 24 * 20 / 12, abs=1e-9)
+
+    def test_oracle_and_its_opposite(self):
+        size = (48, 64)
+        generator = torch.Generator().manual_seed(0)
+        points = torch.rand(30, 1, 2, generator=generator) * torch.tensor([63.0, 47.0])
+        y, x = torch.arange(48.0)[:, None], torch.arange(64.0)[None, :]
+        away = (x - points[:, :, :1]).square() + (y - points[:, :, 1:]).square()
+        assert point_hits(torch.exp(-away / 50), points, size, ALPHAS).eq(1).all()
+        assert point_hits(away, points, size, ALPHAS).eq(0).all()
+
+    @pytest.mark.parametrize("alpha", [1, 3, 6])
+    def test_white_noise_scores_alpha_twelfths(self, alpha):
+        # At the size of the image pixels are exchangeable: chance for any place, here always the same.
+        maps = torch.randn(20 * 400, 16, 16, generator=torch.Generator().manual_seed(0))
+        hits = point_hits(maps, torch.tensor([[[7.0, 3.0]]]).expand(len(maps), 1, 2), (16, 16), (alpha,))
+        assert at_chance(hits.reshape(20, 400), alpha / 12)
+        assert not at_chance(hits.reshape(20, 400), alpha / 12 + 0.06)
+
+    @pytest.mark.parametrize("kind", ["noise", "corner", "tied"])
+    @pytest.mark.parametrize("alpha", [1, 3, 6])
+    def test_random_places_score_alpha_twelfths_on_any_map(self, kind, alpha):
+        generator = torch.Generator().manual_seed(0)
+        maps = torch.randn(20 * 400, 5, 5, generator=generator)
+        if kind == "corner":
+            maps = maps - 9 * torch.arange(25.0).reshape(5, 5)
+        elif kind == "tied":
+            maps = (maps > 1).float()
+        # Uniform over pixels: from half a pixel before the first to half a pixel after the last.
+        points = torch.rand(len(maps), 1, 2, generator=generator) * torch.tensor([30.0, 20.0]) - 0.5
+        hits = point_hits(maps, points, (20, 30), (alpha,))
+        assert at_chance(hits.reshape(20, 400), alpha / 12)
+        if kind == "corner":
+            # Places that know where the map is high are not at chance.
+            assert not at_chance(point_hits(maps, points / 3, (20, 30), (alpha,)).reshape(20, 400), alpha / 12)
+
+    def test_bounds_and_monotonous_in_alpha(self):
+        maps, points = random_case((7, 7), (32, 32), count=40, places=1)
+        hits = point_hits(maps, points, (32, 32), tuple(np.linspace(0.2, 12, 20)))
+        hits = hits[hits.isfinite().all(1)]
+        assert len(hits) == 34
+        assert ((hits >= 0) & (hits <= 1)).all()
+        assert (hits.diff(dim=1) >= 0).all()
+        assert (hits[:, -1] == 1).all()
+
+    def test_scale_and_shift(self):
+        maps, points = random_case((7, 7), (32, 32), count=40)
+        hits = point_hits(maps, points, (32, 32), ALPHAS)
+        np.testing.assert_allclose(point_hits(maps * 1e-9 - 1e-9, points, (32, 32), ALPHAS), hits, atol=1e-6)
+        reverse = point_hits(-maps, points[:, :1], (32, 32), (6,))
+        np.testing.assert_allclose(reverse, 1 - point_hits(maps, points[:, :1], (32, 32), (6,)), atol=1e-6)
+
+    @pytest.mark.parametrize("chunk", [1, 3 * 32 * 32, 2**30])
+    def test_no_hit_depends_on_the_batch_or_the_chunk(self, monkeypatch, chunk):
+        maps, points = random_case((7, 7), (32, 32), count=40, dtype=torch.float32)
+        hits = point_hits(maps, points, (32, 32), ALPHAS)
+        monkeypatch.setattr(regions, "_CHUNK_ON_CPU", chunk)
+        np.testing.assert_array_equal(point_hits(maps, points, (32, 32), ALPHAS), hits)
+        one_by_one = [point_hits(maps[i : i + 1], points[i : i + 1], (32, 32), ALPHAS) for i in range(40)]
+        np.testing.assert_array_equal(torch.cat(one_by_one), hits)
+        order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+        np.testing.assert_array_equal(point_hits(maps[order], points[order], (32, 32), ALPHAS), hits[order])
+
+    def test_float32_agrees_with_float64(self):
+        maps, points = random_case((7, 7), (224, 224), count=60, dtype=torch.float32)
+        single = point_hits(maps, points, (224, 224), ALPHAS)
+        double = point_hits(maps.double(), points.double(), (224, 224), ALPHAS)
+        assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+        # A pixel may change places with its neighbour in value; a hit then changes only at the very border.
+        assert ((single - double).abs() > 1e-6).float().mean() < 0.01
+
+    def test_whole_points_half_maps_and_no_maps(self):
+        maps = torch.rand(4, 7, 7, generator=torch.Generator().manual_seed(0)).half()
+        points = torch.tensor([[[3, 5]], [[30, 2]], [[0, 0]], [[11, 20]]])
+        expected = point_hits(maps.float(), points.float(), (32, 32), ALPHAS)
+        hits = point_hits(maps, points, (32, 32), ALPHAS)
+        assert hits.dtype == torch.float32
+        assert torch.equal(hits, expected)
+        assert point_hits(maps[:0], points[:0], (32, 32), ALPHAS).shape == (0, 3)
+
+    def test_arguments_are_not_changed(self):
+        maps, points = random_case((7, 7), (7, 7))
+        maps.requires_grad_(True)
+        before = maps.detach().clone(), points.clone()
+        assert not point_hits(maps, points, (7, 7), ALPHAS).requires_grad
+        np.testing.assert_array_equal(maps.detach(), before[0])
+        np.testing.assert_array_equal(points, before[1])
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_a_gpu_agrees_with_the_cpu(self):
+        maps, points = random_case((7, 7), (64, 64), count=40)
+        hits = point_hits(maps.cuda(), points.cuda(), (64, 64), ALPHAS)
+        assert hits.is_cuda
+        np.testing.assert_allclose(hits.cpu(), point_hits(maps, points, (64, 64), ALPHAS), atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("changed", "error", "message"),
+        [
+            ({"alphas": (0,)}, ValueError, r"`alpha` to lie in \(0, 12\] but got 0"),
+            ({"alphas": (1, 12.1)}, ValueError, r"`alpha` to lie in \(0, 12\] but got 12.1"),
+            ({"alphas": (-1,)}, ValueError, "`alpha` to lie in"),
+            ({"alphas": (NAN,)}, ValueError, "`alpha` to lie in"),
+            ({"alphas": ()}, ValueError, "`alphas` to hold at least one"),
+            ({"maps": torch.zeros(2, 1, 7, 7)}, ValueError, r"`maps` to have shape \(B, h, w\) but got \(2, 1, 7, 7\)"),
+            ({"maps": torch.zeros(2, 7, 7).int()}, TypeError, "`maps` to be of a floating-point dtype"),
+            ({"maps": np.zeros((2, 7, 7))}, TypeError, "`maps` to be a torch.Tensor but got ndarray"),
+            ({"maps": torch.zeros(2, 0, 7)}, ValueError, "at least one cell"),
+            ({"points": torch.zeros(3, 1, 2)}, ValueError, r"\(B, Q, 2\) = \(2, \*, 2\) but got \(3, 1, 2\)"),
+            ({"points": torch.zeros(2, 2)}, ValueError, "`points` to have shape"),
+            ({"points": torch.zeros(2, 1, 3)}, ValueError, "`points` to have shape"),
+            ({"points": torch.zeros(2, 0, 2)}, ValueError, "Give NaN where nothing is visible"),
+            ({"points": np.zeros((2, 1, 2))}, TypeError, "`points` to be a torch.Tensor but got ndarray"),
+            ({"size": (9,)}, ValueError, r"`size` to be \(M1, M2\)"),
+            ({"size": (9, 0)}, ValueError, r"`size` to be \(M1, M2\)"),
+        ],
+    )
+    def test_bad_input(self, changed, error, message):
+        arguments = {"maps": torch.zeros(2, 7, 7), "points": torch.zeros(2, 1, 2), "size": (9, 9), "alphas": (1,)}
+        with pytest.raises(error, match=message):
+            point_hits(**{**arguments, **changed})
+
+
+class TestThresholdHits:
+    def test_by_hand(self):
+        # Four pixels for two cells: 0, 1, 3, 4.
+        maps = torch.tensor([[[0.0, 4.0]]]).expand(5, 1, 2)
+        points = torch.tensor([[[0.0, 0]], [[1.0, 0]], [[2.0, 0]], [[9.0, 0]], [[NAN, 0]]])
+        np.testing.assert_array_equal(threshold_hits(maps, points, (1, 4), 3.0), [0, 0, 1, 1, NAN])
+        np.testing.assert_array_equal(threshold_hits(maps, points, (1, 4), 3.1), [0, 0, 0, 1, NAN])
+
+    def test_a_constant_map_reaches_its_own_value(self):
+        maps = torch.full((1, 5, 3), 0.3)
+        threshold = maps[0, 0, 0].item()
+        assert threshold_hits(maps, torch.tensor([[[4.0, 4.0]]]), (13, 37), threshold).item() == 1
+        assert threshold_hits(maps, torch.tensor([[[4.0, 4.0]]]), (13, 37), threshold + 1e-7).item() == 0
+
+    @pytest.mark.parametrize(("shape", "size"), [((7, 7), (16, 16)), ((5, 3), (13, 11)), ((20, 11), (8, 13))])
+    def test_agrees_with_the_reference(self, shape, size):
+        maps, points = random_case(shape, size, count=40)
+        for threshold in (-0.5, 0.0, 0.7):
+            expected = reference.threshold_hits(maps, points, size, threshold)
+            assert np.nanmin(expected) == 0
+            assert np.nanmax(expected) == 1
+            np.testing.assert_array_equal(threshold_hits(maps, points, size, threshold), expected)
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match="`points` to have shape"):
+            threshold_hits(torch.zeros(2, 7, 7), torch.zeros(1, 1, 2), (9, 9), 0.5)
+        with pytest.raises(TypeError, match="`maps` to be of a floating-point dtype"):
+            threshold_hits(torch.zeros(1, 7, 7).int(), torch.zeros(1, 1, 2), (9, 9), 0.5)
+
+
+class TestMaskHits:
+    def test_by_hand(self):
+        maps = torch.arange(12.0, 0, -1).reshape(1, 3, 4).expand(3, 3, 4)
+        masks = torch.zeros(3, 3, 4, dtype=torch.bool)
+        masks[0, 0, 2] = masks[0, 2, 3] = True  # the third largest and the smallest pixel
+        masks[1, 2, 3] = True
+        np.testing.assert_array_equal(
+            mask_hits(maps, masks, (1, 2, 2.25, 3, 12)), [[0, 0, 0.25, 1, 1], [0, 0, 0, 0, 1], [NAN] * 5]
+        )
+        np.testing.assert_array_equal(mask_threshold_hits(maps, masks, 10), [1, 0, NAN])
+        np.testing.assert_array_equal(mask_threshold_hits(maps, masks, 1), [1, 1, NAN])
+
+    @pytest.mark.parametrize("tied", [False, True])
+    def test_agrees_with_the_reference(self, tied):
+        maps, _ = random_case((9, 13), (9, 13), count=20)
+        maps = maps.round() if tied else maps
+        masks = torch.rand(maps.shape, generator=torch.Generator().manual_seed(0)) < 0.02
+        masks[0] = False
+        expected = reference.mask_hits(maps, masks, ALPHAS)
+        assert 4 < np.isfinite(expected).all(1).sum() < 20
+        np.testing.assert_allclose(mask_hits(maps, masks, ALPHAS), expected, atol=1e-6)
+        for threshold in (-0.5, 1.0):
+            np.testing.assert_array_equal(
+                mask_threshold_hits(maps, masks, threshold), reference.mask_threshold_hits(maps, masks, threshold)
+            )
+
+    def test_equals_point_hits_of_the_upsampled_map(self):
+        maps, points = random_case((7, 7), (20, 30), count=40, places=1)
+        masks = torch.zeros(40, 20, 30, dtype=torch.bool)
+        for i, (x, y) in enumerate(points[:, 0].tolist()):
+            if x == x and y == y:
+                masks[i, min(max(int(np.floor(y + 0.5)), 0), 19), min(max(int(np.floor(x + 0.5)), 0), 29)] = True
+        maps[~maps.isfinite()] = 0
+        upsampled = upsample(maps, (20, 30))
+        np.testing.assert_array_equal(mask_hits(upsampled, masks, ALPHAS), point_hits(maps, points, (20, 30), ALPHAS))
+
+    @pytest.mark.parametrize("value", [0.1, -1e30, 0.0])
+    def test_a_constant_map_scores_exactly_alpha_twelfths(self, value):
+        masks = torch.eye(37)[None, :13].bool()
+        hits = mask_hits(torch.full((1, 13, 37), value), masks, ALPHAS)
+        assert torch.equal(hits[0], torch.tensor(ALPHAS) / 12)
+
+    @pytest.mark.parametrize("chunk", [1, 500])
+    def test_no_hit_depends_on_the_chunk(self, monkeypatch, chunk):
+        maps, _ = random_case((9, 13), (9, 13), count=20)
+        masks = torch.rand(maps.shape, generator=torch.Generator().manual_seed(0)) < 0.02
+        hits = mask_hits(maps, masks, ALPHAS)
+        monkeypatch.setattr(regions, "_CHUNK_ON_CPU", chunk)
+        np.testing.assert_array_equal(mask_hits(maps, masks, ALPHAS), hits)
+        assert mask_hits(maps[:0], masks[:0], ALPHAS).shape == (0, 3)
+
+    @pytest.mark.parametrize(
+        ("maps", "masks", "alphas", "error", "message"),
+        [
+            (torch.zeros(2, 4, 4), torch.zeros(2, 4, 4), (1,), TypeError, "`masks` to be a tensor of torch.bool"),
+            (torch.zeros(2, 4, 4), torch.zeros(2, 4, 5).bool(), (1,), ValueError, r"= \(2, 4, 4\) but got \(2, 4, 5\)"),
+            (torch.zeros(4, 4), torch.zeros(4, 4).bool(), (1,), ValueError, "`maps` to have shape"),
+            (torch.zeros(2, 4, 4).int(), torch.zeros(2, 4, 4).bool(), (1,), TypeError, "floating-point dtype"),
+            (torch.zeros(2, 4, 4), torch.zeros(2, 4, 4).bool(), (13,), ValueError, r"\(0, 12\] but got 13"),
+        ],
+    )
+    def test_bad_input(self, maps, masks, alphas, error, message):
+        with pytest.raises(error, match=message):
+            mask_hits(maps, masks, alphas)
+        if alphas == (1,):
+            with pytest.raises(error, match=message):
+                mask_threshold_hits(maps, masks, 0.5)

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import interpolate
+
+from quantus_concepts.functional import upsample
+from reference import clm as reference
+
+# Up, down, mixed, equal, one cell, one row; whole ratios and others.
+SIZES = [
+    ((7, 7), (224, 224)),
+    ((28, 28), (224, 160)),
+    ((5, 9), (13, 50)),
+    ((6, 1), (3, 8)),
+    ((1, 1), (9, 4)),
+    ((14, 14), (14, 14)),
+    ((14, 20), (14, 10)),
+    ((90, 61), (32, 61)),
+    ((300, 260), (224, 51)),
+    ((4, 3), (1, 1)),
+]
+
+
+def random_maps(count, shape, dtype=torch.float32, seed=0):
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def test_by_hand():
+    # Four pixels for two cells: centres at -1/4, 1/4, 3/4, 5/4 of a cell, clamped at the edges.
+    along = torch.tensor([0.0, 1.0, 3.0, 4.0])
+    expected = along[None, :] + 2 * along[:, None]
+    assert torch.equal(upsample(torch.tensor([[[0.0, 4.0], [8.0, 12.0]]]), (4, 4))[0], expected)
+
+
+@pytest.mark.parametrize(("shape", "size"), SIZES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_equals_torch(shape, size, dtype, tolerance):
+    maps = random_maps(3, shape, dtype)
+    expected = interpolate(maps[None], size, mode="bilinear", align_corners=False)[0]
+    result = upsample(maps, size)
+    assert result.dtype == dtype
+    np.testing.assert_allclose(result, expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize(("shape", "size"), [case for case in SIZES if case[1][0] * case[1][1] < 3000])
+def test_agrees_with_the_reference(shape, size):
+    maps = random_maps(1, shape, torch.float64)
+    np.testing.assert_allclose(upsample(maps, size)[0], reference.upsample(maps[0], size), atol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "size"), SIZES)
+@pytest.mark.parametrize("value", [0.1, -3.3, 1e6 + 0.1, 1e-30])
+def test_a_constant_map_stays_constant(shape, size, value):
+    assert torch.equal(upsample(torch.full((2, *shape), value), size), torch.full((2, *size), value))
+
+
+@pytest.mark.parametrize("size", [(13, 13), (225, 225), (100, 37)])
+def test_plateaus_stay_plateaus_at_any_level(size):
+    # Rows of one value each: whatever the rounding, the pixels of a row of the image are equal.
+    levels = random_maps(50, (7, 1))
+    image = upsample(levels.expand(50, 7, 7), size)
+    assert torch.equal(image, image[:, :, :1].expand_as(image))
+    assert torch.equal(upsample(levels.mT.expand(50, 7, 7), size[::-1]), image.mT)
+
+
+def test_precision_is_not_that_of_autocast():
+    maps = random_maps(2, (7, 7))
+    expected = upsample(maps, (50, 50))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(upsample(maps, (50, 50)), expected)
+
+
+def test_narrow_dtypes_are_computed_in_float32():
+    maps = random_maps(2, (7, 7)).half()
+    assert torch.equal(upsample(maps, (50, 50)), upsample(maps.float(), (50, 50)))
+
+
+@pytest.mark.parametrize(
+    ("maps", "size", "error", "message"),
+    [
+        (torch.zeros(7, 7), (9, 9), ValueError, r"`maps` to have shape \(B, h, w\) but got \(7, 7\)"),
+        (torch.zeros(2, 0, 7), (9, 9), ValueError, "at least one cell a map"),
+        (torch.zeros(2, 7, 7).int(), (9, 9), TypeError, "floating-point dtype but got torch.int32"),
+        (torch.zeros(2, 7, 7), (9,), ValueError, r"`size` to be \(M1, M2\).*but got \(9,\)"),
+        (torch.zeros(2, 7, 7), (9, 0), ValueError, "`size` to be"),
+        (torch.zeros(2, 7, 7), (9, 9.0), ValueError, "`size` to be"),
+        (torch.zeros(2, 7, 7), 9, ValueError, "`size` to be"),
+    ],
+)
+def test_bad_input(maps, size, error, message):
+    with pytest.raises(error, match=message):
+        upsample(maps, size)
