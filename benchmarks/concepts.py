@@ -362,8 +362,8 @@ def main(arguments: list[str]) -> int:
         versions = f"torch {torch.__version__}, Python {platform.python_version()}, {THREADS} threads"
         RESULTS.write_text(
             "# Speed and memory of the concept metrics\n\n"
-            f"`python benchmarks/concepts.py --write`, on {processor()}; {versions}, OMP_WAIT_POLICY=PASSIVE. Each time "
-            "is the least of several, the calls taken in turn.\n\n" + table(rows)
+            f"`python benchmarks/concepts.py --write`, on {processor()}; {versions}, OMP_WAIT_POLICY=PASSIVE. "
+            "Each time is the least of several, the calls taken in turn.\n\n" + table(rows)
         )
     return 0
 

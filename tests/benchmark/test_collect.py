@@ -3,8 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from reference.evaluation import evaluate
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 from torch import Tensor, nn
 
 from quantus_concepts.benchmark.baselines import EarlierPoints, GaussianRegion
@@ -13,6 +11,8 @@ from quantus_concepts.benchmark.loading import collate, sample_loader
 from quantus_concepts.benchmark.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import cgim, point_hits
+from reference.evaluation import evaluate
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 11, (12, 15)
 PARTS = torch.tensor([2, 0, -1, 1, 0])
