@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from torch import Tensor
 from torchvision.transforms import v2
 
 from quantus_concepts.benchmark.backbone_option import Network
 from quantus_concepts.benchmark.options import CUB, FOLDER, Options
-from quantus_concepts.benchmark.training import stack_images
+from quantus_concepts.benchmark.loading import KeptImages
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
@@ -67,11 +66,6 @@ class BenchmarkData:
         """K."""
         return len(self.class_names)
 
-    @cached_property
-    def training_images(self) -> Tensor:
-        """(N, 3, H, W) of uint8, kept for training a network."""
-        return stack_images(self.train)
-
 
 def load_data(options: Options, network: Network | None, seed: int) -> BenchmarkData:
     """Load or draw the images.
@@ -99,6 +93,9 @@ def load_data(options: Options, network: Network | None, seed: int) -> Benchmark
     """
     loaders = {CUB: _cub, FOLDER: _folder}
     data = loaders.get(options.data, _painted)(options, network, seed)
+    if network is None:
+        # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
+        data.train, data.test = KeptImages(data.train), KeptImages(data.test)
     _describe(data)
     return data
 

@@ -8,7 +8,43 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+
+
+class KeptImages(ConceptDataset):
+    """A data set whose images are read once and kept as 8-bit numbers, a quarter of the room of floats.
+
+    Parameters
+    ----------
+    dataset : ConceptDataset
+        Images of one size, in [0, 1] and of 256 steps.
+
+    Attributes
+    ----------
+    images : Tensor
+        (N, C, H, W) of uint8.
+    """
+
+    def __init__(self, dataset: ConceptDataset) -> None:
+        first = dataset[0]
+        self.images = torch.empty(len(dataset), *first.image.shape, dtype=torch.uint8)
+        self.points = torch.empty(len(dataset), *first.points.shape)
+        for index in range(len(dataset)):
+            sample = dataset[index]
+            self.images[index] = (sample.image * 255).round().to(torch.uint8)
+            self.points[index] = sample.points
+        self.class_names = dataset.class_names
+        self.concept_names = dataset.concept_names
+        self.part_names = dataset.part_names
+        self.part_of_concept = dataset.part_of_concept
+        self.class_concepts = dataset.class_concepts
+        self.labels = dataset.labels
+        self.concept_labels = dataset.concept_labels
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one sample; raises IndexError past the end."""
+        image = self.images[index].float() / 255
+        return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], self.points[index])
 
 
 def collate(samples: Sequence[ConceptSample]) -> ConceptSample:

@@ -28,7 +28,7 @@ from quantus_concepts.benchmark.backbone_option import Network, cut_network, loa
 from quantus_concepts.benchmark.collect import collect
 from quantus_concepts.benchmark.data_option import BenchmarkData, load_data
 from quantus_concepts.benchmark.gallery import draw_gallery
-from quantus_concepts.benchmark.loading import sample_loader
+from quantus_concepts.benchmark.loading import KeptImages, sample_loader
 from quantus_concepts.benchmark.models import (
     bank_model,
     fit_bank,
@@ -248,9 +248,11 @@ def _traditional(options: Options, data: BenchmarkData, seed: int) -> ConceptMod
 def _train(
     options: Options, network: SmallResNet, data: BenchmarkData, targets: torch.Tensor, seed: int, what: str
 ) -> None:
+    if not isinstance(data.train, KeptImages):
+        raise TypeError(f"Expected the training images to be kept in memory but got {type(data.train).__name__}.")
     train(
         network,
-        data.training_images,
+        data.train.images,
         targets,
         epochs=options.epochs,
         seed=seed,

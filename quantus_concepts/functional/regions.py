@@ -12,8 +12,8 @@ from quantus_concepts.checks import check_range, check_shape
 from quantus_concepts.functional.arguments import check_bool, check_size
 from quantus_concepts.functional.upsampling import Resizer, check_maps
 
-# Pixels of upsampled maps held at a time: on a CPU a chunk should stay in the cache.
-_CHUNK_ON_CPU = 2**19
+# Pixels of upsampled maps held at a time: on a CPU few enough for the cache, enough for its threads to be worth waking.
+_CHUNK_ON_CPU = 2**20
 _CHUNK_ON_ACCELERATOR = 2**25
 
 
