@@ -212,13 +212,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = app(args=given or ["--help"], standalone_mode=False)
-    except (typer.Abort, KeyboardInterrupt):
-        typer.echo("Interrupted; nothing half-written was left.", err=True)
-        return EXIT_INTERRUPTED
+    except (typer.Abort, KeyboardInterrupt):  # newer versions of typer return the code instead
+        code = EXIT_INTERRUPTED
     except (UsageError, ValueError, TypeError, OSError) as error:
         message = getattr(error, "format_message", error.__str__)()
         typer.echo(f"Error: {' '.join(message.split())}", err=True)
         return EXIT_BAD_INPUT
+    if code == EXIT_INTERRUPTED:
+        typer.echo("Interrupted; nothing half-written was left.", err=True)
     return code if isinstance(code, int) else 0
 
 

@@ -41,6 +41,9 @@ class ConceptScores:
         (N,), share of the concepts that are labelled present: what a random ranking scores in CEM.
     concept_accuracy : np.ndarray
         (N,), share of the concepts whose value is on the right side of the threshold; NaN without one.
+    negative_first : np.ndarray
+        (N,) of 0 and 1: whether the concept ranked first by contribution has a negative value, so that it speaks for
+        the class by being absent; NaN where contributions are not among the importances.
     cem : dict
         (importance, l) to (N,) scores.
     clm : dict
@@ -57,6 +60,7 @@ class ConceptScores:
     predicted: np.ndarray
     density: np.ndarray
     concept_accuracy: np.ndarray
+    negative_first: np.ndarray
     cem: dict[tuple[str, int], np.ndarray]
     clm: dict[tuple[str, int, float], np.ndarray]
     clm_baselines: dict[tuple[str, int, float], np.ndarray]
@@ -208,6 +212,9 @@ class _Scorer:
         if self.value_threshold is not None:
             right = (values > self.value_threshold) == (present > 0.5)
             columns["concept accuracy", "", 0, 0.0] = right.float().mean(1)
+        if "contribution" in importance:
+            first = rank_concepts(importance["contribution"], 1)
+            columns["negative first", "", 0, 0.0] = values.gather(1, first)[:, 0] < 0
         for name, scored in importance.items():
             # As `functional.cem`, ranked once for all l.
             hits = present.gather(1, rank_concepts(scored, max(self.tops))).to(values.dtype)
@@ -241,6 +248,7 @@ class _Scorer:
             predicted=table["predicted", "", 0, 0.0].astype(np.int64),
             density=table["density", "", 0, 0.0],
             concept_accuracy=table.get(("concept accuracy", "", 0, 0.0), np.full(len(labels), np.nan)),
+            negative_first=table.get(("negative first", "", 0, 0.0), np.full(len(labels), np.nan)),
             cem={key[1:3]: column for key, column in pick("cem").items()},
             clm={key[1:]: column for key, column in pick("clm").items()},
             clm_baselines={key[1:]: column for key, column in pick("baseline").items()},

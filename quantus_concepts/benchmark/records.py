@@ -42,6 +42,12 @@ def score_records(
     records = [accuracy_record(scores.labels, scores.predicted, model, seed)]
     if not np.isnan(scores.concept_accuracy).all():
         records.append(mean_record(scores.concept_accuracy, model=model, metric="concept accuracy", seed=seed))
+    if not np.isnan(scores.negative_first).all():
+        records.append(
+            mean_record(
+                scores.negative_first, model=model, metric="negative first", explanation="contribution", l=1, seed=seed
+            )
+        )
     return [
         *records,
         *_existence(scores, model, seed),

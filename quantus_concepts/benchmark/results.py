@@ -28,7 +28,7 @@ MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
 BASELINES = (OTHER_IMAGE, GAUSSIAN)
 #: Rankings of the concepts, and the sign the paper writes for each.
 EXPLANATIONS = {"weight": "θ", "value": "u", "contribution": "θ·u"}
-METRICS = ("CEM", "CLM", "CGIM", "accuracy", "concept accuracy")
+METRICS = ("CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first")
 SETS = ("all", "correct")
 
 CONFIDENCE = 0.95

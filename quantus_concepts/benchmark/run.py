@@ -61,6 +61,8 @@ ALPHAS = (1.0, 3.0, 6.0)
 #: The paper's Table 3.
 SWEEP_C = (0.001, 0.01, 0.1, 1.0, 10.0)
 SWEEP_N = (50, 100)
+#: Images are read as RGB.
+N_CHANNELS = 3
 PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
 
 
@@ -224,6 +226,12 @@ def _user_network(options: Options) -> Network:
     network = load_network(options.backbone_name, options.weights)
     if options.mean_numbers is not None:
         network = dataclasses.replace(network, mean=options.mean_numbers, std=options.std_numbers)
+    for numbers in (network.mean, network.std):
+        if numbers is not None and len(numbers) != N_CHANNELS:
+            raise ValueError(
+                f"Expected mean and deviation of the images to hold one number for each of {N_CHANNELS} channels but "
+                f"got {len(numbers)}."
+            )
     network.module.to(options.torch_device())
     return network
 

@@ -113,8 +113,14 @@ def train(
     """
     check_shape("images", images, ("N", "C", "H", "W"), (None, None, None, None))
     check_range("epochs", epochs, 1, 10_000)
+    # Batch norm cannot learn from a single image.
+    check_range("batch_size", batch_size, 2, 1_000_000)
     if len(images) < 2:
         raise ValueError(f"Expected argument `images` to hold at least 2 images but got {len(images)}.")
+    if len(targets) != len(images):
+        raise ValueError(
+            f"Expected argument `targets` to have length N = {len(images)}, as `images`, but got {len(targets)}."
+        )
     batches = _batches(len(images), batch_size, epochs, np.random.default_rng(seed))
     optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=len(batches), pct_start=0.25)
@@ -143,7 +149,6 @@ def _batches(n_images: int, batch_size: int, epochs: int, generator: np.random.G
     batches: list[Tensor] = []
     for _ in range(epochs):
         order = torch.as_tensor(generator.permutation(n_images))
-        # Batch norm cannot learn from a single image.
         batches += [rows for rows in order.split(batch_size) if len(rows) > 1]
     return batches
 

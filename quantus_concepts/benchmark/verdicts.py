@@ -48,6 +48,7 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     sentences = [
         _existence(joined, main),
         _existence_of_others(joined, main),
+        _explained_by_absence(joined, main),
         *(_location(joined, model) for model in (main, TRADITIONAL) if model in models),
         _no_map_is_better(joined, models),
         _global_importance(joined, main),
@@ -140,6 +141,17 @@ def _existence_of_others(records: Sequence[Record], main: str) -> str:
             }[against(record, ours)]
             parts.append(f"{percent(record.value)} for {name}{relation}")
     return f"The same number beside the {main}'s: {'; '.join(parts)}." if parts else ""
+
+
+def _explained_by_absence(records: Sequence[Record], model: str) -> str:
+    record = _usable(find(records, metric="negative first", model=model))
+    if record is None or record.value == 0:
+        return ""
+    return (
+        f"In {_with_interval(record)} of the images that first concept has a negative value and a negative weight: it "
+        "speaks for the class by being absent. The map of such a concept is lowest at its part, so its strongest "
+        "region lies elsewhere."
+    )
 
 
 def _smallest_alpha(records: Sequence[Record], model: str) -> Record | None:

@@ -85,6 +85,18 @@ def test_every_variant_agrees_with_the_formulas(kind):
     np.testing.assert_allclose(scores.concept_accuracy, ((values > 0.1) == (present == 1)).mean(1), atol=1e-6)
 
 
+def test_concepts_that_speak_for_the_class_by_being_absent():
+    model = TinyConceptModel(dtype=torch.float64)
+    values = model.concept_predictor(collate(SAMPLES).image).detach().numpy()
+    scores = run(model)
+    weight = model.head[0].weight.detach().numpy()[scores.predicted]
+    first = (weight * values).argmax(1)
+    expected = values[np.arange(N), first] < 0
+    np.testing.assert_array_equal(scores.negative_first, expected)
+    assert 0 < expected.sum() < N
+    assert np.isnan(run(model, importances=("value",)).negative_first).all()
+
+
 def flattened(scores: ConceptScores) -> np.ndarray:
     tables = (scores.cem, scores.clm, scores.clm_baselines)
     return np.stack([column for table in tables for column in table.values()])

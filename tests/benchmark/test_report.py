@@ -230,3 +230,12 @@ def test_verdicts_of_nothing():
 )
 def test_percent(value, text):
     assert percent(value) == text
+
+
+def test_verdict_on_concepts_that_speak_by_being_absent(records):
+    absent = record(POST_HOC, "negative first", 0.61, 0.02, explanation="contribution", l=1)
+    said = [sentence for sentence in verdicts([*records, absent]) if "absent" in sentence]
+    assert said[0].startswith("In 61 % (95 % interval 59–63) of the images that first concept has a negative value")
+    # sigmoid values are never negative, and then there is nothing to say
+    never = record(POST_HOC, "negative first", 0.0, 0.0, explanation="contribution", l=1)
+    assert not any("absent" in sentence for sentence in verdicts([*records, never]))

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from quantus_concepts.benchmark.loading import KeptImages
+from quantus_concepts.benchmark.training import SmallResNet, train
+from quantus_concepts.datasets import PaintedBirds
+
+
+@pytest.fixture(scope="module")
+def birds() -> KeptImages:
+    return KeptImages(PaintedBirds(96, image_size=32, n_classes=3, n_concepts=8, deviation=0.0))
+
+
+def test_kept_images_are_those_of_the_data_set(birds):
+    original = PaintedBirds(96, image_size=32, n_classes=3, n_concepts=8, deviation=0.0)
+    assert birds.images.shape == (96, 3, 32, 32)
+    assert birds.images.dtype == torch.uint8
+    for index in (0, 95):
+        kept, drawn = birds[index], original[index]
+        assert torch.equal(kept.image, drawn.image)
+        assert torch.equal(kept.concepts, drawn.concepts)
+        assert torch.equal(kept.points.nan_to_num(-1), drawn.points.nan_to_num(-1))
+        assert kept.label == drawn.label
+    with pytest.raises(IndexError):
+        birds[96]
+
+
+def test_maps_have_stride_8_and_are_averaged_before_the_last_layer():
+    network = SmallResNet(5, channels=16).eval()
+    images = torch.rand(2, 3, 96, 64, generator=torch.Generator().manual_seed(0))
+    maps = network.features(images)
+    assert maps.shape == (2, 16, 12, 8)
+    assert torch.equal(network(images), network.classifier(maps.mean((2, 3))))
+
+
+def test_training_learns_the_classes(birds):
+    network = SmallResNet(3, channels=32)
+    train(network, birds.images, birds.labels, epochs=12, batch_size=16)
+    with torch.no_grad():
+        predicted = network(birds.images / 255).argmax(1)
+    # Chance is one third.
+    assert (predicted == birds.labels).float().mean() > 0.9
+    assert not network.training
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_training_learns_concepts(birds):
+    network = SmallResNet(8, channels=32)
+    train(network, birds.images, birds.concept_labels, epochs=12, batch_size=16)
+    with torch.no_grad():
+        predicted = network(birds.images / 255) > 0
+    right = (predicted == (birds.concept_labels > 0.5)).float().mean()
+    always_absent = 1 - birds.concept_labels.mean()
+    assert right > always_absent + 0.05
+
+
+def test_the_same_seed_gives_the_same_network_and_the_global_generator_is_left_alone(birds):
+    before = torch.random.get_rng_state()
+
+    def weights(seed: int) -> torch.Tensor:
+        network = SmallResNet(3, channels=8, seed=seed)
+        train(network, birds.images[:32], birds.labels[:32], epochs=1, batch_size=16, seed=seed)
+        return network.classifier.weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.uint8)}, "at least 2 images but got 1"),
+        ({"images": torch.zeros(4, 3, 8, dtype=torch.uint8)}, r"shape \(N, C, H, W\)"),
+        ({"targets": torch.zeros(3, dtype=torch.int64)}, "length N = 4, as `images`, but got 3"),
+        ({"epochs": 0}, r"`epochs` to lie in \[1"),
+        ({"batch_size": 1}, r"`batch_size` to lie in \[2"),
+    ],
+)
+def test_bad_input_is_refused(changed, message):
+    settings = {"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8), "targets": torch.zeros(4, dtype=torch.int64)}
+    with pytest.raises(ValueError, match=message):
+        train(SmallResNet(2, channels=8), **settings | changed)
