@@ -37,6 +37,7 @@ def explain_func(
     batch_size: int | None = None,
     interpolate: str = "bilinear",
     channels: str = "auto",
+    rescale: bool = False,
     device: torch.device | str | None = None,
     seed: int | None = 0,
     **kwargs: Any,
@@ -66,6 +67,9 @@ def explain_func(
         "auto" sums attributions over channels where these are not the channels of the input, so that a layer
         map becomes (N, 1, H, W); "sum" does so for pixel attributions (N, C, H, W) too, as Quantus's
         localisation metrics with one mask need; "keep" never does.
+    rescale : bool
+        Whether the explanation of each sample is stretched to [0, 1], a constant one to 0. Quantus refuses
+        explanations that are negative throughout, as concept maps may well be: they leave out the intercept.
     device : torch.device or str, optional
         Where to work if the model has neither parameters nor buffers; otherwise it is where the model is.
     seed : int, optional
@@ -119,6 +123,7 @@ def explain_func(
         batch_size=batch_size,
         interpolate=interpolate,
         channels=channels,
+        rescale=rescale,
         device=device,
         seed=seed,
     )
@@ -144,6 +149,8 @@ class ExplainFunc:
         How layer maps are upsampled.
     channels : str
         What becomes of channels.
+    rescale : bool
+        Whether each sample's explanation is stretched to [0, 1].
     device : torch.device, str or None
         For models without parameters.
     seed : int or None
@@ -157,6 +164,7 @@ class ExplainFunc:
     batch_size: int
     interpolate: str
     channels: str
+    rescale: bool
     device: torch.device | str | None
     seed: int | None
 
@@ -227,6 +235,8 @@ class ExplainFunc:
                 if callable(here.get("baselines")):
                     here["baselines"] = here["baselines"](batch.detach())
                 result = self._fit_to_inputs(attribution.attribute(batch, **here), batch)
+                if self.rescale:
+                    result = _stretched(result)
                 results.append(result.cpu().numpy())
         return np.concatenate(results)
 
@@ -288,6 +298,14 @@ class ExplainFunc:
         mode = _LINEAR[batch.ndim] if self.interpolate == "bilinear" else self.interpolate
         align = None if mode == "nearest" else False
         return functional.interpolate(result, size, mode=mode, align_corners=align)
+
+
+def _stretched(result: Tensor) -> Tensor:
+    """Return explanations with each sample's lowest value at 0 and its highest at 1; constant ones at 0."""
+    axes = tuple(range(1, result.ndim))
+    above = result - result.amin(axes, keepdim=True)
+    span = above.amax(axes, keepdim=True)
+    return above / span.masked_fill(span == 0, 1)
 
 
 def _check_factory(factory: Any, layer: Any) -> None:

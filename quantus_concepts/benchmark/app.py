@@ -13,7 +13,7 @@ from quantus_concepts.benchmark.options import DATA, DEFAULT_SEEDS, PAINTED, Opt
 from quantus_concepts.benchmark.run import run
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
-UsageError = typer.BadParameter.__mro__[1]
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 

@@ -115,8 +115,8 @@ class Options:
                 continue
             if name not in allowed:
                 raise ValueError(
-                    f"Argument `{option_name(name)}` says nothing with `--data {self.data}`. Leave it out, or choose the data "
-                    f"it belongs to: `--data {FOLDER}`."
+                    f"Argument `{option_name(name)}` says nothing with `--data {self.data}`. Leave it out, or choose "
+                    f"the data it belongs to: `--data {FOLDER}`."
                 )
             kind, fits = ("folder", path.is_dir()) if name == "root" else ("file", path.is_file())
             if not fits:

@@ -19,6 +19,7 @@ import typer
 from matplotlib.figure import Figure
 from rich.console import Console
 from torch import nn
+from torch.utils.data import DataLoader
 
 from captum_concepts.backbones import Backbone
 from captum_concepts.cbm import ConceptLayer
@@ -54,6 +55,7 @@ from quantus_concepts.benchmark.results import (
 )
 from quantus_concepts.benchmark.tables import main_table, paper_tables
 from quantus_concepts.benchmark.training import SmallResNet, train
+from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.protocols import ConceptModel
 
 TOPS = (1, 3, 5)
@@ -270,7 +272,7 @@ def _train(
 
 
 def _plain_accuracy(
-    module: nn.Module, loader: torch.utils.data.DataLoader, data: BenchmarkData, seed: int, outcome: Outcome
+    module: nn.Module, loader: DataLoader[ConceptSample], data: BenchmarkData, seed: int, outcome: Outcome
 ) -> list[Record]:
     """Return the accuracy of the network's own classifier, where it has one for these classes."""
     predicted = []
@@ -294,7 +296,7 @@ def _sweep(
     options: Options,
     backbone: Backbone,
     train_set: Embeddings,
-    test_loader: torch.utils.data.DataLoader,
+    test_loader: DataLoader[ConceptSample],
     data: BenchmarkData,
     seed: int,
 ) -> list[Record]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from quantus_concepts import CEM
 from quantus_concepts.benchmark.collect import ConceptScores, collect
-from quantus_concepts.benchmark.loading import KeptImages, collate, sample_loader
+from quantus_concepts.benchmark.loading import KeptImages, sample_loader
 from quantus_concepts.benchmark.models import oracle_model
 from quantus_concepts.benchmark.oracle import OracleModel
 from quantus_concepts.datasets import PaintedBirds
@@ -41,9 +41,7 @@ def oracle(train, test) -> OracleModel:
 
 def scored(model: nn.Module, test: KeptImages, train: PaintedBirds, **changed) -> ConceptScores:
     loader = changed.pop("loader", sample_loader(test, 100))
-    return collect(
-        model, loader, test.part_of_concept, train.class_concepts, tops=TOPS, alphas=ALPHAS, **changed
-    )
+    return collect(model, loader, test.part_of_concept, train.class_concepts, tops=TOPS, alphas=ALPHAS, **changed)
 
 
 def test_the_oracle_scores_the_best_everywhere(oracle, train, test):
@@ -91,7 +89,7 @@ class Replaced(OracleModel):
     def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
         shape = (len(features), concepts.shape[1], SIZE, SIZE)
         if self.kind == "constant":
-            return torch.full(shape[:2] + (8, 8), 0.3)
+            return torch.full((*shape[:2], 8, 8), 0.3)
         return torch.randn(shape, generator=self.generator)
 
 
@@ -155,13 +153,9 @@ def test_the_honest_baselines_lie_between_chance_and_the_oracle(oracle, train, t
 
 
 def test_the_oracle_takes_unknown_images_for_an_error(oracle):
+    known = KeptImages(PaintedBirds(N_CLASSES, "test", image_size=SIZE, n_classes=N_CLASSES))[0].image
     with pytest.raises(ValueError, match=r"does not know image 1 of this batch"):
-        known = collate([oracle_sample(oracle), oracle_sample(oracle)._replace(image=torch.rand(3, SIZE, SIZE))])
-        oracle(known.image)
-
-
-def oracle_sample(oracle: OracleModel) -> ConceptSample:
-    return KeptImages(PaintedBirds(N_CLASSES, "test", image_size=SIZE, n_classes=N_CLASSES))[0]
+        oracle(torch.stack([known, 1 - known]))
 
 
 def test_maps_of_the_oracle_peak_at_the_part_and_are_empty_without_one(oracle, test):

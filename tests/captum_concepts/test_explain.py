@@ -567,3 +567,16 @@ def test_runs_where_the_model_is(model, images, targets):
     noisy = STOCHASTIC["NoiseTunnel"]
     np.testing.assert_array_equal(noisy(model, images, targets), noisy(model, images, targets))
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_rescaled_maps_order_pixels_as_before_and_quantus_takes_them(model, images, targets):
+    negative = -CAVS.abs()
+    plain = explain_func(CoAM, layer="features", cavs=negative)(model, images, targets)
+    rescaled = explain_func(CoAM, layer="features", cavs=negative, rescale=True)(model, images, targets)
+    assert (plain <= 0).all()
+    np.testing.assert_allclose(rescaled.min((1, 2, 3)), 0)
+    np.testing.assert_allclose(rescaled.max((1, 2, 3)), 1)
+    span = plain.max((1, 2, 3), keepdims=True) - plain.min((1, 2, 3), keepdims=True)
+    np.testing.assert_allclose(rescaled, (plain - plain.min((1, 2, 3), keepdims=True)) / span, atol=1e-6)
+    constant = explain_func(CoAM, layer="features", cavs=np.zeros((5, 4)), rescale=True)(model, images, targets)
+    assert not constant.any()
