@@ -39,8 +39,10 @@ def draw_gallery(
         Rows.
     n_concepts : int
         Concepts a row.
-    mean, std : sequence of float, optional
-        Normalisation of the images, which is undone.
+    mean : sequence of float, optional
+        Of the normalisation of the images, which is undone.
+    std : sequence of float, optional
+        Of the same.
     seed : int
         Of the draw of images.
 

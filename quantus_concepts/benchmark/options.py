@@ -21,7 +21,7 @@ LABELS = ("image", "majority")
 AUTO = "auto"
 #: What takes part where the option is not given; for "folder" None says that the images keep their size.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: RESNET18_CUB, FOLDER: "resnet18"}
-DEFAULT_SEEDS = {PAINTED: 3, CUB: 1, FOLDER: 1}
+DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
 MANY = 10_000_000
 
 
@@ -55,7 +55,7 @@ class Options:
     n_concepts: int = 69
     correlation: float = 0.0
     deviation: float = 0.1
-    epochs: int = 10
+    epochs: int = 9
     backbone: str | None = None
     layer: str | None = None
     weights: str | None = None
@@ -95,6 +95,10 @@ class Options:
                     f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
                     f"but got {self.image_size}."
                 )
+        if self.trains and (self.layer is not None or self.weights is not None):
+            raise ValueError(
+                "Arguments `--layer` and `--weights` belong to a network of your own: name it with --backbone."
+            )
         self._check_files()
         numbers = (self.mean_numbers, self.std_numbers)
         if (numbers[0] is None) != (numbers[1] is None):

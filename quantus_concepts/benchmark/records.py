@@ -68,14 +68,18 @@ def accuracy_record(
 
     Parameters
     ----------
-    labels, predicted : np.ndarray
-        (N,) classes.
+    labels : np.ndarray
+        (N,) true classes.
+    predicted : np.ndarray
+        (N,) predicted ones.
     model : str
         Its name in the tables.
     seed : int, optional
         Of the run.
-    item_kind, item : str
-        "setting" and its name for a row of Table 3.
+    item_kind : str
+        "setting" for a row of Table 3.
+    item : str
+        Its name.
 
     Returns
     -------

@@ -54,7 +54,7 @@ from quantus_concepts.benchmark.results import (
     to_frame,
 )
 from quantus_concepts.benchmark.tables import main_table, paper_tables
-from quantus_concepts.benchmark.training import SmallResNet, train
+from quantus_concepts.benchmark.training import SmallResNet, train_together
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.protocols import ConceptModel
 
@@ -184,7 +184,12 @@ def _run_seed(
     test_loader = sample_loader(data.test, options.batch_size, options.workers)
     models: dict[str, tuple[ConceptModel, float | None]] = {}
     if network is None:
-        module, backbone, description = _small_network(options, data, seed)
+        small, trained_on_concepts = _small_networks(options, data, seed)
+        backbone = Backbone(small.features, "mean", None, small.channels)
+        description = "stride 8, before the average pool of the small network"
+        traditional = traditional_model(trained_on_concepts, data.train, data.n_classes, options.batch_size)
+        models[TRADITIONAL] = (traditional, 0.5)
+        module: nn.Module = small
     else:
         module = network.module
         backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
@@ -195,8 +200,6 @@ def _run_seed(
     bank = fit_bank(train_set, data.concept_names, options.bank, seed)
     post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
     models[POST_HOC] = (post_hoc, threshold)
-    if network is None:
-        models[TRADITIONAL] = (_traditional(options, data, seed), 0.5)
     if data.has_oracle:
         models[ORACLE] = (oracle_model(data.train, data.test, data.n_classes).to(options.torch_device()), 0.5)
     random = random_bank(train_set, data.concept_names, seed)
@@ -238,37 +241,24 @@ def _user_network(options: Options) -> Network:
     return network
 
 
-def _small_network(options: Options, data: BenchmarkData, seed: int) -> tuple[nn.Module, Backbone, str]:
-    if options.layer is not None or options.weights is not None:
-        raise ValueError(
-            "Arguments `--layer` and `--weights` belong to a network of your own: name it with --backbone."
-        )
-    network = SmallResNet(data.n_classes, seed=seed).to(options.torch_device())
-    _train(options, network, data, data.train.labels, seed, "training the backbone")
-    backbone = Backbone(network.features, "mean", None, network.channels)
-    return network, backbone, "stride 8, before the average pool of the small network"
-
-
-def _traditional(options: Options, data: BenchmarkData, seed: int) -> ConceptModel:
-    network = SmallResNet(len(data.concept_names), seed=seed).to(options.torch_device())
-    _train(options, network, data, data.train.concept_labels, seed, "training the traditional CBM")
-    return traditional_model(network, data.train, data.n_classes, options.batch_size)
-
-
-def _train(
-    options: Options, network: SmallResNet, data: BenchmarkData, targets: torch.Tensor, seed: int, what: str
-) -> None:
+def _small_networks(options: Options, data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
+    """Return a network trained on the classes and one trained on the concepts."""
     if not isinstance(data.train, KeptImages):
         raise TypeError(f"Expected the training images to be kept in memory but got {type(data.train).__name__}.")
-    train(
-        network,
+    plain, concepts = (
+        SmallResNet(count, seed=seed).to(options.torch_device()) for count in (data.n_classes, len(data.concept_names))
+    )
+    train_together(
+        {
+            "training the backbone": (plain, data.train.labels),
+            "training the traditional CBM": (concepts, data.train.concept_labels),
+        },
         data.train.images,
-        targets,
         epochs=options.epochs,
         seed=seed,
-        description=what,
         display_progressbar=options.progress,
     )
+    return plain, concepts
 
 
 def _plain_accuracy(

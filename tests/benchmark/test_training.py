@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 import torch
 
 from quantus_concepts.benchmark.loading import KeptImages
-from quantus_concepts.benchmark.training import SmallResNet, train
+from quantus_concepts.benchmark.training import SmallResNet, train, train_together
 from quantus_concepts.datasets import PaintedBirds
 
 
@@ -67,6 +69,40 @@ def test_the_same_seed_gives_the_same_network_and_the_global_generator_is_left_a
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_back(birds):
+    before = torch.get_num_threads()
+    images, targets = birds.images[:32], (birds.labels[:32], birds.concept_labels[:32])
+    alone = [SmallResNet(count, channels=8) for count in (3, 8)]
+    together = [SmallResNet(count, channels=8) for count in (3, 8)]
+    for network, target in zip(alone, targets, strict=True):
+        train(network, images, target, epochs=2, seed=5)
+    jobs = {str(i): job for i, job in enumerate(zip(together, targets, strict=True))}
+    train_together(jobs, images, epochs=2, seed=5)
+    assert torch.get_num_threads() == before
+    for one, other in zip(alone, together, strict=True):
+        # More threads add up in another order.
+        assert torch.allclose(one.classifier.weight, other.classifier.weight, atol=1e-4)
+        assert not other.training
+
+
+def test_an_error_in_one_training_ends_the_others(birds):
+    network = SmallResNet(3, channels=8)
+    # Ten thousand epochs would take an hour.
+    jobs = {"wrong": (SmallResNet(3, channels=8), birds.labels[:5]), "long": (network, birds.labels)}
+    with pytest.raises(ValueError, match="`targets`"):
+        train_together(jobs, birds.images, epochs=10_000)
+
+
+def test_a_stopped_training_does_no_more_steps(birds):
+    stop = Event()
+    stop.set()
+    network = SmallResNet(3, channels=8)
+    start = network.classifier.weight.detach().clone()
+    train(network, birds.images, birds.labels, stop=stop)
+    assert torch.equal(network.classifier.weight, start)
+    assert not network.training
 
 
 @pytest.mark.parametrize(
