@@ -15,6 +15,7 @@ from captum.attr import InputXGradient
 from torch import nn
 
 import quantus_concepts
+from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import CEM, CGIM, CLM
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
@@ -103,14 +104,19 @@ class TestHost:
         for category, metrics in quantus.AVAILABLE_METRICS.items():
             assert merged[category] == metrics
 
+    @pytest.mark.parametrize("kind", ["any concept model", "post-hoc CBM"])
     def test_three_metrics_and_five_built_ins_in_one_evaluate(
         self,
+        kind: str,
         model: SharingConceptModel,
         images: np.ndarray,
         truth: dict[str, np.ndarray],
         capsys: Any,
         rng: Any,
     ) -> None:
+        if kind == "post-hoc CBM":
+            bank = ConceptBank(model.concept_predictor.cavs)
+            model = PostHocCBM(model.features, bank, model.head).eval()
         classes = predicted(model, images)
         masks = np.zeros((N, 1, SIZE, SIZE))
         masks[:, :, 3:9, 3:9] = 1
