@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -9,7 +11,7 @@ from torchvision.transforms import v2
 
 from quantus_concepts.benchmark.backbone_option import Network
 from quantus_concepts.benchmark.loading import KeptImages
-from quantus_concepts.benchmark.options import CUB, FOLDER, Options
+from quantus_concepts.benchmark.options import CUB, FOLDER, PAINTED, Options
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
@@ -67,8 +69,11 @@ class BenchmarkData:
         return len(self.class_names)
 
 
-def load_data(options: Options, network: Network | None, seed: int) -> BenchmarkData:
-    """Load or draw the images.
+def load_data(options: Options, network: Network | None) -> Iterator[BenchmarkData]:
+    """Load or draw the images of each seed.
+
+    Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
+    data too; photographs are the same for all.
 
     Parameters
     ----------
@@ -76,13 +81,11 @@ def load_data(options: Options, network: Network | None, seed: int) -> Benchmark
         Which.
     network : Network, optional
         Whose size and normalisation the images get; None for the small network, which takes them in [0, 1].
-    seed : int
-        Of drawn images, and of drawing which images of a folder are for testing.
 
-    Returns
-    -------
+    Yields
+    ------
     BenchmarkData
-        With notes on what the data do not have.
+        Of one seed after the other, with notes on what the data do not have.
 
     Raises
     ------
@@ -92,27 +95,42 @@ def load_data(options: Options, network: Network | None, seed: int) -> Benchmark
         If files are missing.
     """
     loaders = {CUB: _cub, FOLDER: _folder}
-    data = loaders.get(options.data, _painted)(options, network, seed)
-    if network is None:
-        # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
-        data.train, data.test = KeptImages(data.train), KeptImages(data.test)
-    _describe(data)
-    return data
+    whole = loaders.get(options.data, _painted)(options, network)
+    if network is not None:
+        _describe(whole)
+        yield from [whole] * options.n_seeds
+        return
+    n_parts = options.n_seeds if options.data == PAINTED else 1
+    part = whole
+    for number in range(options.n_seeds):
+        if number < n_parts:
+            # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
+            kept = [KeptImages(data, _share(len(data), number, n_parts)) for data in (whole.train, whole.test)]
+            part = dataclasses.replace(whole, train=kept[0], test=kept[1])
+            _describe(part)
+        yield part
 
 
-def _painted(options: Options, network: Network | None, seed: int) -> BenchmarkData:
+def _share(count: int, number: int, n_parts: int) -> range:
+    size = count // n_parts
+    return range(number * size, (number + 1) * size)
+
+
+def _painted(options: Options, network: Network | None) -> BenchmarkData:
     size = _size(options, network) or PAINTED_SIZE
     mean, std = _normalisation(network)
+    # The classes take turns, so that each share has as many of each.
+    n_parts = options.n_seeds if network is None else 1
     train, test = (
         PaintedBirds(
-            count,
+            count * n_parts,
             split,
             image_size=size,
             n_classes=options.n_classes,
             n_concepts=options.n_concepts,
             deviation=options.deviation,
             correlation=options.correlation,
-            seed=seed,
+            seed=options.seed,
             transform=_normalise(mean, std),
         )
         for count, split in ((options.n_train, "train"), (options.n_test, "test"))
@@ -124,7 +142,7 @@ def _painted(options: Options, network: Network | None, seed: int) -> BenchmarkD
     return data
 
 
-def _cub(options: Options, network: Network | None, seed: int) -> BenchmarkData:
+def _cub(options: Options, network: Network | None) -> BenchmarkData:
     mean, std = _normalisation(network)
     mode = "resize" if network is None else network.mode
     transform = default_transform(_size(options, network) or SMALL_SIZE, mode, mean, std)
@@ -138,7 +156,7 @@ def _cub(options: Options, network: Network | None, seed: int) -> BenchmarkData:
     return data
 
 
-def _folder(options: Options, network: Network | None, seed: int) -> BenchmarkData:
+def _folder(options: Options, network: Network | None) -> BenchmarkData:
     mean, std = _normalisation(network)
     size = _size(options, network)
     if network is None:

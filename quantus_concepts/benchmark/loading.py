@@ -18,6 +18,8 @@ class KeptImages(ConceptDataset):
     ----------
     dataset : ConceptDataset
         Images of one size, in [0, 1] and of 256 steps.
+    rows : range, optional
+        Which images; all by default. What is known of the classes stays that of the whole data set.
 
     Attributes
     ----------
@@ -25,21 +27,22 @@ class KeptImages(ConceptDataset):
         (N, C, H, W) of uint8.
     """
 
-    def __init__(self, dataset: ConceptDataset) -> None:
-        first = dataset[0]
-        self.images = torch.empty(len(dataset), *first.image.shape, dtype=torch.uint8)
-        self.points = torch.empty(len(dataset), *first.points.shape)
-        for index in range(len(dataset)):
+    def __init__(self, dataset: ConceptDataset, rows: range | None = None) -> None:
+        rows = range(len(dataset)) if rows is None else rows
+        first = dataset[rows[0]]
+        self.images = torch.empty(len(rows), *first.image.shape, dtype=torch.uint8)
+        self.points = torch.empty(len(rows), *first.points.shape)
+        for place, index in enumerate(rows):
             sample = dataset[index]
-            self.images[index] = (sample.image * 255).round().to(torch.uint8)
-            self.points[index] = sample.points
+            self.images[place] = (sample.image * 255).round().to(torch.uint8)
+            self.points[place] = sample.points
         self.class_names = dataset.class_names
         self.concept_names = dataset.concept_names
         self.part_names = dataset.part_names
         self.part_of_concept = dataset.part_of_concept
         self.class_concepts = dataset.class_concepts
-        self.labels = dataset.labels
-        self.concept_labels = dataset.concept_labels
+        self.labels = dataset.labels[rows.start : rows.stop : rows.step]
+        self.concept_labels = dataset.concept_labels[rows.start : rows.stop : rows.step]
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end."""

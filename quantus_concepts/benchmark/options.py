@@ -84,6 +84,9 @@ class Options:
         check_choice("--values", self.values, VALUES)
         for name in ("n_train", "n_test", "n_pos", "n_neg", "epochs", "batch_size"):
             check_range(option_name(name), getattr(self, name), 1, MANY)
+        for name in ("n_train", "n_test") if self.data == PAINTED else ():
+            # Each class has to occur.
+            check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
         check_range("--workers", self.workers, 0, 256)
         check_range("--seed", self.seed, 0, 2**31)
         check_range("--seeds", self.n_seeds, 1, 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
 import platform
 import sys
 import time
@@ -38,7 +39,7 @@ from quantus_concepts.benchmark.models import (
     random_bank,
     traditional_model,
 )
-from quantus_concepts.benchmark.options import CUB, PAINTED, Options
+from quantus_concepts.benchmark.options import CUB, Options
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.plot import default_figures
 from quantus_concepts.benchmark.records import accuracy_record, score_records
@@ -63,6 +64,8 @@ ALPHAS = (1.0, 3.0, 6.0)
 #: The paper's Table 3.
 SWEEP_C = (0.001, 0.01, 0.1, 1.0, 10.0)
 SWEEP_N = (50, 100)
+#: Columns of the main table in a file or a pipe.
+FILE_WIDTH = 100
 #: Images are read as RGB.
 N_CHANNELS = 3
 PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
@@ -138,6 +141,8 @@ def run(options: Options) -> Path:
         for note in outcome.notes:
             typer.echo(f"Note: {note}", err=True)
         console = Console(file=sys.stdout)
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console.width = FILE_WIDTH
         console.print(main_table(outcome.records, console.width))
     return folder.path
 
@@ -157,14 +162,10 @@ def evaluate(options: Options) -> Outcome:
     """
     outcome = Outcome(settings=_settings(options))
     network = None if options.trains else _user_network(options)
-    data: BenchmarkData | None = None
-    for number in range(options.n_seeds):
+    for number, data in enumerate(load_data(options, network)):
         seed = options.seed + number
         _say(options, f"Seed {seed} ({number + 1} of {options.n_seeds})")
-        # Painted birds are drawn anew, so that intervals over seeds cover the data as well.
-        if data is None or options.data == PAINTED:
-            data = load_data(options, network, seed)
-            outcome.settings |= data.settings
+        outcome.settings |= data.settings
         outcome.notes += [note for note in data.notes if note not in outcome.notes]
         _run_seed(options, outcome, network, data, seed, first=number == 0)
     return outcome

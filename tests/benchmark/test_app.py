@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from fixtures_cub import write_cub
+from quantus_concepts.benchmark import report
 from quantus_concepts.benchmark import run as run_module
 from quantus_concepts.benchmark.app import main
 from quantus_concepts.benchmark.results import METRICS, MODELS
+from quantus_concepts.benchmark.training import one_thread
 
 COMMAND = ["benchmark", "concepts"]
 
@@ -55,9 +58,13 @@ def broken():
 
 
 @pytest.fixture(autouse=True)
-def _inside_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _inside_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
+    # Drawing takes most of the time of a tiny run.
+    monkeypatch.setattr(report, "DPI", 40)
+    with one_thread():
+        yield
 
 
 @pytest.fixture
@@ -106,11 +113,18 @@ def test_painted_birds_from_drawing_to_report(tmp_path, capsys):
     oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]
     # At least one concept is present in each image, and the oracle ranks it first.
     assert oracle[oracle.l.astype(int) == 1].value.astype(float).tolist() == [1.0] * 4
+    # Other individuals of the same classes, for each seed.
+    classes = table[(table.item_kind == "class") & (table.item != "") & (table.model == "oracle")]
+    first, second = (set(group.item) for _, group in classes.groupby("seed"))
+    assert len(first) == 3
+    assert first == second
+    chances = table[(table.model == "oracle") & (table.metric == "CEM")].groupby("seed").chance.first()
+    assert chances.nunique() == 2
     settings = table[table.item_kind == "setting"]
     assert len(settings) == 2 * 10
     assert "C=0.001, n=50" in set(settings.item)
-    report = (folder / "report.html").read_text(encoding="utf-8")
-    assert all(f"Table {number}" in report for number in (1, 2, 3))
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(f"Table {number}" in page for number in (1, 2, 3))
     assert {path.stem for path in (folder / "figures").glob("*.png")} >= {
         "cem",
         "clm",
@@ -137,8 +151,8 @@ def test_images_of_the_users_own_with_a_network_of_their_own(own_images, capsys)
     assert accuracy.value.astype(float).tolist() == [1.0]
     assert set(post_hoc[post_hoc.metric == "CLM"].l) == {"1"}
     assert set(post_hoc[post_hoc.metric == "CEM"].l) == {"1", "3"}
-    report = (own_images / "result/report.html").read_text(encoding="utf-8")
-    assert "mean 0.5, 0.5, 0.5, deviation 0.25, 0.25, 0.25" in report
+    page = (own_images / "result/report.html").read_text(encoding="utf-8")
+    assert "mean 0.5, 0.5, 0.5, deviation 0.25, 0.25, 0.25" in page
     assert "oracle" not in set(table.model)
 
 
@@ -158,9 +172,9 @@ def test_weights_layer_and_normalisation_of_the_users_choice(own_images):
     table = pd.read_csv(own_images / "result/results.csv")
     # These weights take every image for a pear, which is half of them.
     assert table[table.model == "plain backbone"].value.tolist() == [0.5]
-    report = (own_images / "result/report.html").read_text(encoding="utf-8")
-    assert "mean 0, 0, 0, deviation 1, 1, 1" in report
-    assert "layer 0, averaged over space" in report
+    page = (own_images / "result/report.html").read_text(encoding="utf-8")
+    assert "mean 0, 0, 0, deviation 1, 1, 1" in page
+    assert "layer 0, averaged over space" in page
 
 
 def test_the_official_cub_layout(tmp_path, capsys):
@@ -175,10 +189,10 @@ def test_the_official_cub_layout(tmp_path, capsys):
     existence = table[(table.model == "post-hoc CBM") & (table.metric == "CEM") & (table.set == "all")]
     assert set(existence.n.astype(int)) == {6}
     assert {"CLM", "CEM", "CGIM"} <= set(table.metric)
-    report = (tmp_path / "result/report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "result/report.html").read_text(encoding="utf-8")
     # The paper's Table 1, u, l = 1, and its accuracy, beside ours.
-    assert "84.3" in report
-    assert "59.1" in report
+    assert "84.3" in page
+    assert "59.1" in page
 
 
 def test_resnet18_cub_crops_as_the_release_does(tmp_path):
@@ -186,10 +200,10 @@ def test_resnet18_cub_crops_as_the_release_does(tmp_path):
     root = write_cub(tmp_path)
     arguments = words("--weights none --no-sweep --no-progress --device cpu --out result")
     assert run("--data", "cub", "--root", str(root), *arguments) == 0
-    report = (tmp_path / "result/report.html").read_text(encoding="utf-8")
-    assert "224 px, centre crop" in report
-    assert "mean 0.5, 0.5, 0.5, deviation 2, 2, 2" in report
-    assert "features.stage4" in report
+    page = (tmp_path / "result/report.html").read_text(encoding="utf-8")
+    assert "224 px, centre crop" in page
+    assert "mean 0.5, 0.5, 0.5, deviation 2, 2, 2" in page
+    assert "features.stage4" in page
 
 
 def test_a_torchvision_checkpoint_is_read_from_a_file(own_images):
@@ -197,8 +211,8 @@ def test_a_torchvision_checkpoint_is_read_from_a_file(own_images):
         torch.save({"state_dict": resnet18(num_classes=1000).state_dict()}, "checkpoint.pth")
     data = words("--data folder --root fruit --concepts concepts.csv --image-size 32 --no-progress --no-sweep")
     assert run(*data, "--backbone", "resnet18", "--weights", "checkpoint.pth", "--out", "result") == 0
-    report = (own_images / "result/report.html").read_text(encoding="utf-8")
-    assert "no output for each of the 2 classes" in report
+    page = (own_images / "result/report.html").read_text(encoding="utf-8")
+    assert "no output for each of the 2 classes" in page
 
 
 BAD = {
@@ -223,7 +237,7 @@ BAD = {
     "a deviation of 0": ("--mean 0,0,0 --std 1,0,1", "above 0"),
     "no numbers": ("--mean a,b --std 1,1", "one number a channel"),
     "correlation": ("--correlation 2", r"`correlation` to lie in \[0, 1\]"),
-    "more classes than images": ("--n-train 2", "n_images"),
+    "more classes than images": ("--n-train 2", r"`--n-train` to lie in \[3"),
     "layer of the small network": ("--layer layer4", "--backbone"),
     "folder that is a file": ("--out concepts.csv", "is a file"),
     "folder with files": ("--out fruit", "already holds files"),
