@@ -36,7 +36,7 @@ CHANCE = "chance"
 MARKS = {"at": "≈", "below": "▼"}
 #: From this many columns on the terminal's table has decimals.
 WIDE = 104
-TERMINAL_SETS = {"all": "all images", "correct": "correct images"}
+TERMINAL_SETS = {"all": "all images", "correct": "if correct"}
 SET_NAMES = {"all": "all images", "correct": "correctly classified"}
 
 
@@ -383,7 +383,7 @@ def main_table(records: Sequence[Record], width: int = 80) -> Table:
         # Two lines leave room for the numbers.
         heading = "\n".join(model.rsplit(" ", 1))
         table.add_column(heading, justify="right", style="bold" if model == POST_HOC else None, no_wrap=True)
-    table.add_column("chance", justify="right", style="dim")
+    table.add_column("chance", justify="right", style="dim", no_wrap=True, min_width=len("chance"))
     for name, heading in (("Table 1", "CEM"), ("Table 2", "CLM"), ("CGIM", "CGIM")):
         if name in tables:
             _add_section(table, heading, tables[name], models, decimals)
@@ -405,7 +405,7 @@ def _add_section(table: Table, heading: str, source: PaperTable, models: list[st
             columns = [column for column in source.values.columns if column[0] == model]
             cells.append(_cell(source, row, columns, decimals))
         chance = source.values.loc[row].get((CHANCE, ""), math.nan)
-        label = EXPLANATIONS.get(row[1], "other image's parts" if row[1] == OTHER_IMAGE else row[1])
+        label = EXPLANATIONS.get(row[1], "another's parts" if row[1] == OTHER_IMAGE else row[1])
         table.add_row(f"  {label}", *cells, "" if math.isnan(chance) else f"{chance:.{decimals}f}")
 
 

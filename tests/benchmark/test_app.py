@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from quantus_concepts.benchmark import report
 from quantus_concepts.benchmark import run as run_module
 from quantus_concepts.benchmark.app import main
 from quantus_concepts.benchmark.results import METRICS, MODELS
-from quantus_concepts.benchmark.training import one_thread
 
 COMMAND = ["benchmark", "concepts"]
 
@@ -58,13 +56,11 @@ def broken():
 
 
 @pytest.fixture(autouse=True)
-def _inside_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _inside_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     # Drawing takes most of the time of a tiny run.
     monkeypatch.setattr(report, "DPI", 40)
-    with one_thread():
-        yield
 
 
 @pytest.fixture

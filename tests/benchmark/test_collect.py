@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,6 @@ from quantus_concepts.benchmark.baselines import EarlierPoints, GaussianRegion
 from quantus_concepts.benchmark.collect import ConceptScores, collect
 from quantus_concepts.benchmark.loading import collate, sample_loader
 from quantus_concepts.benchmark.results import GAUSSIAN, OTHER_IMAGE
-from quantus_concepts.benchmark.training import one_thread
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import cgim, point_hits
 from reference.evaluation import evaluate
@@ -20,13 +17,6 @@ from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptM
 N, SIZE = 11, (12, 15)
 PARTS = torch.tensor([2, 0, -1, 1, 0])
 TOPS, ALPHAS = (1, 2, 4), (1.0, 3.0, 12.0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_operations_on_one_core() -> Iterator[None]:
-    # On a busy machine threads that wait for each other make these tests ten times slower.
-    with one_thread():
-        yield
 
 
 def make_samples(seed: int = 0) -> list[ConceptSample]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from quantus_concepts.benchmark.collect import ConceptScores, collect
 from quantus_concepts.benchmark.loading import KeptImages, sample_loader
 from quantus_concepts.benchmark.models import oracle_model
 from quantus_concepts.benchmark.oracle import OracleModel
-from quantus_concepts.benchmark.training import one_thread
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 
@@ -24,13 +22,6 @@ N_CLASSES, SIZE = 10, 64
 ALPHAS = (1.0, 3.0, 6.0)
 TOPS = (1, 3, 5)
 Z99 = 2.5758  # of the 99 % interval
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_operations_on_one_core() -> Iterator[None]:
-    # On a busy machine threads that wait for each other make these tests ten times slower.
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import Event
 
 import pytest
 import torch
 
 from quantus_concepts.benchmark.loading import KeptImages
-from quantus_concepts.benchmark.training import SmallResNet, one_thread, train, train_together
+from quantus_concepts.benchmark.training import SmallResNet, train, train_together
 from quantus_concepts.datasets import PaintedBirds
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_operations_on_one_core() -> Iterator[None]:
-    # On a busy machine threads that wait for each other make these tests ten times slower.
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")
