@@ -203,7 +203,7 @@ def measure_metrics() -> list[Row]:
                 ratio >= target,
             )
         )
-    rows[-1]["what"] += f"; largest difference of a CLM score {max(differences):.1g}"
+    rows[-1]["what"] += f"; largest difference of a CLM score, where pixels tie, {max(differences):.1g}"
     return rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -16,55 +15,9 @@ from quantus.metrics.base import Metric
 from torch import nn
 
 from quantus_concepts.checks import check_finite, to_numpy
+from quantus_concepts.metrics.call import Call, Explanations, nanmean
 from quantus_concepts.metrics.inference import evaluation_mode
 from quantus_concepts.metrics.plotting import plot_scores
-
-
-def nanmean(scores: Any) -> float:
-    """Mean of the defined scores; NaN, without numpy's warning, where none is defined.
-
-    Parameters
-    ----------
-    scores : array_like
-        Scores, NaN where undefined.
-
-    Returns
-    -------
-    float
-        `numpy.nanmean` of `scores`.
-    """
-    values = np.asarray(scores, dtype=float)
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-
-
-@dataclass
-class _Call:
-    """What one call of a metric needs to remember until it returns."""
-
-    truth: dict[str, np.ndarray]
-    on_images: bool = False
-    attributions: np.ndarray | None = None
-    failures: dict[str, int] = field(default_factory=dict)
-    undefined: int = 0
-    explained_something: bool = False
-
-
-class _Explanations(Sequence[Any]):
-    """Attributions of a data set that are computed when a batch of them is asked for.
-
-    Quantus slices whatever is a `Sequence`.
-    """
-
-    def __init__(self, length: int, explain: Callable[[slice], np.ndarray]) -> None:
-        self.length, self.explain = length, explain
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return self.explain(index)
-        return self.explain(slice(index, index + 1))[0]
 
 
 class ConceptMetric(Metric[list[float]]):
@@ -116,7 +69,7 @@ class ConceptMetric(Metric[list[float]]):
             **kwargs,
         )
         self.undefined = 0
-        self._call: _Call | None = None
+        self._call: Call | None = None
 
     def __call__(
         self,
@@ -184,7 +137,7 @@ class ConceptMetric(Metric[list[float]]):
         y_batch = to_numpy(y_batch)
         self._check_inputs(model, x_batch, y_batch, a_batch, explain_func)
         truth = self._truth(len(x_batch), custom_batch)
-        self._call = _Call(truth, attributions=None if a_batch is None else to_numpy(a_batch))
+        self._call = Call(truth, attributions=None if a_batch is None else to_numpy(a_batch))
         try:
             with evaluation_mode(model):
                 return super().__call__(
@@ -207,7 +160,7 @@ class ConceptMetric(Metric[list[float]]):
             self._call = None
 
     @property
-    def call(self) -> _Call:
+    def call(self) -> Call:
         """The call under way."""
         if self._call is None:
             raise RuntimeError("This method works only during a call of the metric.")
@@ -318,7 +271,7 @@ class ConceptMetric(Metric[list[float]]):
             return self._explain(module, x_batch[rows], y_batch[rows], rows)
 
         return {
-            "a_batch": _Explanations(len(x_batch), explain),
+            "a_batch": Explanations(len(x_batch), explain),
             **{f"{name}_batch": value for name, value in {**self.call.truth, **extra}.items()},
         }
 
@@ -398,12 +351,15 @@ class ConceptMetric(Metric[list[float]]):
             scores = np.full_like(scores, np.nan)
         self.undefined = int(np.isnan(scores).sum())
         self.evaluation_scores = scores.tolist()
-        if self.call.failures:
+        if self.call.failures and not self._disable_warnings:
+            # quantus.evaluate passes the name a method has in `xai_methods`.
+            method = self.explain_func_kwargs.get("method")
+            name = "" if method is None else f" {method!r}"
             reasons = "; ".join(
                 f"{why} ({count} of {len(x_batch)} samples)" for why, count in self.call.failures.items()
             )
             warnings.warn(
-                f"{self.name}: scores are NaN where the explanation method failed: {reasons}.",
+                f"{self.name}: scores are NaN where the explanation method{name} failed: {reasons}.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -72,6 +72,12 @@ def test_an_explain_func_that_raises_is_undefined_and_said(head: nn.Module) -> N
     assert np.isnan(scores).all()
 
 
+def test_warnings_can_be_turned_off(head: nn.Module, recwarn: pytest.WarningsRecorder) -> None:
+    metric = CEM(LABELS, disable_warnings=True)
+    assert np.isnan(metric(head, IMPORTANCE, np.array([1, 1, 0]), np.zeros((3, 4)))).all()
+    assert not recwarn.list
+
+
 def test_one_explanation_that_is_zero_among_others_ranks_by_index(head: nn.Module) -> None:
     a_batch = IMPORTANCE.copy()
     a_batch[0] = 0

@@ -170,7 +170,7 @@ class TestHost:
     ) -> None:
         values, _ = values_and_weights(model, images)
         metrics = {"CEM": CEM(truth["concept_labels"]), "CGIM": CGIM(truth["class_concepts"])}
-        with pytest.warns(UserWarning, match="zero everywhere"):
+        with pytest.warns(UserWarning, match=r"'zero' failed: attributions are zero everywhere"):
             results = quantus.evaluate(
                 metrics=metrics,
                 xai_methods={"zero": np.zeros((N, N_CONCEPTS)), "random": rng.normal(size=(N, N_CONCEPTS))},

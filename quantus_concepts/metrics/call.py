@@ -1,0 +1,69 @@
+"""What one call of a metric remembers, how it gets its explanations, and how it sums scores up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+def nanmean(scores: Any) -> float:
+    """Mean of the defined scores; NaN, without numpy's warning, where none is defined.
+
+    Parameters
+    ----------
+    scores : array_like
+        Scores, NaN where undefined.
+
+    Returns
+    -------
+    float
+        `numpy.nanmean` of `scores`.
+    """
+    values = np.asarray(scores, dtype=float)
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+@dataclass
+class Call:
+    """What one call of a metric needs to remember until it returns.
+
+    Attributes
+    ----------
+    truth : dict
+        Ground truth of this call, an array with one row for each sample by name.
+    on_images : bool
+        Whether the metric computes everything from images itself.
+    attributions : np.ndarray or None
+        Explanations that were given.
+    failures : dict
+        Why explanations could not be scored, and of how many samples.
+    explained_something : bool
+        Whether any attribution so far was not zero.
+    """
+
+    truth: dict[str, np.ndarray]
+    on_images: bool = False
+    attributions: np.ndarray | None = None
+    failures: dict[str, int] = field(default_factory=dict)
+    explained_something: bool = False
+
+
+class Explanations(Sequence[Any]):
+    """Attributions of a data set that are computed when a batch of them is asked for.
+
+    Quantus slices whatever is a `Sequence`.
+    """
+
+    def __init__(self, length: int, explain: Callable[[slice], np.ndarray]) -> None:
+        self.length, self.explain = length, explain
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.explain(index)
+        return self.explain(slice(index, index + 1))[0]
