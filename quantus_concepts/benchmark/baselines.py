@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from quantus_concepts.benchmark.growing import GrowingRows
+
 
 class EarlierPoints:
     """Part points of another image for each image: of one drawn from all that came before it.
@@ -23,8 +25,7 @@ class EarlierPoints:
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
-        self._blocks: list[Tensor] = []
-        self._n_seen = 0
+        self._points = GrowingRows()
 
     def draw(self, points: Tensor) -> Tensor:
         """Return points of an earlier image for each image of a batch.
@@ -39,15 +40,13 @@ class EarlierPoints:
         Tensor
             (B, P, Q, 2); NaN for the very first image.
         """
-        self._blocks.append(points)
-        known = torch.cat(self._blocks)
-        self._blocks = [known]
-        place = self._n_seen + np.arange(len(points))
+        n_seen = len(self._points)
+        known = self._points.add(points)
+        place = n_seen + np.arange(len(points))
         partner = np.floor(self._generator.random(len(points)) * place).astype(np.int64)
         drawn = known[torch.as_tensor(partner, device=points.device)]
-        if self._n_seen == 0:
+        if n_seen == 0:
             drawn[0] = torch.nan
-        self._n_seen += len(points)
         return drawn
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from quantus_concepts.benchmark.baselines import EarlierPoints, GaussianRegion
+from quantus_concepts.benchmark.growing import GrowingRows
 from quantus_concepts.benchmark.loading import batch_labels
 from quantus_concepts.benchmark.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.checks import check_binary, check_choice, check_finite, check_range, check_shape, to_numpy
@@ -130,14 +131,14 @@ def collect(
         the first such image is named).
     """
     scorer = _Scorer(part_of_concept, class_concepts, tops, alphas, importances, value_threshold, seed)
-    blocks: list[np.ndarray] = []
+    rows = GrowingRows()
     with _evaluation_mode(model), torch.no_grad():
         for batch in tqdm(loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False):
             # One transfer from the device for each batch.
-            blocks.append(to_numpy(scorer.score(model, batch)))
-    if not blocks:
+            rows.add(scorer.score(model, batch).cpu())
+    if not len(rows):
         raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
-    return scorer.scores(np.concatenate(blocks))
+    return scorer.scores(to_numpy(rows.rows))
 
 
 @contextmanager
