@@ -149,8 +149,8 @@ def _explained_by_absence(records: Sequence[Record], model: str) -> str:
         return ""
     return (
         f"In {_with_interval(record)} of the images that first concept has a negative value and a negative weight: it "
-        "speaks for the class by being absent. The map of such a concept is lowest at its part, so its strongest "
-        "region lies elsewhere."
+        "speaks for the class by being absent. The model itself says that it is not there, so its map's strongest "
+        "region need not be where the part is."
     )
 
 
