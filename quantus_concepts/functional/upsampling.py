@@ -103,12 +103,12 @@ class Resizer:
 
 def _axis(length: int, target: int, like: Tensor) -> Axis:
     """Return cells and weights along one axis, as ``align_corners=False`` has them."""
-    # In the maps' own precision, as torch does it: on long axes any other disagrees in the fifth digit.
-    scale = torch.tensor(length, dtype=like.dtype) / target
-    source = ((torch.arange(target, dtype=like.dtype) + 0.5) * scale - 0.5).clamp_min(0)
+    # In float32 a position on a long axis is off in the fifth digit. Torch's own float32 result is, and by another
+    # amount for each of its kernels, which it chooses by the number of threads.
+    source = ((torch.arange(target, dtype=torch.float64) + 0.5) * (length / target) - 0.5).clamp_min(0)
     lower = source.floor().long().clamp_max(length - 1)
     upper = (lower + 1).clamp_max(length - 1)
-    return Axis(lower.to(like.device), upper.to(like.device), (source - lower).to(like.device))
+    return Axis(lower.to(like.device), upper.to(like.device), (source - lower).to(like))
 
 
 @torch.no_grad()
@@ -116,7 +116,8 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize maps to the size of the image (the paper's F-bar, from F of Equation 2).
 
     Bilinear, as ``torch.nn.functional.interpolate(maps, size, mode="bilinear", align_corners=False)``; where
-    the map is larger than the image, without antialiasing, as there. No gradient flows through.
+    the map is larger than the image, without antialiasing, as there. Positions are computed in float64, so that
+    float32 maps come out as torch's float64 to rounding. No gradient flows through.
 
     Parameters
     ----------

@@ -36,7 +36,8 @@ def test_by_hand():
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
 def test_equals_torch(shape, size, dtype, tolerance):
     maps = random_maps(3, shape, dtype)
-    expected = interpolate(maps[None], size, mode="bilinear", align_corners=False)[0]
+    # Torch's float32 result is itself off by 2e-5 on the longest axis, and changes with its number of threads.
+    expected = interpolate(maps.double()[None], size, mode="bilinear", align_corners=False)[0]
     result = upsample(maps, size)
     assert result.dtype == dtype
     np.testing.assert_allclose(result, expected, atol=tolerance, rtol=0)
