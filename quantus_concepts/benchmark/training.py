@@ -253,7 +253,8 @@ def _convolution(channels_in: int, channels_out: int, stride: int = 1) -> nn.Seq
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    # torch initialises layers from its global generator only.
+    # torch initialises layers from its global generator only. torch.manual_seed would seed those of other devices
+    # too, which are not forked here.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         yield
