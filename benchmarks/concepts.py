@@ -32,7 +32,7 @@ from concepts_baselines import coam_as_printed, ranked_maps_sorted
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
-from quantus_concepts.benchmark.collect import collect
+from quantus_concepts.benchmark.concepts.collect import collect
 from quantus_concepts.datasets import ConceptSample
 from quantus_concepts.functional import ClassMeans, cem, cgim, clm, point_hits, rank_concepts
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from quantus_concepts.benchmark.options import DATA, DEFAULT_SEEDS, PAINTED, Options
-from quantus_concepts.benchmark.run import run
+from quantus_concepts.benchmark.concepts.options import DATA, DEFAULT_SEEDS, PAINTED, Options
+from quantus_concepts.benchmark.concepts.run import run
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

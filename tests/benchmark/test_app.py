@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from fixtures_cub import write_cub
-from quantus_concepts.benchmark import report
-from quantus_concepts.benchmark import run as run_module
 from quantus_concepts.benchmark.app import main
-from quantus_concepts.benchmark.results import METRICS, MODELS
+from quantus_concepts.benchmark.concepts import report
+from quantus_concepts.benchmark.concepts import run as run_module
+from quantus_concepts.benchmark.concepts.results import METRICS, MODELS
 
 COMMAND = ["benchmark", "concepts"]
 

@@ -11,7 +11,7 @@ import torch
 from captum_concepts.cbm import VALUES
 from captum_concepts.directions import METHODS
 from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL
-from quantus_concepts.benchmark.models import BankOptions
+from quantus_concepts.benchmark.concepts.models import BankOptions
 from quantus_concepts.benchmark.training import STRIDE
 from quantus_concepts.checks import check_choice, check_range
 

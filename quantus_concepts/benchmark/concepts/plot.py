@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from quantus_concepts.benchmark.results import (
+from quantus_concepts.benchmark.concepts.results import (
     EXPLANATIONS,
     GAUSSIAN,
     ORACLE,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.benchmark.growing import GrowingRows
+from quantus_concepts.benchmark.concepts.growing import GrowingRows
 
 
 class EarlierPoints:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quantus_concepts.benchmark.collect import ConceptScores
-from quantus_concepts.benchmark.results import Record, baseline_name, item_records, mean_record
+from quantus_concepts.benchmark.concepts.collect import ConceptScores
+from quantus_concepts.benchmark.concepts.results import Record, baseline_name, item_records, mean_record
 
 
 def score_records(

@@ -10,8 +10,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from quantus_concepts.benchmark.backbone_option import Network
+from quantus_concepts.benchmark.concepts.options import CUB, FOLDER, PAINTED, Options
 from quantus_concepts.benchmark.loading import KeptImages
-from quantus_concepts.benchmark.options import CUB, FOLDER, PAINTED, Options
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform

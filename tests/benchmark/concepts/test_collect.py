@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from quantus_concepts.benchmark.baselines import EarlierPoints, GaussianRegion
-from quantus_concepts.benchmark.collect import ConceptScores, collect
+from quantus_concepts.benchmark.concepts.baselines import EarlierPoints, GaussianRegion
+from quantus_concepts.benchmark.concepts.collect import ConceptScores, collect
+from quantus_concepts.benchmark.concepts.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.benchmark.loading import collate, sample_loader
-from quantus_concepts.benchmark.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import cgim, point_hits
 from reference.evaluation import evaluate

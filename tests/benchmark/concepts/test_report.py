@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from quantus_concepts.benchmark.concepts.plot import plot_cem
+from quantus_concepts.benchmark.concepts.report import render_report, save_figures, write_report
+from quantus_concepts.benchmark.concepts.results import Record, baseline_name, item_records, setting_name
+from quantus_concepts.benchmark.concepts.tables import paper_tables
+from quantus_concepts.benchmark.concepts.verdicts import percent, verdicts
 from quantus_concepts.benchmark.output import OutputFolder
-from quantus_concepts.benchmark.plot import plot_cem
-from quantus_concepts.benchmark.report import render_report, save_figures, write_report
-from quantus_concepts.benchmark.results import Record, baseline_name, item_records, setting_name
-from quantus_concepts.benchmark.tables import paper_tables
-from quantus_concepts.benchmark.verdicts import percent, verdicts
 
 POST_HOC, TRADITIONAL = "post-hoc CBM", "traditional CBM"
 PNG = b"\x89PNG\r\n\x1a\n"

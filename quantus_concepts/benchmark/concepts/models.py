@@ -15,8 +15,8 @@ from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import ConceptLayer, PostHocCBM
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
+from quantus_concepts.benchmark.concepts.oracle import OracleModel
 from quantus_concepts.benchmark.loading import sample_loader
-from quantus_concepts.benchmark.oracle import OracleModel
 from quantus_concepts.benchmark.training import SmallResNet
 from quantus_concepts.datasets.base import ConceptDataset
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from quantus_concepts.benchmark.baselines import EarlierPoints, GaussianRegion
-from quantus_concepts.benchmark.growing import GrowingRows
+from quantus_concepts.benchmark.concepts.baselines import EarlierPoints, GaussianRegion
+from quantus_concepts.benchmark.concepts.growing import GrowingRows
+from quantus_concepts.benchmark.concepts.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.benchmark.loading import batch_labels
-from quantus_concepts.benchmark.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.checks import check_binary, check_choice, check_finite, check_range, check_shape, to_numpy
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts

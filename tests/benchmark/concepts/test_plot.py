@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from quantus_concepts.benchmark.plot import (
+from quantus_concepts.benchmark.concepts.plot import (
     default_figures,
     plot_cem,
     plot_cgim_histograms,
@@ -13,7 +13,7 @@ from quantus_concepts.benchmark.plot import (
     plot_ranked_items,
     ranked_items,
 )
-from quantus_concepts.benchmark.results import Record, baseline_name, item_records
+from quantus_concepts.benchmark.concepts.results import Record, baseline_name, item_records
 
 POST_HOC, TRADITIONAL = "post-hoc CBM", "traditional CBM"
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from quantus_concepts.benchmark.results import (
+from quantus_concepts.benchmark.concepts.results import (
     Record,
     against,
     baseline_name,

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from quantus_concepts import CEM
-from quantus_concepts.benchmark.collect import ConceptScores, collect
+from quantus_concepts.benchmark.concepts.collect import ConceptScores, collect
+from quantus_concepts.benchmark.concepts.models import oracle_model
+from quantus_concepts.benchmark.concepts.oracle import OracleModel
 from quantus_concepts.benchmark.loading import KeptImages, sample_loader
-from quantus_concepts.benchmark.models import oracle_model
-from quantus_concepts.benchmark.oracle import OracleModel
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 

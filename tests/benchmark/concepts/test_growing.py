@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from quantus_concepts.benchmark.growing import GrowingRows
+from quantus_concepts.benchmark.concepts.growing import GrowingRows
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 600, 3000])

@@ -11,8 +11,8 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
-from quantus_concepts.benchmark import paper as published
-from quantus_concepts.benchmark.results import (
+from quantus_concepts.benchmark.concepts import paper as published
+from quantus_concepts.benchmark.concepts.results import (
     BASELINES,
     EXPLANATIONS,
     OTHER_IMAGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from quantus_concepts.benchmark.results import (
+from quantus_concepts.benchmark.concepts.results import (
     BASELINES,
     GAUSSIAN,
     ORACLE,

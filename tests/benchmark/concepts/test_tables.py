@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from quantus_concepts.benchmark import paper as published
-from quantus_concepts.benchmark.results import Record, baseline_name, item_records, mean_record, setting_name
-from quantus_concepts.benchmark.tables import (
+from quantus_concepts.benchmark.concepts import paper as published
+from quantus_concepts.benchmark.concepts.results import Record, baseline_name, item_records, mean_record, setting_name
+from quantus_concepts.benchmark.concepts.tables import (
     accuracy_table,
     cem_table,
     cgim_table,

@@ -27,11 +27,10 @@ from captum_concepts.cbm import ConceptLayer
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
 from quantus_concepts.benchmark.backbone_option import Network, cut_network, load_network
-from quantus_concepts.benchmark.collect import collect
-from quantus_concepts.benchmark.data_option import BenchmarkData, load_data
-from quantus_concepts.benchmark.gallery import draw_gallery
-from quantus_concepts.benchmark.loading import KeptImages, sample_loader
-from quantus_concepts.benchmark.models import (
+from quantus_concepts.benchmark.concepts.collect import collect
+from quantus_concepts.benchmark.concepts.data_option import BenchmarkData, load_data
+from quantus_concepts.benchmark.concepts.gallery import draw_gallery
+from quantus_concepts.benchmark.concepts.models import (
     bank_model,
     fit_bank,
     oracle_model,
@@ -39,12 +38,11 @@ from quantus_concepts.benchmark.models import (
     random_bank,
     traditional_model,
 )
-from quantus_concepts.benchmark.options import CUB, Options
-from quantus_concepts.benchmark.output import OutputFolder
-from quantus_concepts.benchmark.plot import default_figures
-from quantus_concepts.benchmark.records import accuracy_record, score_records
-from quantus_concepts.benchmark.report import save_figures, write_report
-from quantus_concepts.benchmark.results import (
+from quantus_concepts.benchmark.concepts.options import CUB, Options
+from quantus_concepts.benchmark.concepts.plot import default_figures
+from quantus_concepts.benchmark.concepts.records import accuracy_record, score_records
+from quantus_concepts.benchmark.concepts.report import save_figures, write_report
+from quantus_concepts.benchmark.concepts.results import (
     ORACLE,
     PLAIN,
     POST_HOC,
@@ -54,7 +52,9 @@ from quantus_concepts.benchmark.results import (
     setting_name,
     to_frame,
 )
-from quantus_concepts.benchmark.tables import main_table, paper_tables
+from quantus_concepts.benchmark.concepts.tables import main_table, paper_tables
+from quantus_concepts.benchmark.loading import KeptImages, sample_loader
+from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.training import SmallResNet, train_together
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.protocols import ConceptModel

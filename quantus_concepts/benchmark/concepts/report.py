@@ -15,10 +15,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from quantus_concepts.benchmark import paper as published
-from quantus_concepts.benchmark.output import OutputFolder
-from quantus_concepts.benchmark.plot import EXPLANATION_LABELS, ranked_items
-from quantus_concepts.benchmark.results import (
+from quantus_concepts.benchmark.concepts import paper as published
+from quantus_concepts.benchmark.concepts.plot import EXPLANATION_LABELS, ranked_items
+from quantus_concepts.benchmark.concepts.results import (
     EXPLANATIONS,
     GAUSSIAN,
     ORACLE,
@@ -33,8 +32,9 @@ from quantus_concepts.benchmark.results import (
     seeds_of,
     select,
 )
-from quantus_concepts.benchmark.tables import CHANCE, MARKS, PAPER, SET_NAMES, PaperTable, defined_frame
-from quantus_concepts.benchmark.verdicts import verdicts
+from quantus_concepts.benchmark.concepts.tables import CHANCE, MARKS, PAPER, SET_NAMES, PaperTable, defined_frame
+from quantus_concepts.benchmark.concepts.verdicts import verdicts
+from quantus_concepts.benchmark.output import OutputFolder
 
 #: Dots per inch of a figure: twice the size it is shown at, so that it is sharp.
 DPI = 170

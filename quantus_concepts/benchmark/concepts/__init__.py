@@ -1,0 +1,1 @@
+"""`benchmark concepts`: are the concepts a model names real, present, and in the right place?"""
