@@ -3,19 +3,35 @@
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 from quantus_concepts.functional.clm import clm
+from quantus_concepts.functional.concept_attribution import concept_attribution, random_masks
+from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
+from quantus_concepts.functional.normalisation import positive_percentile
+from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.functional.ranking import rank_concepts
 from quantus_concepts.functional.regions import mask_hits, mask_threshold_hits, point_hits, threshold_hits
+from quantus_concepts.functional.relative import Estimate, RelativeContrast, relative_contrast
 from quantus_concepts.functional.upsampling import upsample
 
 __all__ = [
     "ClassMeans",
+    "Estimate",
+    "RelativeContrast",
     "cem",
     "cgim",
     "clm",
+    "concept_attribution",
+    "idr",
+    "iir",
     "mask_hits",
     "mask_threshold_hits",
+    "mcs",
+    "patch_objective",
+    "perturbation",
     "point_hits",
+    "positive_percentile",
+    "random_masks",
     "rank_concepts",
+    "relative_contrast",
     "threshold_hits",
     "upsample",
 ]

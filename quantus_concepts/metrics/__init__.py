@@ -3,5 +3,9 @@
 from quantus_concepts.metrics.cem import CEM
 from quantus_concepts.metrics.cgim import CGIM
 from quantus_concepts.metrics.clm import CLM
+from quantus_concepts.metrics.idr import IDR
+from quantus_concepts.metrics.iir import IIR
+from quantus_concepts.metrics.mcs import MCS
+from quantus_concepts.metrics.patch import Patch, PatchResult, optimise_patch
 
-__all__ = ["CEM", "CGIM", "CLM"]
+__all__ = ["CEM", "CGIM", "CLM", "IDR", "IIR", "MCS", "Patch", "PatchResult", "optimise_patch"]

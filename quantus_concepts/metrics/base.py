@@ -15,7 +15,7 @@ from quantus.metrics.base import Metric
 from torch import nn
 
 from quantus_concepts.checks import check_finite, to_numpy
-from quantus_concepts.metrics.call import Call, Explanations, nanmean
+from quantus_concepts.metrics.call import Call, Explanations, missing, nanmean
 from quantus_concepts.metrics.inference import evaluation_mode
 from quantus_concepts.metrics.plotting import plot_scores
 
@@ -38,6 +38,8 @@ class ConceptMetric(Metric[list[float]]):
 
     # Names of the constructor arguments that hold one row for each sample of `x_batch`.
     sample_truth: tuple[str, ...] = ()
+    # Whether explanations that are zero in every sample say nothing, rather than that nothing is important.
+    zero_says_nothing: bool = True
 
     undefined: int
 
@@ -137,7 +139,12 @@ class ConceptMetric(Metric[list[float]]):
         y_batch = to_numpy(y_batch)
         self._check_inputs(model, x_batch, y_batch, a_batch, explain_func)
         truth = self._truth(len(x_batch), custom_batch)
-        self._call = Call(truth, attributions=None if a_batch is None else to_numpy(a_batch))
+        self._call = Call(
+            truth,
+            attributions=None if a_batch is None else to_numpy(a_batch),
+            n_samples=len(x_batch),
+            model_predict_kwargs=dict(model_predict_kwargs or {}),
+        )
         try:
             with evaluation_mode(model):
                 return super().__call__(
@@ -165,6 +172,11 @@ class ConceptMetric(Metric[list[float]]):
         if self._call is None:
             raise RuntimeError("This method works only during a call of the metric.")
         return self._call
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether this call was given an `explain_func`."""
+        return self.explain_func is not _unavailable
 
     @property
     def get_params(self) -> dict[str, Any]:
@@ -259,7 +271,7 @@ class ConceptMetric(Metric[list[float]]):
         module = None if model is None else model.get_model()
         self.call.on_images = self._works_on_images(module, x_batch)
         extra = self._check_call(module, x_batch, y_batch, s_batch)
-        if not self.call.on_images and self.call.attributions is None and self.explain_func is _unavailable:
+        if not self.call.on_images and self.call.attributions is None and not self.can_explain:
             raise ValueError(
                 f"{self.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a concept "
                 "model as `model` it computes what it needs by itself."
@@ -277,24 +289,29 @@ class ConceptMetric(Metric[list[float]]):
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         """Return the attributions of some samples, given or computed, as the metric is set to treat them."""
-        # Without a single value for a sample: `usable` knows it as an explanation that is not there.
-        missing = np.empty((len(x_batch), 0))
         if self.call.on_images:
-            return missing
+            return missing(len(x_batch))
         if self.call.attributions is not None:
-            a_batch = self.call.attributions[rows]
-        else:
-            try:
-                a_batch = to_numpy(
-                    self.explain_func(model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs))
-                )
-            except Exception as error:
-                # quantus.evaluate would lose the results of every other metric.
-                self.fail(f"the explanation method raised {type(error).__name__}: {error}", len(x_batch))
-                return missing
+            return self._treated(self.call.attributions[rows])
+        return self._treated(self._ask(model, x_batch, y_batch))
+
+    def _ask(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
+        """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
+        try:
+            a_batch = to_numpy(
+                self.explain_func(model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs))
+            )
+        except Exception as error:
+            # quantus.evaluate would lose the results of every other metric.
+            self.fail(f"the explanation method raised {type(error).__name__}: {error}", len(x_batch))
+            return missing(len(x_batch))
+        return a_batch
+
+    def _treated(self, a_batch: np.ndarray) -> np.ndarray:
+        """Return attributions normalised and made absolute, as the metric is set to do."""
         if a_batch.dtype.kind not in "fiub":
-            self.fail(f"attributions are not numeric but {a_batch.dtype}", len(x_batch))
-            return missing
+            self.fail(f"attributions are not numeric but {a_batch.dtype}", len(a_batch))
+            return missing(len(a_batch))
         if self.normalise and self.normalise_func is not None:
             with np.errstate(invalid="ignore", divide="ignore"):
                 a_batch = np.concatenate([self.normalise_func(row[None]) for row in a_batch])
@@ -346,7 +363,8 @@ class ConceptMetric(Metric[list[float]]):
     ) -> None:
         """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
         scores = np.asarray(self.evaluation_scores, dtype=float)
-        if not self.call.on_images and not self.call.explained_something and not self.call.failures:
+        silent = self.zero_says_nothing and not self.call.on_images and not self.call.explained_something
+        if silent and not self.call.failures:
             self.fail("attributions are zero everywhere", len(x_batch))
             scores = np.full_like(scores, np.nan)
         self.undefined = int(np.isnan(scores).sum())

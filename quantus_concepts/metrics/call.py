@@ -26,6 +26,22 @@ def nanmean(scores: Any) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
 
+def missing(n_samples: int) -> np.ndarray:
+    """Return explanations that are not there: without a single value for a sample.
+
+    Parameters
+    ----------
+    n_samples : int
+        How many.
+
+    Returns
+    -------
+    np.ndarray
+        (n_samples, 0).
+    """
+    return np.empty((n_samples, 0))
+
+
 @dataclass
 class Call:
     """What one call of a metric needs to remember until it returns.
@@ -42,6 +58,14 @@ class Call:
         Why explanations could not be scored, and of how many samples.
     explained_something : bool
         Whether any attribution so far was not zero.
+    n_samples : int
+        How many samples the call is about.
+    checked : bool
+        Whether two samples have been explained again, for the metrics that explain again.
+    refused : bool
+        Whether they did not agree, so that nothing is scored.
+    model_predict_kwargs : dict
+        Keyword arguments of the model's forward pass.
     """
 
     truth: dict[str, np.ndarray]
@@ -49,6 +73,10 @@ class Call:
     attributions: np.ndarray | None = None
     failures: dict[str, int] = field(default_factory=dict)
     explained_something: bool = False
+    n_samples: int = 0
+    checked: bool = False
+    refused: bool = False
+    model_predict_kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 class Explanations(Sequence[Any]):

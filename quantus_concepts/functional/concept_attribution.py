@@ -1,0 +1,81 @@
+"""How much importance an attribution map gives to a region."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape
+from quantus_concepts.functional.arguments import check_floating, check_zero_one
+
+
+@torch.no_grad()
+def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
+    """Mean positive attribution inside a mask: g_c of Yang and Kim (2019), "BIM", Section 4.
+
+    Only positive attributions count, per channel, and channels are summed: a false positive is importance *for* a
+    class. Maps from `positive_percentile` are taken as they are, since they are neither negative nor of several
+    channels.
+
+    Parameters
+    ----------
+    maps : Tensor
+        (N, C, H, W) attributions.
+    masks : Tensor
+        (N, 1, H, W) of 0 and 1 or of bool: I_c.
+
+    Returns
+    -------
+    Tensor
+        (N,), of the dtype of `maps` (float32 for narrower ones); NaN where the mask is empty or the map holds NaN.
+
+    Raises
+    ------
+    TypeError
+        If `maps` is no floating-point tensor.
+    ValueError
+        If a shape is wrong or a mask holds something else than 0 and 1.
+    """
+    check_floating("maps", maps)
+    check_shape("maps", maps, ("N", "C", "H", "W"), (None, None, None, None))
+    check_shape("masks", masks, ("N", "1", "H", "W"), (len(maps), 1, *maps.shape[2:]))
+    if masks.dtype != torch.bool:
+        check_zero_one("masks", masks)
+    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+    inside = masks.to(maps.device, maps.dtype)
+    attributed = (maps.clamp(min=0).sum(1, keepdim=True) * inside).sum((1, 2, 3))
+    size = inside.sum((1, 2, 3))
+    broken = maps.isnan().flatten(1).any(1)
+    return (attributed / size).masked_fill(broken | (size == 0), torch.nan)
+
+
+def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
+    """Move each mask to a random place: the chance baseline of the model contrast score.
+
+    Yang and Kim (2019), Appendix G, measure the baseline with a random mask. Here it is the same mask, moved
+    cyclically over the borders by a uniformly drawn distance: its size stays, and each pixel of the image is in
+    it equally often.
+
+    Parameters
+    ----------
+    masks : Tensor
+        (N, 1, H, W).
+    generator : torch.Generator
+        On the CPU; the only source of randomness.
+
+    Returns
+    -------
+    Tensor
+        (N, 1, H, W), of the dtype and on the device of `masks`.
+
+    Raises
+    ------
+    ValueError
+        If the shape is wrong.
+    """
+    check_shape("masks", masks, ("N", "1", "H", "W"), (None, 1, None, None))
+    height, width = masks.shape[2:]
+    down = torch.randint(height, (len(masks),), generator=generator).tolist()
+    across = torch.randint(width, (len(masks),), generator=generator).tolist()
+    moved = [mask.roll((y, x), (1, 2)) for mask, y, x in zip(masks, down, across, strict=True)]
+    return torch.stack(moved) if moved else masks.clone()

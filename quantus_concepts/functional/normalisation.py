@@ -1,0 +1,74 @@
+"""The normalisation of attribution maps that the metrics with known ground truth share."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_range
+
+Array = TypeVar("Array", np.ndarray, Tensor)
+
+
+def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
+    """Scale the positive part of each explanation to [0, 1], extremes cut off.
+
+    The released code of Yang and Kim (2019), "BIM", before it averages attributions over a region: the positive
+    part of each channel, summed over channels, cut at the 99th percentile of the image (at its maximum where the
+    percentile equals the minimum), lowest value to 0 and highest to 1; a constant map becomes zero. Works on each
+    image by itself, so that nothing depends on the batch. It can be the `normalise_func` of any Quantus metric.
+
+    Parameters
+    ----------
+    a : np.ndarray or Tensor
+        (N, C, H, W) attributions, or (N, ...) without channels. Where channels matter, explain without summing
+        over them: ``reduce_axes=()`` in `quantus.explain`, ``channels="keep"`` in `captum_concepts.explain_func`.
+    percentile : float
+        Where extremes are cut, in (0, 100]; 100 cuts nothing.
+
+    Returns
+    -------
+    np.ndarray or Tensor
+        (N, 1, H, W), or the shape given where there are no channels; of the dtype given, floating at least.
+        NaN throughout where an image's attributions hold NaN.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample axis, or `percentile` is out of its range.
+    """
+    check_range("percentile", percentile, 0, 100, open_low=True)
+    maps = torch.as_tensor(a)
+    if maps.ndim < 2:
+        raise ValueError(f"Expected argument `a` to have shape (N, C, H, W) or (N, ...) but got {tuple(maps.shape)}.")
+    if not maps.is_floating_point():
+        maps = maps.float()
+    maps = maps.clamp(min=0)
+    if maps.ndim == 4:
+        maps = maps.sum(1, keepdim=True)
+    flat = maps.flatten(1)
+    if flat.numel():
+        low = flat.amin(1, keepdim=True)
+        high = _percentile(flat, percentile)
+        high = torch.where(high == low, flat.amax(1, keepdim=True), high)
+        span = high - low
+        flat = (torch.minimum(flat, high) - low) / span.masked_fill(span == 0, 1)
+    maps = flat.view(maps.shape)
+    return maps if isinstance(a, Tensor) else maps.numpy()
+
+
+def _percentile(flat: Tensor, percentile: float) -> Tensor:
+    """Return a percentile (N, 1) of each row, between neighbours as `numpy.percentile` does.
+
+    `torch.quantile` sorts whole rows and refuses large ones.
+    """
+    position = (flat.shape[1] - 1) * percentile / 100
+    below = math.floor(position)
+    largest = flat.topk(flat.shape[1] - below, 1).values
+    lower = largest[:, -1:]
+    upper = largest[:, -2:-1] if position > below else lower
+    return lower + (upper - lower) * (position - below)

@@ -1,0 +1,67 @@
+"""The objective whose descent makes a patch that a model does not see."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape
+
+
+def patch_objective(
+    logits_patched: Tensor,
+    logits: Tensor,
+    images: Tensor,
+    delta: Tensor,
+    pixel_range: tuple[float, float],
+    eta1: float = 0.01,
+    eta2: float = 0.01,
+    squared: bool = False,
+) -> Tensor:
+    """Objective of each image's patch, to be minimised over `delta`.
+
+    ||f(x + d) - f(x)|| - eta1 ||d|| + eta2 sum[(x + d - p_max)^+ + (p_min - x - d)^+]: Yang and Kim (2019), "BIM",
+    Section 4.3 and Appendix A, as the release computes it, with norms that are not squared. The paper prints
+    squared norms, with which its step size makes d grow elevenfold a step, and a penalty outside the mask, in
+    place of which d is kept zero there. The range penalty has the paper's sign; the release's is the opposite.
+
+    Parameters
+    ----------
+    logits_patched : Tensor
+        (N, K), f(x + d).
+    logits : Tensor
+        (N, K), f(x).
+    images : Tensor
+        (N, C, H, W), x in image space.
+    delta : Tensor
+        (N, C, H, W), d in the same units.
+    pixel_range : tuple of float
+        p_min and p_max.
+    eta1 : float
+        Weight of the patch's size, which keeps it from vanishing.
+    eta2 : float
+        Weight of pixels out of range.
+    squared : bool
+        Whether the two norms are squared.
+
+    Returns
+    -------
+    Tensor
+        (N,), differentiable.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+    """
+    check_shape("logits", logits, ("N", "K"), (None, None))
+    check_shape("logits_patched", logits_patched, ("N", "K"), tuple(logits.shape))
+    check_shape("delta", delta, ("N", "C", "H", "W"), tuple(images.shape))
+    distance = torch.linalg.vector_norm(logits_patched - logits, dim=1)
+    size = torch.linalg.vector_norm(delta.flatten(1), dim=1)
+    if squared:
+        distance, size = distance.square(), size.square()
+    low, high = pixel_range
+    pixels = images + delta
+    outside = (pixels - high).clamp(min=0) + (low - pixels).clamp(min=0)
+    return distance - eta1 * size + eta2 * outside.flatten(1).sum(1)

@@ -1,0 +1,150 @@
+"""The input dependence rate: does a feature that does not matter get less importance than what it covers?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+
+from quantus_concepts.functional import idr, positive_percentile
+from quantus_concepts.metrics.paired_images import check_aligned, check_same_shape, image_batch
+from quantus_concepts.metrics.reexplaining import ReExplainingMetric
+
+
+class IDR(ReExplainingMetric):
+    """Input dependence rate: share of images where a feature without importance is attributed less than its absence.
+
+    Yang and Kim (2019), "BIM", Section 4.2. ``x_batch`` shows a feature that the model provably does not use (an
+    object that is equally frequent in all classes), `counterpart` the same images without it; the mask marks where
+    it is, and is the same for both. An image scores 1 where the mean positive attribution inside the mask is lower
+    with the feature than without it, else 0; equal values are not a success. Images that the model classifies
+    wrongly, with the feature or without it, are NaN.
+
+    Parameters
+    ----------
+    counterpart : array_like
+        (N, C, H, W): the images without the feature, aligned with ``x_batch`` and in its units.
+    masks : array_like, optional
+        (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` if None.
+    agreement : float
+        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN.
+    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
+default_plot_func, disable_warnings, display_progressbar
+        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
+        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
+        of the defined scores.
+
+    Raises
+    ------
+    ValueError
+        If images or masks have a wrong shape or value.
+
+    Notes
+    -----
+    Higher is better. A random attribution scores 0.5.
+    """
+
+    name = "IDR"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.FAITHFULNESS
+    sample_truth = ("counterpart", "masks", "labels")
+
+    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+        self,
+        counterpart: Any = None,
+        masks: Any = None,
+        labels: Any = None,
+        agreement: float = 0.3,
+        abs: bool = False,
+        normalise: bool = True,
+        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
+        normalise_func_kwargs: dict[str, Any] | None = None,
+        return_aggregate: bool = False,
+        aggregate_func: Callable[..., Any] | None = None,
+        default_plot_func: Callable[..., Any] | None = None,
+        disable_warnings: bool = False,
+        display_progressbar: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Bind the images without the feature. A score of 1 says that it is less important than what it covers.
+
+        A score of 0 says that the method falls for it.
+        """
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=aggregate_func,
+            default_plot_func=default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        self.counterpart = None if counterpart is None else self._checked("counterpart", counterpart)
+        self._bind(masks, labels, agreement)
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        return image_batch(name, value) if name == "counterpart" else super()._checked(name, value)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if "counterpart" not in self.call.truth:
+            raise ValueError(
+                "IDR needs argument `counterpart`: give it to the constructor, or with each call in `custom_batch`."
+            )
+        counterpart = self.call.truth["counterpart"]
+        check_same_shape("counterpart", counterpart, x_batch)
+        extra = super()._check_call(model, x_batch, y_batch, s_batch)
+        check_aligned("counterpart", counterpart, x_batch, extra["masks"])
+        return extra
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        masks_batch: np.ndarray,
+        labels_batch: np.ndarray,
+        counterpart_batch: np.ndarray,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples.
+
+        Parameters
+        ----------
+        model : ModelInterface
+            Quantus's wrapper of the model.
+        x_batch : np.ndarray
+            Images (n, C, H, W) with the feature.
+        y_batch : np.ndarray
+            (n,) explained classes.
+        a_batch : np.ndarray
+            (n, C, H, W) attributions of `x_batch`.
+        masks_batch : np.ndarray
+            (n, 1, H, W) regions.
+        labels_batch : np.ndarray
+            (n,) true classes.
+        counterpart_batch : np.ndarray
+            Images (n, C, H, W) without the feature.
+        **kwargs : Any
+            Not used.
+
+        Returns
+        -------
+        list of float
+            n scores: 0, 1 or NaN.
+        """
+        module = model.get_model()
+        correct = self._correct(module, x_batch, labels_batch)
+        correct &= self._correct(module, counterpart_batch, labels_batch)
+        without = self._explain_again(module, counterpart_batch, y_batch)
+        scores = idr(self._attributed(a_batch, masks_batch), self._attributed(without, masks_batch)).numpy()
+        return np.where(correct, scores, np.nan).tolist()

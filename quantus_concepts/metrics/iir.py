@@ -1,0 +1,281 @@
+"""The input independence rate: does an attribution stay as it is when nothing that matters changes?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor, nn
+
+from quantus_concepts.checks import check_range, to_numpy
+from quantus_concepts.functional import iir, perturbation, positive_percentile
+from quantus_concepts.metrics.masks import listed
+from quantus_concepts.metrics.paired_images import check_same_shape, image_batch
+from quantus_concepts.metrics.patch import Patch
+from quantus_concepts.metrics.reexplaining import ReExplainingMetric
+
+
+class IIR(ReExplainingMetric):
+    """Input independence rate: share of images where a patch the model does not see leaves the attribution unchanged.
+
+    Yang and Kim (2019), "BIM", Section 4.3; works for any classifier and any images. A patch that people recognise (a
+    dog) is changed until it leaves the model's logits as they were; an image scores 1 where adding it changes the
+    mean positive attribution inside the mask by less than `threshold` of what it was, else 0. NaN: images
+    classified wrongly with the patch or without it, attributions that are 0 without it, and patches that have not
+    converged: with them the predicted class is another, or the logits are further away than `tolerance`.
+
+    Parameters
+    ----------
+    patched : array_like, optional
+        (N, C, H, W): the images with their patches, aligned with ``x_batch`` and in its units.
+    patch : Patch, optional
+        How to make them, in place of `patched`; each is made once and shared by the methods of one
+        `quantus.evaluate`.
+    threshold : float
+        t, above 0: the relative change that would be noticed; the paper uses 0.1.
+    masks : array_like, optional
+        (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``: where the patches are.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` if None.
+    average : bool
+        Whether the score is the relative change itself (Appendix C; lower is better) rather than 0 or 1.
+    tolerance : float, optional
+        Largest logit distance of a patch, as a share of ||f(x)||; None for that of `patch`, or 0.05.
+    agreement : float
+        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN.
+    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
+default_plot_func, disable_warnings, display_progressbar
+        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
+        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
+        of the defined scores.
+
+    Attributes
+    ----------
+    logit_distance : np.ndarray
+        (N,) of the last call: ||f(x + d) - f(x)|| as a share of ||f(x)||.
+    patch_size : np.ndarray
+        (N,): ||d||, in the units of ``x_batch``.
+    converged : np.ndarray
+        (N,) of bool.
+
+    Raises
+    ------
+    TypeError
+        If `patch` is no `Patch`.
+    ValueError
+        If not exactly one of `patched` and `patch` is given, or an array has a wrong shape or value.
+
+    Notes
+    -----
+    Higher is better. There is no chance value: how far a random map changes depends on its grain.
+    """
+
+    name = "IIR"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.ROBUSTNESS
+    sample_truth = ("patched", "masks", "labels")
+
+    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+        self,
+        patched: Any = None,
+        patch: Patch | None = None,
+        threshold: float = 0.1,
+        masks: Any = None,
+        labels: Any = None,
+        average: bool = False,
+        tolerance: float | None = None,
+        agreement: float = 0.3,
+        abs: bool = False,
+        normalise: bool = True,
+        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
+        normalise_func_kwargs: dict[str, Any] | None = None,
+        return_aggregate: bool = False,
+        aggregate_func: Callable[..., Any] | None = None,
+        default_plot_func: Callable[..., Any] | None = None,
+        disable_warnings: bool = False,
+        display_progressbar: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Bind the patches. A score of 1 says that a patch without effect leaves the attribution as it was.
+
+        A score of 0 says that the method calls it important, or unimportant.
+        """
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=aggregate_func,
+            default_plot_func=default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        check_range("threshold", threshold, 0, float("inf"), open_low=True)
+        if patched is not None and patch is not None:
+            raise ValueError("Expected one of arguments `patched` and `patch` but got both.")
+        if patch is not None and not isinstance(patch, Patch):
+            raise TypeError(
+                f"Expected argument `patch` to be a quantus_concepts.Patch but got {type(patch).__name__}; images with "
+                "their patches go into `patched`."
+            )
+        if tolerance is not None:
+            check_range("tolerance", tolerance, 0, float("inf"), open_low=True)
+        self.patched = None if patched is None else self._checked("patched", patched)
+        self.patch = patch
+        self.threshold = threshold
+        self.average = average
+        if average:
+            self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
+        self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
+        self._bind(masks, labels, agreement)
+        self._made: dict[bytes, np.ndarray] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        self._measured: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    @property
+    def logit_distance(self) -> np.ndarray:
+        """(N,): distance of the logits with and without the patch, as a share of their norm without it."""
+        return self._joined(0)
+
+    @property
+    def patch_size(self) -> np.ndarray:
+        """(N,): norm of the difference the patch makes, in the units of ``x_batch``."""
+        return self._joined(1)
+
+    @property
+    def converged(self) -> np.ndarray:
+        """(N,) of bool: whether the model overlooks the patch."""
+        return self._joined(2)
+
+    @property
+    def get_params(self) -> dict[str, Any]:
+        """Parameters of the metric, as in Quantus."""
+        return {key: value for key, value in super().get_params.items() if key not in ("_made", "_measured")}
+
+    def _joined(self, index: int) -> np.ndarray:
+        return np.concatenate([part[index] for part in self._measured]) if self._measured else np.empty(0)
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        return image_batch(name, value) if name == "patched" else super()._checked(name, value)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        self._reset()
+        extra: dict[str, np.ndarray] = {}
+        if "patched" in self.call.truth:
+            patched = self.call.truth["patched"]
+            check_same_shape("patched", patched, x_batch)
+            same = np.flatnonzero([np.array_equal(a, b) for a, b in zip(patched, x_batch, strict=True)])
+            if same.size:
+                raise ValueError(
+                    f"Expected argument `patched` to differ from `x_batch` but image {listed(same)} is identical: it "
+                    "has no patch."
+                )
+        elif self.patch is None:
+            raise ValueError(
+                "IIR needs one of arguments `patched` (images with their patches) and `patch` (how to make them): give "
+                'it to the constructor, or the images with each call as custom_batch={"patched": ...}.'
+            )
+        else:
+            init = to_numpy(self.patch.init)
+            if init.ndim == 3:
+                init = np.broadcast_to(init, (len(x_batch), *init.shape))
+            check_same_shape("init", init, x_batch)
+            extra["init"] = init
+        extra |= super()._check_call(model, x_batch, y_batch, s_batch)
+        return extra
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        masks_batch: np.ndarray,
+        labels_batch: np.ndarray,
+        patched_batch: np.ndarray | None = None,
+        init_batch: np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples.
+
+        Parameters
+        ----------
+        model : ModelInterface
+            Quantus's wrapper of the model.
+        x_batch : np.ndarray
+            Images (n, C, H, W).
+        y_batch : np.ndarray
+            (n,) explained classes.
+        a_batch : np.ndarray
+            (n, C, H, W) attributions of `x_batch`.
+        masks_batch : np.ndarray
+            (n, 1, H, W) regions of the patches.
+        labels_batch : np.ndarray
+            (n,) true classes.
+        patched_batch : np.ndarray, optional
+            Images (n, C, H, W) with their patches.
+        init_batch : np.ndarray, optional
+            (n, C, H, W) objects that patches are made of.
+        **kwargs : Any
+            Not used.
+
+        Returns
+        -------
+        list of float
+            n scores.
+        """
+        module = model.get_model()
+        logits = self._predict(module, x_batch)
+        if patched_batch is None:
+            patched_batch = self._patches(module, x_batch, masks_batch, init_batch, logits)
+        logits_patched = self._predict(module, patched_batch)
+        converged = self._measure(x_batch, patched_batch, logits, logits_patched)
+        usable = converged & (logits.argmax(1).cpu().numpy() == labels_batch)
+        usable &= logits_patched.argmax(1).cpu().numpy() == labels_batch
+        after = self._attributed(self._explain_again(module, patched_batch, y_batch), masks_batch)
+        before = self._attributed(a_batch, masks_batch)
+        scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
+        return np.where(usable, scores.numpy(), np.nan).tolist()
+
+    def _patches(
+        self, model: nn.Module, x_batch: np.ndarray, masks: np.ndarray, init: np.ndarray | None, logits: Tensor
+    ) -> np.ndarray:
+        """Make the patches of some images, or take those an earlier method's call has made."""
+        if self.patch is None:
+            raise RuntimeError("There is no patch to make.")
+        # The logits tell the model: they change with its weights.
+        parts = (x_batch, masks, init, logits.float().cpu().numpy())
+        key = hashlib.blake2b(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
+        if key not in self._made:
+            patched = x_batch.copy()
+            # An image without a mask has no patch, and a NaN for a score.
+            rows = masks.reshape(len(masks), -1).any(1)
+            if rows.any():
+                objects = None if init is None else init[rows]
+                made = self.patch.make(model, x_batch[rows], masks[rows], objects, self.display_progressbar)
+                patched[rows] = to_numpy(made.images).astype(x_batch.dtype)
+            self._made[key] = patched
+        return self._made[key]
+
+    def _measure(self, x_batch: np.ndarray, patched: np.ndarray, logits: Tensor, logits_patched: Tensor) -> np.ndarray:
+        """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""
+        distance = torch.linalg.vector_norm((logits_patched - logits).double(), dim=1)
+        relative = (distance / torch.linalg.vector_norm(logits.double(), dim=1)).cpu().numpy()
+        same_class = (logits.argmax(1) == logits_patched.argmax(1)).cpu().numpy()
+        converged = same_class & (relative <= self.tolerance)
+        size = np.linalg.norm((patched - x_batch).reshape(len(x_batch), -1), axis=1)
+        self._measured.append((relative, size, converged))
+        missed = int((~converged).sum())
+        if missed:
+            self.fail("the model sees the patch (converged: false)", missed)
+        return converged

@@ -1,0 +1,174 @@
+"""The model contrast score: does an attribution change when the model does?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import nn
+
+from quantus_concepts.functional import mcs, positive_percentile, random_masks
+from quantus_concepts.metrics.inference import evaluation_mode
+from quantus_concepts.metrics.reexplaining import ReExplainingMetric
+
+
+class MCS(ReExplainingMetric):
+    """Model contrast score: importance of a region to a model that needs it, minus to one that does not.
+
+    Yang and Kim (2019), "BIM", Section 4.1. ``model`` explains ``y_batch``, `contrast_model` explains
+    `contrast_labels`, both with the method under evaluation; the score of an image is the difference of the mean
+    positive attributions inside the mask (`quantus_concepts.functional.concept_attribution`). Images that either
+    model classifies wrongly are NaN, as in the release.
+
+    Absolute: ``model`` was trained on the objects and `contrast_model` on the scenes of the same images, and the
+    masks mark the objects. Relative: ``model`` was trained with a common feature in a share of the classes, and
+    `contrast_model` with it in all of them.
+
+    Parameters
+    ----------
+    contrast_model : nn.Module
+        The model to which the region does not matter; it stays on its own device.
+    contrast_labels : array_like
+        (N,) of int: the classes that `contrast_model` has to find, and explains.
+    masks : array_like, optional
+        (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``.
+    labels : array_like, optional
+        (N,) true classes of ``model``; ``y_batch`` if None.
+    random_region : bool
+        Whether each mask is moved to a random place: the baseline a score has to beat.
+    seed : int
+        Of these places.
+    agreement : float
+        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. Methods
+        that draw at random without a seed may need less.
+    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
+default_plot_func, disable_warnings, display_progressbar
+        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself; without it
+        the two models' maps may be on different scales. ``abs`` is applied before. Whatever the normalisation, only
+        positive attributions count. The default aggregate is the mean of the defined scores.
+
+    Raises
+    ------
+    TypeError
+        If `contrast_model` is no module.
+    ValueError
+        If labels or masks have a wrong shape or value.
+
+    Notes
+    -----
+    Higher is better; in [-1, 1]. A random attribution scores 0, and so does any that does not look at the model.
+    """
+
+    name = "MCS"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.FAITHFULNESS
+    sample_truth = ("contrast_labels", "masks", "labels")
+
+    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+        self,
+        contrast_model: nn.Module,
+        contrast_labels: Any,
+        masks: Any = None,
+        labels: Any = None,
+        random_region: bool = False,
+        seed: int = 0,
+        agreement: float = 0.3,
+        abs: bool = False,
+        normalise: bool = True,
+        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
+        normalise_func_kwargs: dict[str, Any] | None = None,
+        return_aggregate: bool = False,
+        aggregate_func: Callable[..., Any] | None = None,
+        default_plot_func: Callable[..., Any] | None = None,
+        disable_warnings: bool = False,
+        display_progressbar: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Bind the second model. A score of 1 says that the region is all to the one model and nothing to the other.
+
+        A score of 0 says that the method sees no difference between them.
+        """
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=aggregate_func,
+            default_plot_func=default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        if not isinstance(contrast_model, nn.Module):
+            raise TypeError(
+                f"Expected argument `contrast_model` to be a torch.nn.Module but got {type(contrast_model).__name__}."
+            )
+        self.contrast_model = contrast_model
+        # None where every call passes them in `custom_batch`.
+        self.contrast_labels = None if contrast_labels is None else self._checked("contrast_labels", contrast_labels)
+        self.random_region = random_region
+        self.seed = seed
+        self._bind(masks, labels, agreement)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if "contrast_labels" not in self.call.truth:
+            raise ValueError(
+                "MCS needs argument `contrast_labels`: give it to the constructor, or with each call in `custom_batch`."
+            )
+        extra = super()._check_call(model, x_batch, y_batch, s_batch)
+        with evaluation_mode(self.contrast_model):
+            self._check_classes("contrast_labels", self.contrast_model, x_batch, self.call.truth["contrast_labels"])
+        if self.random_region:
+            generator = torch.Generator().manual_seed(self.seed)
+            extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()
+        return extra
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        masks_batch: np.ndarray,
+        labels_batch: np.ndarray,
+        contrast_labels_batch: np.ndarray,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples.
+
+        Parameters
+        ----------
+        model : ModelInterface
+            Quantus's wrapper of the first model.
+        x_batch : np.ndarray
+            Images (n, C, H, W).
+        y_batch : np.ndarray
+            (n,) explained classes of the first model.
+        a_batch : np.ndarray
+            (n, C, H, W) attributions under the first model.
+        masks_batch : np.ndarray
+            (n, 1, H, W) regions.
+        labels_batch : np.ndarray
+            (n,) true classes of the first model.
+        contrast_labels_batch : np.ndarray
+            (n,) true classes of the second model, which it explains.
+        **kwargs : Any
+            Not used.
+
+        Returns
+        -------
+        list of float
+            n scores.
+        """
+        with evaluation_mode(self.contrast_model):
+            correct = self._correct(model.get_model(), x_batch, labels_batch)
+            correct &= self._correct(self.contrast_model, x_batch, contrast_labels_batch)
+            other = self._explain_again(self.contrast_model, x_batch, contrast_labels_batch)
+        scores = mcs(self._attributed(a_batch, masks_batch), self._attributed(other, masks_batch)).numpy()
+        return np.where(correct, scores, np.nan).tolist()

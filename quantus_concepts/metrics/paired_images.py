@@ -1,0 +1,101 @@
+"""Second versions of the images: without a feature, or with a patch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quantus_concepts.checks import check_finite, to_numpy
+
+
+def image_batch(name: str, value: Any) -> np.ndarray:
+    """Return images as an array, or raise for what cannot be any.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : array_like
+        (N, C, H, W).
+
+    Returns
+    -------
+    np.ndarray
+        The same.
+
+    Raises
+    ------
+    ValueError
+        If the shape is another or a value is not finite.
+    """
+    images = to_numpy(value)
+    if images.ndim != 4:
+        raise ValueError(f"Expected argument `{name}` to have shape (N, C, H, W) but got {images.shape}.")
+    check_finite(name, images)
+    return images
+
+
+def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None:
+    """Raise unless images have the shape of ``x_batch``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    images : np.ndarray
+        (N, C, H, W).
+    x_batch : np.ndarray
+        (N, C, H, W).
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
+    """
+    if images.shape != x_batch.shape:
+        raise ValueError(
+            f"Expected argument `{name}` to have the shape of `x_batch`, (N, C, H, W) = {x_batch.shape}, but got "
+            f"{images.shape}. It is taken channel first, in the units the model takes."
+        )
+
+
+def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray) -> None:
+    """Raise where images are other pictures than those of ``x_batch``: the order of the samples differs.
+
+    Outside the mask the two show the same; where they resemble the neighbour's picture as much as their own, they
+    are not aligned.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    images : np.ndarray
+        (N, C, H, W).
+    x_batch : np.ndarray
+        (N, C, H, W).
+    masks : np.ndarray
+        (N, 1, H, W) of bool.
+
+    Raises
+    ------
+    ValueError
+        If they are not aligned.
+    """
+    if len(images) < 2:
+        return
+    n_outside = np.maximum((~masks).sum((1, 2, 3)), 1)
+
+    def difference(shift: int) -> np.ndarray:
+        # One image at a time: the whole difference would be as large as the images.
+        others = (images[(i + shift) % len(images)] for i in range(len(images)))
+        pairs = zip(x_batch, others, masks, strict=True)
+        return np.array([(np.abs(x - other) * ~mask).sum() for x, other, mask in pairs]) / n_outside
+
+    own, neighbour = difference(0), difference(1)
+    if own.mean() >= neighbour.mean() and own.mean() > 0:
+        worst = int(np.argmax(own - neighbour))
+        raise ValueError(
+            f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks they "
+            f"resemble their neighbours as much; image {worst} differs most. Align it with `x_batch`."
+        )

@@ -1,0 +1,186 @@
+"""What the metrics share that explain a second model, or a second version of each image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.helpers.enums import DataType
+from torch import Tensor, nn
+
+from quantus_concepts.checks import check_range
+from quantus_concepts.functional import concept_attribution, positive_percentile
+from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.call import missing
+from quantus_concepts.metrics.inference import predict_logits
+from quantus_concepts.metrics.masks import check_mask_size, listed, region_masks, unusable_masks
+from quantus_concepts.metrics.truth import class_labels
+
+N_CHECKED = 2
+
+
+class ReExplainingMetric(ConceptMetric):
+    """Base of `MCS`, `IDR` and `IIR`: masks, correct predictions, and explanations that can be asked for again.
+
+    Given explanations are not enough for these metrics: they explain another model or other images too, through
+    the `explain_func` they are given. Whether that is the method which made the given ones, two samples tell
+    first; where the two do not agree, every score is NaN, and the warning says what to do.
+
+    An explanation that is zero everywhere is not a failure here: it says that nothing is important.
+    """
+
+    data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
+    zero_says_nothing = False
+
+    masks: np.ndarray | None
+    labels: np.ndarray | None
+    agreement: float
+
+    def _bind(self, masks: Any, labels: Any, agreement: float) -> None:
+        """Take the arguments that all three share."""
+        check_range("agreement", agreement, -1, 1)
+        self.agreement = float(agreement)
+        self.masks = None if masks is None else self._checked("masks", masks)
+        self.labels = None if labels is None else self._checked("labels", labels)
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        return region_masks(name, value) if name == "masks" else class_labels(name, value)
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        return False
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if model is None:
+            raise ValueError(
+                f"{self.name} needs argument `model`, to explain it again and to know which images are right."
+            )
+        if x_batch.ndim != 4:
+            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        if not self.can_explain:
+            raise ValueError(
+                f"{self.name} explains again, with another model or other images: pass `explain_func`, the function "
+                "that made `a_batch`. `captum_concepts.explain_func` makes one of any Captum attribution."
+            )
+        masks = self._masks(x_batch, s_batch)
+        labels = self.call.truth.get("labels", y_batch)
+        self._check_classes("labels" if "labels" in self.call.truth else "y_batch", model, x_batch, labels)
+        self._check_classes("y_batch", model, x_batch, y_batch)
+        return {"masks": masks, "labels": labels}
+
+    def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
+        name = "masks" if "masks" in self.call.truth else "s_batch"
+        if name == "s_batch":
+            if s_batch is None:
+                raise ValueError(
+                    f"{self.name} needs to know which region it asks about: pass `s_batch` (N, 1, H, W), or bind "
+                    "`masks` in the constructor."
+                )
+            masks = region_masks(name, s_batch)
+        else:
+            masks = self.call.truth["masks"]
+        check_mask_size(name, masks, x_batch)
+        bad = np.flatnonzero(unusable_masks(masks))
+        if bad.size:
+            self.fail(f"masks are empty or full, of samples {listed(bad)}", bad.size)
+            # An empty mask has no mean, which makes the score NaN.
+            masks = masks & ~unusable_masks(masks)[:, None, None, None]
+        return masks
+
+    def _check_classes(self, name: str, model: nn.Module, x_batch: np.ndarray, labels: np.ndarray) -> None:
+        """Raise where labels name an output that the model does not have."""
+        n_classes = self._predict(model, x_batch[:1]).shape[-1]
+        outside = np.flatnonzero((labels < 0) | (labels >= n_classes))
+        if outside.size:
+            raise ValueError(
+                f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of its model, but "
+                f"got {int(labels[outside[0]])} at {int(outside[0])}. Are the labels of two models swapped?"
+            )
+
+    def _predict(self, model: nn.Module, x_batch: np.ndarray) -> Tensor:
+        return predict_logits(model, x_batch, **self.call.model_predict_kwargs)
+
+    def _correct(self, model: nn.Module, x_batch: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return (n,) of bool: which images a model classifies correctly."""
+        return self._predict(model, x_batch).argmax(1).cpu().numpy() == labels
+
+    def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
+        if self.call.refused:
+            return missing(len(x_batch))
+        given = self.call.attributions
+        a_batch = self._ask(model, x_batch, y_batch) if given is None else given[rows]
+        if not self.call.checked and a_batch.size:
+            self._check_agreement(model, x_batch, y_batch, a_batch)
+        return missing(len(x_batch)) if self.call.refused else self._treated(a_batch)
+
+    def _explain_again(self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
+        """Explain another model or other images with the method under evaluation."""
+        if self.call.refused:
+            return missing(len(x_batch))
+        return self._treated(self._ask(model, x_batch, y_batch))
+
+    def _check_agreement(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, a_batch: np.ndarray) -> None:
+        """Explain two samples once more; refuse a method whose explanations are not those that were given."""
+        self.call.checked = True
+        again = self._ask(model, x_batch[:N_CHECKED], y_batch[:N_CHECKED])
+        if not again.size:
+            self.call.refused = True
+            self.fail("and it must explain again: give a callable in place of an array", self.call.n_samples)
+            return
+        found = correlation(a_batch[:N_CHECKED], again)
+        if np.isnan(found) or found >= self.agreement:
+            return
+        self.call.refused = True
+        self.fail(
+            f"asked again about {len(again)} samples it gave other attributions than before (correlation {found:.2f}, "
+            f"at least {self.agreement:g} wanted). The key in `xai_methods` is not the method: write "
+            '{"Saliency": {"method": "Saliency"}}; give a callable in place of an array; seed a method that draws at '
+            "random, or lower `agreement`",
+            self.call.n_samples,
+        )
+
+    def _treated(self, a_batch: np.ndarray) -> np.ndarray:
+        # Before the normalisation, which drops what is negative.
+        if self.abs and a_batch.dtype.kind in "fiub":
+            a_batch = np.abs(a_batch)
+        if self.normalise and self.normalise_func is positive_percentile and a_batch.dtype.kind in "fiub":
+            # Works image by image on a whole batch.
+            return positive_percentile(a_batch) if a_batch.size else a_batch
+        return super()._treated(a_batch)
+
+    def _attributed(self, a_batch: np.ndarray, masks: np.ndarray) -> Tensor:
+        """Return (n,) concept attributions g_c of treated maps; NaN where they cannot be used."""
+        if a_batch.ndim == 3:
+            a_batch = a_batch[:, None]
+        channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
+        maps = self.usable(a_batch, (channels, *masks.shape[2:]), "a map (C, H, W) of the images' size")
+        return concept_attribution(torch.as_tensor(maps, dtype=torch.float64), torch.as_tensor(masks))
+
+
+def correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Mean Pearson correlation of the attributions of the same samples.
+
+    Parameters
+    ----------
+    first : np.ndarray
+        (n, ...).
+    second : np.ndarray
+        (n, ...), of as many values.
+
+    Returns
+    -------
+    float
+        1 for equal constant maps, 0 for another number of values, NaN where values are not finite or missing.
+    """
+    first, second = (np.asarray(value, dtype=float).reshape(len(first), -1) for value in (first, second))
+    if not second.size or not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return float("nan")
+    if first.shape != second.shape:
+        return 0.0
+    found = []
+    for one, other in zip(first, second, strict=True):
+        constant = one.std() == 0 or other.std() == 0
+        found.append(float(np.allclose(one, other)) if constant else float(np.corrcoef(one, other)[0, 1]))
+    return float(np.mean(found))
