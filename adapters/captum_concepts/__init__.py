@@ -1,7 +1,8 @@
 """Captum attributions for models that name concepts, and any Captum attribution as a Quantus explanation.
 
-`CoAM` shows where a concept acts, `PostHocCBM` turns a trained network into a concept bottleneck model, and
-`explain_func` makes any attribution the callable Quantus wants. This package does not need `quantus_concepts`.
+`CoAM` shows where a concept acts, `PostHocCBM` turns a trained network into a concept bottleneck model,
+`explain_func` makes any attribution the callable Quantus wants, `build_method` builds the methods that papers compare,
+and `tcav_score` asks what a concept is to a class. This package does not need `quantus_concepts`.
 """
 
 from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision
@@ -9,22 +10,37 @@ from captum_concepts.bank import ConceptBank
 from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import PostHocCBM
 from captum_concepts.coam import CoAM
+from captum_concepts.controls import RandomAttribution, SobelEdges
 from captum_concepts.explain import explain_func
 from captum_concepts.layers import LayerFeatures
+from captum_concepts.method_spec import method_from_spec
+from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_method, build_methods
+from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
 from captum_concepts.visualise import gallery, overlay, plot_coam
 
 __all__ = [
+    "CONTROL_METHODS",
+    "PAPER_METHODS",
     "Backbone",
     "BottleneckCBM",
     "CoAM",
     "ConceptBank",
     "LayerFeatures",
     "PostHocCBM",
+    "RandomAttribution",
+    "SobelEdges",
+    "TCAVContrast",
+    "TCAVScore",
+    "build_method",
+    "build_methods",
     "explain_func",
     "from_open_clip",
     "from_timm",
     "from_torchvision",
     "gallery",
+    "method_from_spec",
     "overlay",
     "plot_coam",
+    "tcav_contrast",
+    "tcav_score",
 ]

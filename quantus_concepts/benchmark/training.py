@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import SimpleQueue
 from threading import Event
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from tqdm import tqdm
 
-from quantus_concepts.checks import check_range, check_shape
+from quantus_concepts.benchmark.fitting import LEARNING_RATE, KeptSamples, fit
 
 STRIDE = 8
-#: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.
-LEARNING_RATE = 2e-2
-WEIGHT_DECAY = 5e-2
 
 
 class Residual(nn.Module):
@@ -34,10 +29,12 @@ class Residual(nn.Module):
         super().__init__()
         self.first = _convolution(channels, channels)
         self.second = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
+        # A module, not a function: guided backpropagation finds only modules.
+        self.relu = nn.ReLU()
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return maps (N, C, H, W) of the size of the input."""
-        return functional.relu(maps + self.second(self.first(maps)))
+        return self.relu(maps + self.second(self.first(maps)))
 
 
 class SmallResNet(nn.Module):
@@ -58,7 +55,7 @@ class SmallResNet(nn.Module):
 
     def __init__(self, n_outputs: int, channels: int = 64, seed: int = 0) -> None:
         super().__init__()
-        with _seeded(seed):
+        with seeded(seed):
             self.features = nn.Sequential(
                 nn.PixelUnshuffle(4),
                 _convolution(48, channels // 2),
@@ -87,12 +84,12 @@ def train(
     stop: Event | None = None,
     display_progressbar: bool = False,
 ) -> None:
-    """Train a network in place, on the device of its parameters, and leave it in eval mode.
+    """Train a network in place on images in memory, and leave it in eval mode.
 
     Parameters
     ----------
     network : nn.Module
-        Images (B, 3, H, W) in [0, 1] to logits.
+        Images (B, 3, H, W) in [0, 1] to logits; it is trained on the device of its parameters.
     images : Tensor
         (N, 3, H, W) of uint8.
     targets : Tensor
@@ -119,41 +116,18 @@ def train(
     ValueError
         If there are fewer than two images, or a number is out of its range.
     """
-    check_shape("images", images, ("N", "C", "H", "W"), (None, None, None, None))
-    check_range("epochs", epochs, 1, 10_000)
-    # Batch norm cannot learn from a single image.
-    check_range("batch_size", batch_size, 2, 1_000_000)
-    if len(images) < 2:
-        raise ValueError(f"Expected argument `images` to hold at least 2 images but got {len(images)}.")
-    if len(targets) != len(images):
-        raise ValueError(
-            f"Expected argument `targets` to have length N = {len(images)}, as `images`, but got {len(targets)}."
-        )
-    batches = _batches(len(images), batch_size, epochs, np.random.default_rng(seed))
-    optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=len(batches), pct_start=0.25)
-    device = next(network.parameters()).device
-    network.train().to(memory_format=torch.channels_last)
-    try:
-        for rows in tqdm(
-            batches,
-            desc=description,
-            unit="step",
-            position=position,
-            disable=not display_progressbar,
-            leave=False,
-        ):
-            if stop is not None and stop.is_set():
-                break
-            batch = images[rows].to(device).to(memory_format=torch.channels_last) / 255
-            loss = _loss(network(batch), targets[rows].to(device))
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-    finally:
-        network.eval()
-        network.zero_grad()
+    fit(
+        network,
+        KeptSamples(images, targets),
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+        description=description,
+        position=position,
+        stop=stop,
+        display_progressbar=display_progressbar,
+    )
 
 
 def train_together(
@@ -165,9 +139,6 @@ def train_together(
     display_progressbar: bool = False,
 ) -> None:
     """Train several small networks on the same images at the same time, each on one core.
-
-    Small networks gain little from a second core, and where other programs want it too, waiting for each other at the
-    end of every operation makes two threads slower than one.
 
     Parameters
     ----------
@@ -187,23 +158,59 @@ def train_together(
     BaseException
         What one of the trainings raised; the others end early.
     """
+
+    def task(description: str, network: nn.Module, targets: Tensor) -> Callable[[Event, int], None]:
+        return lambda stop, position: train(
+            network,
+            images,
+            targets,
+            epochs=epochs,
+            seed=seed,
+            description=description,
+            position=position,
+            stop=stop,
+            display_progressbar=display_progressbar,
+        )
+
+    run_together([task(description, *job) for description, job in jobs.items()])
+
+
+def run_together(tasks: Sequence[Callable[[Event, int], object]], n_threads: int | None = None) -> None:
+    """Run trainings at the same time, each on one core.
+
+    Small networks gain little from a second core, and where other programs want it too, waiting for each other at the
+    end of every operation makes two threads slower than one.
+
+    Parameters
+    ----------
+    tasks : sequence of callable
+        Each is given an event that asks it to end early, and the line of its progress bar.
+    n_threads : int, optional
+        How many run at once; all by default.
+
+    Raises
+    ------
+    BaseException
+        What one of them raised; the others end early.
+    """
     stop = Event()
-    with one_thread(), ThreadPoolExecutor(len(jobs)) as pool:
-        futures = [
-            pool.submit(
-                train,
-                network,
-                images,
-                targets,
-                epochs=epochs,
-                seed=seed,
-                description=description,
-                position=position,
-                stop=stop,
-                display_progressbar=display_progressbar,
-            )
-            for position, (description, (network, targets)) in enumerate(jobs.items())
-        ]
+    n_threads = min(n_threads or len(tasks), len(tasks))
+    lines: SimpleQueue[int] = SimpleQueue()
+    for line in range(n_threads):
+        lines.put(line)
+
+    def run(task: Callable[[Event, int], object]) -> None:
+        line = lines.get()
+        try:
+            task(stop, line)
+        except BaseException:
+            stop.set()
+            raise
+        finally:
+            lines.put(line)
+
+    with one_thread(), ThreadPoolExecutor(n_threads) as pool:
+        futures = [pool.submit(run, task) for task in tasks]
         try:
             for future in futures:
                 future.result()
@@ -229,18 +236,24 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _loss(logits: Tensor, targets: Tensor) -> Tensor:
-    if targets.ndim == 1:
-        return functional.cross_entropy(logits, targets)
-    return functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the CPU's global generator, from which torch initialises layers, and put it back afterwards.
 
+    Parameters
+    ----------
+    seed : int
+        Of what is drawn inside.
 
-def _batches(n_images: int, batch_size: int, epochs: int, generator: np.random.Generator) -> list[Tensor]:
-    batches: list[Tensor] = []
-    for _ in range(epochs):
-        order = torch.as_tensor(generator.permutation(n_images))
-        batches += [rows for rows in order.split(batch_size) if len(rows) > 1]
-    return batches
+    Yields
+    ------
+    None
+        Inside, the generator starts at the seed.
+    """
+    # torch.manual_seed would seed the generators of other devices too, which are not kept here.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _convolution(channels_in: int, channels_out: int, stride: int = 1) -> nn.Sequential:
@@ -249,12 +262,3 @@ def _convolution(channels_in: int, channels_out: int, stride: int = 1) -> nn.Seq
         nn.BatchNorm2d(channels_out),
         nn.ReLU(),
     )
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    # torch initialises layers from its global generator only. torch.manual_seed would seed those of other devices
-    # too, which are not forked here.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield

@@ -27,7 +27,8 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        (N,), of the dtype of `maps` (float32 for narrower ones); NaN where the mask is empty or the map holds NaN.
+        (N,), of the dtype of `maps` (float32 for narrower ones); NaN where the mask is empty or the map holds NaN
+        or infinity.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     inside = masks.to(maps.device, maps.dtype)
     attributed = (maps.clamp(min=0).sum(1, keepdim=True) * inside).sum((1, 2, 3))
     size = inside.sum((1, 2, 3))
-    broken = maps.isnan().flatten(1).any(1)
+    broken = ~maps.isfinite().flatten(1).all(1)
     return (attributed / size).masked_fill(broken | (size == 0), torch.nan)
 
 

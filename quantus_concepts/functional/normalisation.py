@@ -34,7 +34,7 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
     -------
     np.ndarray or Tensor
         (N, 1, H, W), or the shape given where there are no channels; of the dtype given, floating at least.
-        NaN throughout where an image's attributions hold NaN.
+        NaN throughout where an image's attributions hold NaN or infinity.
 
     Raises
     ------
@@ -42,11 +42,13 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
         If there is no sample axis, or `percentile` is out of its range.
     """
     check_range("percentile", percentile, 0, 100, open_low=True)
-    maps = torch.as_tensor(a)
+    # Neither negative strides nor arrays that cannot be written suit torch.
+    maps = a if isinstance(a, Tensor) else torch.as_tensor(np.require(a, requirements=("C", "W")))
     if maps.ndim < 2:
         raise ValueError(f"Expected argument `a` to have shape (N, C, H, W) or (N, ...) but got {tuple(maps.shape)}.")
     if not maps.is_floating_point():
         maps = maps.float()
+    broken = ~maps.isfinite().flatten(1).all(1, keepdim=True)
     maps = maps.clamp(min=0)
     if maps.ndim == 4:
         maps = maps.sum(1, keepdim=True)
@@ -56,7 +58,7 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
         high = _percentile(flat, percentile)
         high = torch.where(high == low, flat.amax(1, keepdim=True), high)
         span = high - low
-        flat = (torch.minimum(flat, high) - low) / span.masked_fill(span == 0, 1)
+        flat = ((torch.minimum(flat, high) - low) / span.masked_fill(span == 0, 1)).masked_fill(broken, torch.nan)
     maps = flat.view(maps.shape)
     return maps if isinstance(a, Tensor) else maps.numpy()
 

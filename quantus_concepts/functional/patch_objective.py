@@ -56,6 +56,7 @@ def patch_objective(
     """
     check_shape("logits", logits, ("N", "K"), (None, None))
     check_shape("logits_patched", logits_patched, ("N", "K"), tuple(logits.shape))
+    check_shape("images", images, ("N", "C", "H", "W"), (len(logits), None, None, None))
     check_shape("delta", delta, ("N", "C", "H", "W"), tuple(images.shape))
     distance = torch.linalg.vector_norm(logits_patched - logits, dim=1)
     size = torch.linalg.vector_norm(delta.flatten(1), dim=1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.checks import check_range, check_shape
-from quantus_concepts.functional.arguments import check_floating
+from quantus_concepts.functional.arguments import check_bool, check_floating
 
 CONFIDENCE = 0.95
 
@@ -81,14 +81,15 @@ def relative_contrast(
     Raises
     ------
     TypeError
-        If `scores` is no floating-point tensor.
+        If `scores` is no floating-point tensor, or one of the others is none of bool.
     ValueError
         If shapes differ.
     """
     check_floating("scores", scores)
     check_shape("scores", scores, ("R", "N"), (None, None))
-    check_shape("correct_with", correct_with, ("R", "N"), tuple(scores.shape))
-    check_shape("correct_without", correct_without, ("R", "N"), tuple(scores.shape))
+    for name, value in (("correct_with", correct_with), ("correct_without", correct_without)):
+        check_bool(name, value)
+        check_shape(name, value, ("R", "N"), tuple(scores.shape))
     check_range("n_resamples", n_resamples, 100, 10_000_000)
     scores = scores.cpu().double()
     defined = ~scores.isnan()

@@ -82,8 +82,7 @@ def check_mask_size(name: str, masks: np.ndarray, x_batch: np.ndarray) -> None:
 def unusable_masks(masks: np.ndarray) -> np.ndarray:
     """Return (N,) of bool: which masks mark no pixel, or every one."""
     flat = masks.reshape(len(masks), -1)
-    unusable: np.ndarray = ~flat.any(1) | flat.all(1)
-    return unusable
+    return np.logical_or(~flat.any(1), flat.all(1))
 
 
 def listed(indices: np.ndarray) -> str:

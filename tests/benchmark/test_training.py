@@ -4,9 +4,10 @@ from threading import Event
 
 import pytest
 import torch
+from torch import nn
 
 from quantus_concepts.benchmark.loading import KeptImages
-from quantus_concepts.benchmark.training import SmallResNet, train, train_together
+from quantus_concepts.benchmark.training import Residual, SmallResNet, run_together, train, train_together
 from quantus_concepts.datasets import PaintedBirds
 
 
@@ -35,6 +36,33 @@ def test_maps_have_stride_8_and_are_averaged_before_the_last_layer():
     maps = network.features(images)
     assert maps.shape == (2, 16, 12, 8)
     assert torch.equal(network(images), network.classifier(maps.mean((2, 3))))
+
+
+def test_every_rectifier_is_a_module_and_weights_have_the_names_they_always_had():
+    network = SmallResNet(5, channels=16)
+    # Guided backpropagation changes the gradient of modules only.
+    assert sum(isinstance(part, nn.ReLU) for part in network.modules()) == 4
+    maps = torch.randn(2, 16, 4, 4, generator=torch.Generator().manual_seed(0))
+    block = Residual(16).eval()
+    calls = []
+    for part in block.modules():
+        if isinstance(part, nn.ReLU):
+            part.register_forward_hook(lambda *args: calls.append(args[0]))
+    assert block(maps).min() == 0
+    # One for each use.
+    assert len(set(calls)) == len(calls) == 2
+    parameters = {name for name in network.state_dict() if name.endswith("weight")}
+    assert parameters == {
+        "features.1.0.weight",
+        "features.1.1.weight",
+        "features.2.0.weight",
+        "features.2.1.weight",
+        "features.3.first.0.weight",
+        "features.3.first.1.weight",
+        "features.3.second.0.weight",
+        "features.3.second.1.weight",
+        "classifier.weight",
+    }
 
 
 def test_training_learns_the_classes(birds):
@@ -93,6 +121,43 @@ def test_an_error_in_one_training_ends_the_others(birds):
     jobs = {"wrong": (SmallResNet(3, channels=8), birds.labels[:5]), "long": (network, birds.labels)}
     with pytest.raises(ValueError, match="`targets`"):
         train_together(jobs, birds.images, epochs=10_000)
+
+
+def test_an_error_is_heard_while_an_earlier_training_still_runs():
+    def fail(stop: Event, line: int) -> None:
+        raise RuntimeError("failed")
+
+    ended = []
+
+    def wait(stop: Event, line: int) -> None:
+        ended.append(stop.wait(timeout=60))
+
+    with pytest.raises(RuntimeError, match="failed"):
+        run_together([wait, fail])
+    assert ended == [True]
+
+
+def test_no_more_trainings_run_at_once_than_asked_for():
+    running, most = set(), []
+
+    def task(stop: Event, line: int) -> None:
+        running.add(line)
+        most.append(len(running))
+        stop.wait(0.01)
+        running.remove(line)
+
+    run_together([task] * 5, n_threads=2)
+    assert len(most) == 5
+    assert max(most) == 2
+
+
+@pytest.mark.parametrize("n_steps", range(1, 10))
+def test_any_number_of_steps_is_a_schedule(birds, n_steps):
+    network = SmallResNet(3, channels=8)
+    start = network.classifier.weight.detach().clone()
+    train(network, birds.images[: 2 * n_steps], birds.labels[: 2 * n_steps], epochs=1, batch_size=2)
+    assert network.classifier.weight.isfinite().all()
+    assert not torch.equal(network.classifier.weight, start)
 
 
 def test_a_stopped_training_does_no_more_steps(birds):

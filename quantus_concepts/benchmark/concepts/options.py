@@ -12,13 +12,13 @@ from captum_concepts.cbm import VALUES
 from captum_concepts.directions import METHODS
 from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL
 from quantus_concepts.benchmark.concepts.models import BankOptions
+from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.benchmark.training import STRIDE
 from quantus_concepts.checks import check_choice, check_range
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
 LABELS = ("image", "majority")
-AUTO = "auto"
 #: What takes part where the option is not given; for "folder" None says that the images keep their size.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: RESNET18_CUB, FOLDER: "resnet18"}
 DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
@@ -174,24 +174,7 @@ class Options:
         ValueError
             If there is no such device here.
         """
-        if self.device == AUTO:
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            device = torch.device(self.device)
-            torch.empty(1, device=device).item()
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            usable = [AUTO, "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-            usable += ["mps"] if torch.backends.mps.is_available() else []
-            raise ValueError(
-                f"Expected argument `--device` to be one of {usable}, the devices of this machine, but got "
-                f"{self.device!r}."
-            ) from error
-        return device
-
-
-def option_name(field: str) -> str:
-    """Return the option of a field: ``n_train`` is ``--n-train``."""
-    return "--" + field.replace("_", "-")
+        return torch_device(self.device)
 
 
 def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,6 +25,7 @@ from quantus_concepts.benchmark.concepts.results import (
     over_seeds,
     select,
 )
+from quantus_concepts.benchmark.figures import INK, new_axes, tidy
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart; the marker says the same again.
 COLOURS = {
@@ -37,7 +37,6 @@ COLOURS = {
     GAUSSIAN: "#B8860B",
 }
 MARKERS = {POST_HOC: "o", TRADITIONAL: "s", ORACLE: "^", RANDOM: "D", OTHER_IMAGE: "x", GAUSSIAN: "+"}
-INK = "#333333"
 EXPLANATION_LABELS = {
     "weight": "weight θ",
     "value": "concept value u",
@@ -66,7 +65,7 @@ def plot_cem(
     tuple of Figure and Axes
         The figure and its axes.
     """
-    fig, ax = _axes(ax, (7.6, 4.0))
+    fig, ax = new_axes(ax, (7.6, 4.0))
     chosen = over_seeds(select(records, metric="CEM", set=set_, l=top_l))
     models = models_of(chosen)
     width = 0.8 / max(1, len(models))
@@ -92,7 +91,7 @@ def plot_cem(
         frameon=False,
         fontsize=9,
     )
-    _tidy(ax)
+    tidy(ax)
     return fig, ax
 
 
@@ -142,7 +141,7 @@ def plot_clm(
     tuple of Figure and Axes
         The figure and its axes.
     """
-    fig, ax = _axes(ax, (7.6, 4.6))
+    fig, ax = new_axes(ax, (7.6, 4.6))
     chosen = over_seeds(select(records, metric="CLM", explanation=explanation, l=top_l, set="all"))
     alphas = sorted({record.alpha for record in chosen if record.alpha is not None})
     names = [*models_of(chosen), OTHER_IMAGE, GAUSSIAN]
@@ -170,7 +169,7 @@ def plot_clm(
     concepts = "top concept" if top_l == 1 else f"top {top_l} concepts"
     ax.set_ylabel(f"region contains the part of the {concepts}\n(CLM, % of cases)")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
-    _tidy(ax)
+    tidy(ax)
     return fig, ax
 
 
@@ -251,7 +250,7 @@ def plot_cgim_histograms(
             panel.margins(y=0.25)
             if row == 2:
                 panel.set_xlabel("cosine with the truth (1 is best)")
-            _tidy(panel)
+            tidy(panel)
     handles = [
         Line2D([], [], color=_colour(model), linewidth=8 if order == 0 else 2, alpha=0.8 if order == 0 else 1)
         for order, model in enumerate(present)
@@ -309,7 +308,7 @@ def plot_ranked_items(
     """
     best, worst = ranked_items(records, item_kind=item_kind, explanation=explanation, model=model, count=count)
     gap = 1 if best and worst else 0
-    fig, ax = _axes(ax, (7.6, 0.9 + 0.29 * (len(best) + len(worst) + gap)))
+    fig, ax = new_axes(ax, (7.6, 0.9 + 0.29 * (len(best) + len(worst) + gap)))
     rows = [*enumerate(best), *enumerate(worst, start=len(best) + gap)]
     for place, record in rows:
         colour = _colour(model) if record.value >= 0 else "#7A3B00"
@@ -335,7 +334,7 @@ def plot_ranked_items(
     ax.set_xlim(max(-1.0, lowest - 0.05), 1.12)
     kind = "₁₂₃"[list(EXPLANATIONS).index(explanation)]
     ax.set_xlabel(f"CGIM{kind} by {EXPLANATION_LABELS[explanation]} (cosine, 1 is best)")
-    _tidy(ax, grid="x")
+    tidy(ax, grid="x")
     ax.tick_params(axis="y", length=0)
     return fig, ax
 
@@ -406,27 +405,5 @@ def default_figures(records: Sequence[Record]) -> dict[str, Figure]:
     return figures
 
 
-def _axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    if ax is not None:
-        figure: Any = ax.figure
-        return figure, ax
-    # Not pyplot: its figures are global state and stay open.
-    fig = Figure(figsize=size, layout="constrained")
-    return fig, fig.add_subplot()
-
-
 def _colour(model: str) -> str:
     return COLOURS.get(model, "#56B4E9")
-
-
-def _tidy(ax: Axes, grid: str = "y") -> None:
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_color("#888888")
-    ax.tick_params(colors=INK, labelcolor=INK)
-    ax.xaxis.label.set_color(INK)
-    ax.yaxis.label.set_color(INK)
-    ax.title.set_color(INK)
-    ax.grid(axis="x" if grid == "x" else "y", color="#E4E4E4", linewidth=0.8, zorder=0)
-    ax.set_axisbelow(True)

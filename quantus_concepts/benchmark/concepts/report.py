@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from quantus_concepts.benchmark.concepts import paper as published
@@ -34,10 +31,8 @@ from quantus_concepts.benchmark.concepts.results import (
 )
 from quantus_concepts.benchmark.concepts.tables import CHANCE, MARKS, PAPER, SET_NAMES, PaperTable, defined_frame
 from quantus_concepts.benchmark.concepts.verdicts import verdicts
-from quantus_concepts.benchmark.output import OutputFolder
-
-#: Dots per inch of a figure: twice the size it is shown at, so that it is sharp.
-DPI = 170
+from quantus_concepts.benchmark.figures import png_base64
+from quantus_concepts.benchmark.pages import render_page
 
 LEGEND = {
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
@@ -112,24 +107,18 @@ def render_report(
         HTML.
     """
     joined = over_seeds(records)
-    environment = Environment(
-        loader=PackageLoader("quantus_concepts.benchmark", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     seeds = seeds_of(records)
     models = models_of(joined)
     present = {record.model.split(",")[0] for record in joined}
     placed = {
         name: {
-            "data": _png_base64(figure),
+            "data": png_base64(figure),
             "caption": CAPTIONS.get(name, name.replace("_", " ").capitalize()),
         }
         for name, figure in figures.items()
     }
-    return environment.get_template("concepts.html.j2").render(
+    return render_page(
+        "concepts.html.j2",
         title=title,
         created=f"{created or datetime.now():%d %B %Y, %H:%M}",
         verdicts=verdicts(joined),
@@ -162,34 +151,6 @@ def write_report(path: Path | str, **content: Any) -> None:
         As `render_report` takes it.
     """
     Path(path).write_text(render_report(**content), encoding="utf-8")
-
-
-def save_figures(folder: OutputFolder, figures: Mapping[str, Figure]) -> list[Path]:
-    """Save figures as PNG files under ``figures/``.
-
-    Parameters
-    ----------
-    folder : OutputFolder
-        Where to.
-    figures : mapping of str to Figure
-        The names become file names.
-
-    Returns
-    -------
-    list of Path
-        The files.
-    """
-    return [folder.write_bytes(f"figures/{name}.png", _png(figure)) for name, figure in figures.items()]
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
-    return buffer.getvalue()
-
-
-def _png_base64(figure: Figure) -> str:
-    return base64.b64encode(_png(figure)).decode("ascii")
 
 
 def _grid(table: PaperTable) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from quantus_concepts.benchmark.intervals import interval, relation, t_interval
 from quantus_concepts.checks import check_choice, to_numpy
 
 POST_HOC = "post-hoc CBM"
@@ -30,8 +30,6 @@ BASELINES = (OTHER_IMAGE, GAUSSIAN)
 EXPLANATIONS = {"weight": "θ", "value": "u", "contribution": "θ·u"}
 METRICS = ("CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first")
 SETS = ("all", "correct")
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -170,43 +168,6 @@ def parse_setting(name: str) -> tuple[float, int]:
         raise ValueError(f"Expected a setting of the form 'C=0.1, n=100' but got {name!r}.") from None
 
 
-def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0)) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over independent samples.
-
-    Wilson's interval where every score is 0 or 1, for it stays inside [0, 1] and is honest at the ends;
-    otherwise Student's t interval of the mean, clipped to `bounds`.
-
-    Parameters
-    ----------
-    scores : array
-        (N,) scores; NaN are left out.
-    bounds : tuple of float
-        Smallest and largest value the score can take.
-
-    Returns
-    -------
-    tuple of float
-        Low and high end; NaN where there are not enough scores (one 0/1 score, two others).
-    """
-    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
-    values = values[~np.isnan(values)]
-    if values.size == 0:
-        return math.nan, math.nan
-    if bounds == (0.0, 1.0) and bool(np.all((values == 0) | (values == 1))):
-        test = stats.binomtest(int(values.sum()), values.size)
-        wilson = test.proportion_ci(CONFIDENCE, method="wilson")
-        return float(wilson.low), float(wilson.high)
-    return _t_interval(values, bounds)
-
-
-def _t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
-    if values.size < 2:
-        return math.nan, math.nan
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
-    mean = values.mean()
-    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
-
-
 def _bounds(metric: str) -> tuple[float, float]:
     return (-1.0, 1.0) if metric == "CGIM" else (0.0, 1.0)
 
@@ -333,7 +294,7 @@ def _join(group: list[Record]) -> Record:
     values = values[~np.isnan(values)]
     chances = np.array([record.chance for record in group])
     chances = chances[~np.isnan(chances)]
-    low, high = _t_interval(values, _bounds(group[0].metric))
+    low, high = t_interval(values, _bounds(group[0].metric))
     return dataclasses.replace(
         group[0],
         value=float(values.mean()) if values.size else math.nan,
@@ -469,12 +430,5 @@ def against(record: Record, reference: Record | float) -> str:
     str
         "above", "at" or "below"; "" where the interval or the reference is not known.
     """
-    if isinstance(reference, Record):
-        low, high = reference.low, reference.high
-    else:
-        low = high = reference
-    if math.isnan(low + high + record.low + record.high):
-        return ""
-    if record.low > high:
-        return "above"
-    return "below" if record.high < low else "at"
+    other = (reference.low, reference.high) if isinstance(reference, Record) else (reference, reference)
+    return relation((record.low, record.high), other)

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
-import platform
 import sys
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +36,7 @@ from quantus_concepts.benchmark.concepts.models import (
 from quantus_concepts.benchmark.concepts.options import CUB, Options
 from quantus_concepts.benchmark.concepts.plot import default_figures
 from quantus_concepts.benchmark.concepts.records import accuracy_record, score_records
-from quantus_concepts.benchmark.concepts.report import save_figures, write_report
+from quantus_concepts.benchmark.concepts.report import write_report
 from quantus_concepts.benchmark.concepts.results import (
     ORACLE,
     PLAIN,
@@ -53,9 +48,12 @@ from quantus_concepts.benchmark.concepts.results import (
     to_frame,
 )
 from quantus_concepts.benchmark.concepts.tables import main_table, paper_tables
+from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.loading import KeptImages, sample_loader
+from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.training import SmallResNet, train_together
+from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.protocols import ConceptModel
 
@@ -68,7 +66,6 @@ SWEEP_N = (50, 100)
 FILE_WIDTH = 100
 #: Images are read as RGB.
 N_CHANNELS = 3
-PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
 
 
 @dataclass
@@ -114,7 +111,7 @@ def run(options: Options) -> Path:
     """
     started = time.monotonic()
     with OutputFolder("concepts", options.out, overwrite=options.overwrite) as folder:
-        with _warnings_as_notes() as warned:
+        with warnings_as_notes() as warned:
             outcome = evaluate(options)
         outcome.notes += [note for note in warned if note not in outcome.notes]
         outcome.settings["time"] = f"{time.monotonic() - started:.0f} s"
@@ -134,7 +131,7 @@ def run(options: Options) -> Path:
                 figures=figures,
                 settings=outcome.settings,
                 notes=outcome.notes,
-                versions=_versions(),
+                versions=versions(),
                 paper=paper,
                 linear_pool=outcome.linear_pool,
             )
@@ -313,17 +310,6 @@ def _sweep(
     return records
 
 
-@contextmanager
-def _warnings_as_notes() -> Iterator[list[str]]:
-    """Collect warnings of the two packages; yield the list, which is full only at the end."""
-    notes: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        yield notes
-    notes += dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
-
-
 def _settings(options: Options) -> dict[str, str]:
     chosen = {
         field.name.replace("_", " "): str(value)
@@ -333,16 +319,6 @@ def _settings(options: Options) -> dict[str, str]:
     chosen |= {"backbone": options.backbone_name, "seeds": str(options.n_seeds)}
     chosen["device"] = str(options.torch_device())
     return chosen
-
-
-def _versions() -> dict[str, str]:
-    found = {"Python": platform.python_version(), "platform": platform.platform()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:  # run from a checkout
-            continue
-    return found
 
 
 def _say(options: Options, text: str) -> None:

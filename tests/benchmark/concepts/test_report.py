@@ -9,10 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from quantus_concepts.benchmark.concepts.plot import plot_cem
-from quantus_concepts.benchmark.concepts.report import render_report, save_figures, write_report
+from quantus_concepts.benchmark.concepts.report import render_report, write_report
 from quantus_concepts.benchmark.concepts.results import Record, baseline_name, item_records, setting_name
 from quantus_concepts.benchmark.concepts.tables import paper_tables
 from quantus_concepts.benchmark.concepts.verdicts import percent, verdicts
+from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.output import OutputFolder
 
 POST_HOC, TRADITIONAL = "post-hoc CBM", "traditional CBM"

@@ -11,7 +11,6 @@ from quantus_concepts.benchmark.concepts.results import (
     against,
     baseline_name,
     find,
-    interval,
     item_records,
     mean_record,
     models_of,
@@ -22,6 +21,7 @@ from quantus_concepts.benchmark.concepts.results import (
     setting_name,
     to_frame,
 )
+from quantus_concepts.benchmark.intervals import interval
 
 NAN = math.nan
 

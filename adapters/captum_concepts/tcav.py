@@ -1,0 +1,416 @@
+"""TCAV: how often a concept's direction raises the logit of a class, tested against random directions."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from captum.attr import LayerActivation, LayerAttribution, LayerGradientXActivation
+from captum.concept import TCAV, Concept
+from captum.log import log_usage
+from scipy import stats
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from captum_concepts.checks import check_choice, check_finite, check_range, check_shape
+from captum_concepts.directions import METHODS
+from captum_concepts.embedding import evaluation_mode, first_floating
+from captum_concepts.layers import find_layer
+from captum_concepts.tcav_classifier import ConceptBankClassifier
+
+# Activations enter the products in float64, so many columns at a time.
+_COLUMNS = 65536
+# Of the squared length along the main axis; below it an axis is rounding.
+_NEGLIGIBLE = 1e-12
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """TCAV at one layer.
+
+    Attributes
+    ----------
+    score : float
+        Mean of `scores`.
+    p_value : float
+        Of the two-sided t-test of `scores` against `random_scores`; NaN where both are one and the same
+        constant.
+    passed : bool
+        Whether `p_value` is at most the limit.
+    random_mean : float
+        Mean of `random_scores`.
+    scores : tuple of float
+        One for each draw: share of inputs whose logit rises along the concept's direction.
+    random_scores : tuple of float
+        The same along random directions.
+    """
+
+    score: float
+    p_value: float
+    passed: bool
+    random_mean: float
+    scores: tuple[float, ...]
+    random_scores: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class TCAVScore:
+    """TCAV of a concept for a class.
+
+    Attributes
+    ----------
+    score : float
+        Mean of the scores of the layers that passed; NaN if none did.
+    random_mean : float
+        Mean score of random directions, over all layers.
+    layers : dict of str to LayerScore
+        By name.
+    """
+
+    score: float
+    random_mean: float
+    layers: dict[str, LayerScore]
+
+
+class TCAVContrast(NamedTuple):
+    """The model contrast of TCAV.
+
+    Attributes
+    ----------
+    score : float
+        Score of the first model less that of the second; NaN where either has none.
+    baseline : float
+        The same for random directions.
+    """
+
+    score: float
+    baseline: float
+
+
+def tcav_score(
+    model: nn.Module,
+    layers: Sequence[str],
+    concept_images: Tensor,
+    negative_images: Tensor,
+    inputs: Tensor,
+    target: int | Tensor,
+    *,
+    n_random: int = 20,
+    n_samples: int = 100,
+    alpha: float = 0.01,
+    method: str = "svm",
+    C: float = 1.0,
+    batch_size: int = 64,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> TCAVScore:
+    r"""Score a concept for a class (Kim et al. 2018), as the benchmark's paper does (Yang and Kim, appendix F).
+
+    At each layer, `n_random` times: `n_samples` images with the concept against as many without give a
+    direction (CAV), and other images without it against the same ones a random direction. The TCAV score of
+    a direction v is the share of inputs x with :math:`\nabla_a f_k(x) \cdot v > 0`, a being the layer's
+    output and f_k the logit. A layer passes if the scores of the two kinds of directions differ in a
+    two-sided t-test of Welch, since their variances differ; the result is the mean over these layers.
+
+    Captum's `TCAV` computes directions and scores, with `ConceptBankClassifier` as its classifier and the
+    gradients of `LayerGradientXActivation`. It is given activations as coordinates in an orthonormal basis
+    of their own span: directions lie in that span, so that all products and fits are the same, but an
+    image takes as many numbers as there are images, where Captum would write all activations of every draw
+    to disk and turn every direction into Python numbers. What it does write goes to a temporary folder.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Gives logits (N, K); left as it was. Everything runs on its device.
+    layers : sequence of str
+        Dotted names. Their whole outputs are used, flattened.
+    concept_images : Tensor
+        (P, C, H, W) with the concept, at least `n_samples`.
+    negative_images : Tensor
+        (M, C, H, W) without it, at least ``2 * n_samples``; more make the draws differ more.
+    inputs : Tensor
+        (N, C, H, W), the images whose logits are explained.
+    target : int or Tensor
+        Class explained, one for all or (N,).
+    n_random : int
+        Draws, each giving one direction of either kind; at least 2. Scores of random directions lie near 0
+        and 1 more often than between, so that with few of them even a score of 1 may not pass.
+    n_samples : int
+        Images on each side of a direction.
+    alpha : float
+        A layer passes with a p-value of at most this.
+    method : str
+        "svm" or "mean", as in `ConceptBank.fit`.
+    C : float
+        Of the SVM.
+    batch_size : int
+        Images that the model gets at once.
+    device : torch.device or str, optional
+        Where to work if the model has neither parameters nor buffers.
+    seed : int
+        Of the draws, not negative.
+    display_progressbar : bool
+        Whether to show progress over the layers.
+
+    Returns
+    -------
+    TCAVScore
+        With the scores of each layer.
+
+    Raises
+    ------
+    ValueError
+        If a shape or number does not fit, a layer is not found or gives no tensor, or there are too few
+        images.
+    TypeError
+        If `layers` is one string or `target` holds no integers.
+    """
+    names = _check_layers(model, layers)
+    _check_numbers(n_random, n_samples, batch_size, seed)
+    check_range("alpha", alpha, 0, 1)
+    check_choice("method", method, METHODS)
+    for label, images, least in (
+        ("concept_images", concept_images, n_samples),
+        ("negative_images", negative_images, 2 * n_samples),
+        ("inputs", inputs, 1),
+    ):
+        check_shape(label, images, ("N", "C", "H", "W"), (None, *inputs.shape[1:]))
+        check_finite(label, images)
+        if len(images) < least:
+            raise ValueError(
+                f"Expected argument `{label}` to hold at least {least} images for n_samples={n_samples} but got "
+                f"{len(images)}. Give more, or lower `n_samples`."
+            )
+    targets = _as_targets(target, len(inputs))
+    reference = first_floating(model)
+    place = torch.device(device or "cpu") if reference is None else reference.device
+    batches = _Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
+    draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
+    classifier = ConceptBankClassifier(method, C)
+    results = {}
+    with _undisturbed(model):
+        for name in tqdm(names, desc="TCAV layers", disable=not display_progressbar):
+            layer = find_layer(model, name)
+            activations = torch.cat(
+                [_activations(model, layer, name, images, batches) for images in (concept_images, negative_images)]
+            )
+            coordinates, mixing = _span(activations)
+            gradients = _SpanGradient(model, layer, activations, mixing, batches)
+            scores = _experiments(gradients, classifier, coordinates, draws, inputs, targets)
+            results[name] = _test(*scores, alpha)
+    passed = [each.score for each in results.values() if each.passed]
+    return TCAVScore(
+        score=float(np.mean(passed)) if passed else math.nan,
+        random_mean=float(np.mean([each.random_mean for each in results.values()])),
+        layers=results,
+    )
+
+
+def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
+    """Return the model contrast score of TCAV: how much more the concept matters to the first model.
+
+    Parameters
+    ----------
+    first : TCAVScore
+        Of the model to which the concept should matter more.
+    second : TCAVScore
+        Of the other, for its own class.
+
+    Returns
+    -------
+    TCAVContrast
+        The difference, and the same for random directions.
+
+    Examples
+    --------
+    >>> tcav_contrast(TCAVScore(0.75, 0.5, {}), TCAVScore(0.25, 0.75, {}))
+    TCAVContrast(score=0.5, baseline=-0.25)
+    """
+    return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
+
+
+class _Batches(NamedTuple):
+    device: torch.device
+    dtype: torch.dtype
+    size: int
+
+    def of(self, images: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        for start in range(0, len(images), self.size):
+            part = slice(start, start + self.size)
+            yield part, images[part].detach().to(self.device, self.dtype, copy=True)
+
+
+class _Draw(NamedTuple):
+    """Rows of three sets of images: with the concept, without it, and others without it."""
+
+    positive: np.ndarray
+    negative: np.ndarray
+    random: np.ndarray
+
+
+class _Span(nn.Module):
+    """What Captum's TCAV takes for the model: its one layer gives coordinates as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coordinates = nn.Identity()
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.coordinates(values)
+
+
+class _SpanGradient(LayerAttribution):
+    """The gradient of a logit by a layer's output, along the axes of the span of some activations."""
+
+    def __init__(self, model: nn.Module, layer: nn.Module, activations: Tensor, mixing: Tensor, batches: _Batches):
+        super().__init__(model, layer)
+        # TCAV sets the layer of its attribution method, to that of `_Span`.
+        self.gradient = LayerGradientXActivation(model, layer, multiply_by_inputs=False)
+        self.activations = activations
+        self.mixing = mixing
+        self.batches = batches
+
+    @log_usage()
+    def attribute(self, inputs: Tensor, target: Tensor, **kwargs: Any) -> Tensor:
+        """Return (N, r); Captum's TCAV passes more arguments, all at their defaults."""
+        products = []
+        for part, batch in self.batches.of(inputs):
+            gradients = self.gradient.attribute(batch.requires_grad_(), target=target[part].to(batch.device, copy=True))
+            products.append(_products(gradients.detach().flatten(1), self.activations))
+        return torch.cat(products) @ self.mixing
+
+
+def _experiments(
+    gradients: _SpanGradient,
+    classifier: ConceptBankClassifier,
+    coordinates: Tensor,
+    draws: list[_Draw],
+    inputs: Tensor,
+    targets: Tensor,
+) -> tuple[list[float], list[float]]:
+    """Return the scores of the concept's and of the random directions, one for each draw."""
+    sets: list[list[Concept]] = []
+    for i, draw in enumerate(draws):
+        positive, negative, random = (
+            Concept(3 * i + kind, name, [coordinates[torch.from_numpy(rows)]])
+            for kind, (name, rows) in enumerate(draw._asdict().items())
+        )
+        sets += [[positive, negative], [random, negative]]
+    with tempfile.TemporaryDirectory() as folder:
+        tcav = TCAV(_Span(), ["coordinates"], classifier=classifier, layer_attr_method=gradients, save_path=folder)
+        found = tcav.interpret(inputs, sets, target=targets)
+    shares = [float(found[f"{first.id}-{second.id}"]["coordinates"]["sign_count"][0]) for first, second in sets]
+    # Captum's shares are in float32; counted again they are exact.
+    scores = [round(share * len(inputs)) / len(inputs) for share in shares]
+    return scores[::2], scores[1::2]
+
+
+def _activations(model: nn.Module, layer: nn.Module, name: str, images: Tensor, batches: _Batches) -> Tensor:
+    """Return the output of a layer, (N, d)."""
+    attribution = LayerActivation(model, layer)
+    parts = []
+    with torch.no_grad():
+        for _, batch in batches.of(images):
+            output = attribution.attribute(batch)
+            if not isinstance(output, Tensor):
+                raise ValueError(
+                    f"Expected layer {name!r} to give one tensor but it gives {len(output)}. Name a layer inside "
+                    "it, or one after it."
+                )
+            parts.append(output.detach().flatten(1))
+    return torch.cat(parts)
+
+
+def _span(activations: Tensor) -> tuple[Tensor, Tensor]:
+    """Return coordinates (M, r) of activations (M, d), and what mixes these into the orthonormal axes (M, r)."""
+    values, vectors = torch.linalg.eigh(_products(activations, activations))
+    kept = values > _NEGLIGIBLE * values[-1]
+    if not kept.any():
+        # Activations that are all 0 have no axes; one of zeros keeps the shapes.
+        return torch.zeros(len(values), 1).double(), torch.zeros(len(values), 1).double()
+    lengths = values[kept].sqrt()
+    return vectors[:, kept] * lengths, vectors[:, kept] / lengths
+
+
+def _products(first: Tensor, second: Tensor) -> Tensor:
+    """Return all inner products (n, m) of rows (n, d) and (m, d), in float64 and on the CPU."""
+    # Apple's GPUs have no float64.
+    place = torch.device("cpu") if first.device.type == "mps" else first.device
+    total = torch.zeros(len(first), len(second), dtype=torch.float64, device=place)
+    for start in range(0, first.shape[1], _COLUMNS):
+        part = slice(start, start + _COLUMNS)
+        total += first[:, part].to(place).double() @ second[:, part].to(place).double().T
+    return total.cpu()
+
+
+def _draw(n_positive: int, n_negative: int, n_random: int, n_samples: int, seed: int) -> list[_Draw]:
+    draws = []
+    for i in range(n_random):
+        generator = np.random.default_rng([seed, i])
+        positive = generator.permutation(n_positive)[:n_samples]
+        others = n_positive + generator.permutation(n_negative)
+        draws.append(_Draw(positive, others[:n_samples], others[n_samples : 2 * n_samples]))
+    return draws
+
+
+def _test(scores: list[float], random_scores: list[float], alpha: float) -> LayerScore:
+    with warnings.catch_warnings():
+        # Scores that are all 0 or all 1 are what a good direction gives; SciPy warns of their variance.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        p_value = float(stats.ttest_ind(scores, random_scores, equal_var=False).pvalue)
+    return LayerScore(
+        score=float(np.mean(scores)),
+        p_value=p_value,
+        passed=p_value <= alpha,
+        random_mean=float(np.mean(random_scores)),
+        scores=tuple(scores),
+        random_scores=tuple(random_scores),
+    )
+
+
+@contextlib.contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Work in eval mode and with gradients, and leave flags and the global generator as they were."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(evaluation_mode(model))
+        # Captum reads activations through a DataLoader, which draws a seed.
+        stack.enter_context(torch.random.fork_rng([]))
+        yield
+
+
+def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
+    if isinstance(layers, str):
+        raise TypeError(f"Expected argument `layers` to be a sequence of names but got one: [{layers!r}] is a list.")
+    names = list(dict.fromkeys(layers))
+    if not names:
+        raise ValueError("Expected argument `layers` to name at least one layer but it is empty.")
+    for name in names:
+        find_layer(model, name)
+    return names
+
+
+def _check_numbers(n_random: int, n_samples: int, batch_size: int, seed: int) -> None:
+    numbers = {"n_random": (n_random, 2), "n_samples": (n_samples, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
+    for label, (number, least) in numbers.items():
+        if not isinstance(number, int) or number < least:
+            raise ValueError(f"Expected argument `{label}` to be a whole number of at least {least} but got {number}.")
+
+
+def _as_targets(target: int | Tensor, n: int) -> Tensor:
+    values = torch.as_tensor(target).detach()
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise TypeError(f"Expected argument `target` to hold indices of classes but got {str(values.dtype)[6:]}.")
+    if values.ndim == 0:
+        values = values.expand(n)
+    check_shape("target", values, ("N",), (n,))
+    return values.long()

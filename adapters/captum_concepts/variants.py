@@ -1,0 +1,355 @@
+"""Captum attributions made fit for any model: the layer found, every ReLU guided, noise to suit each image."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from captum.attr import Attribution, GuidedBackprop, GuidedGradCam, NoiseTunnel
+from captum.log import log_usage
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from captum_concepts.embedding import evaluation_mode
+from captum_concepts.layers import find_layer, last_spatial_layer
+
+_RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
+
+
+@dataclass(frozen=True)
+class AtLayerFactory:
+    """Model to a layer attribution of it, at a layer by name or at the last one with maps.
+
+    Parameters
+    ----------
+    attribution : class
+        A Captum attribution, built as ``attribution(model, layer_module)``.
+    layer : str, optional
+        Dotted name; None for the last spatial layer of each model.
+    """
+
+    attribution: type[Attribution]
+    layer: str | None = None
+
+    def __call__(self, model: nn.Module) -> Attribution:
+        """Return the attribution of a model.
+
+        Parameters
+        ----------
+        model : nn.Module
+            To explain.
+
+        Returns
+        -------
+        Attribution
+            Takes the arguments of the one of Captum.
+        """
+        return AtLayer(model, self.attribution, self.layer)
+
+
+@dataclass(frozen=True)
+class GuidedGradCamFactory:
+    """Model to guided Grad-CAM of it, likewise.
+
+    Parameters
+    ----------
+    layer : str, optional
+        Dotted name; None for the last spatial layer of each model.
+    """
+
+    layer: str | None = None
+
+    def __call__(self, model: nn.Module) -> Attribution:
+        """Return the attribution of a model.
+
+        Parameters
+        ----------
+        model : nn.Module
+            To explain.
+
+        Returns
+        -------
+        Attribution
+            Takes the arguments of `captum.attr.GuidedGradCam`.
+        """
+        return Guided(model, AtLayer(model, GuidedGradCam, self.layer))
+
+
+@dataclass(frozen=True)
+class SmoothedFactory:
+    """Model to an attribution of it, averaged over noisy copies of each image.
+
+    Parameters
+    ----------
+    attribution : class
+        A Captum attribution, built as ``attribution(model)``.
+    n_samples : int
+        Noisy copies of each image.
+    noise : float
+        Standard deviation, as a share of the image's range.
+    stdev : float, optional
+        The same in units of the input; takes the place of `noise`.
+    batch_size : int
+        Noisy copies explained at once.
+    """
+
+    attribution: type[Attribution]
+    n_samples: int
+    noise: float
+    stdev: float | None
+    batch_size: int = field(repr=False)
+
+    def __call__(self, model: Callable[..., Any]) -> Attribution:
+        """Return the attribution of a model.
+
+        Parameters
+        ----------
+        model : callable or nn.Module
+            To explain.
+
+        Returns
+        -------
+        Attribution
+            Takes the arguments of the one of Captum.
+        """
+        return Smoothed(model, self)
+
+
+class AtLayer(Attribution):
+    """A layer attribution whose layer is looked up when inputs come.
+
+    Parameters
+    ----------
+    forward_func : nn.Module
+        The model.
+    attribution : class
+        A Captum attribution, built as ``attribution(model, layer_module)``.
+    layer : str, optional
+        Dotted name; None for the last spatial layer, looked for once with the first image.
+
+    Raises
+    ------
+    TypeError
+        If `forward_func` is no module.
+    """
+
+    def __init__(self, forward_func: nn.Module, attribution: type[Attribution], layer: str | None = None) -> None:
+        super().__init__(forward_func)
+        if not isinstance(forward_func, nn.Module):
+            raise TypeError(
+                "Expected argument `model` to be an nn.Module, to look a layer up in, but got "
+                f"{type(forward_func).__name__}."
+            )
+        self.attribution = attribution
+        self.layer = layer
+
+    @log_usage()
+    def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
+        """Return what the attribution gives at the layer.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            (N, C, H, W).
+        target : int or Tensor, optional
+            As in all of Captum.
+        **kwargs : Any
+            Further arguments of the attribution.
+
+        Returns
+        -------
+        Tensor
+            As the attribution gives it.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such layer.
+        """
+        if self.layer is None:
+            try:
+                self.layer = last_spatial_layer(self.forward_func, inputs[:1].detach())
+            except ValueError as error:
+                raise ValueError(
+                    f"Expected argument `layer` to name a layer of {type(self.forward_func).__name__}, since none that "
+                    f"gives maps (N, d, h, w) was found for inputs of shape {tuple(inputs.shape)}, but got None."
+                ) from error
+        inner = self.attribution(self.forward_func, find_layer(self.forward_func, self.layer))
+        # Activations have no target.
+        return inner.attribute(inputs, **kwargs, **({} if target is None else {"target": target}))
+
+
+class Guided(Attribution):
+    """A guided method of Captum on a model as it is, every ReLU having an input of its own.
+
+    Captum hooks the tensor that enters an `nn.ReLU`. Where another layer uses that tensor as well, as in
+    residual networks that activate first, Captum 0.9.0 clips the gradient of both uses. A copy before each
+    ReLU, taken off again, keeps them apart. ReLUs in place and ReLU modules used several times are right.
+
+    Parameters
+    ----------
+    forward_func : nn.Module
+        The model.
+    guided : Attribution, optional
+        Of the same model; `GuidedBackprop` by default.
+
+    Raises
+    ------
+    ValueError
+        If the model has no `nn.ReLU`.
+    """
+
+    def __init__(self, forward_func: nn.Module, guided: Attribution | None = None) -> None:
+        super().__init__(forward_func)
+        if not isinstance(forward_func, nn.Module) or not _relus(forward_func):
+            raise ValueError(
+                "Expected argument `model` to have layers of type nn.ReLU, the only ones that guided methods change, "
+                f"but {type(forward_func).__name__} has none, and the result would be the plain gradient. Make its "
+                "ReLUs modules instead of functions, or leave the guided methods out."
+            )
+        self.guided = GuidedBackprop(forward_func) if guided is None else guided
+        self._checked = False
+
+    @log_usage()
+    def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
+        """Return what the guided method gives; one warning if some ReLUs cannot be guided.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            (N, C, H, W).
+        target : int or Tensor, optional
+            As in all of Captum.
+        **kwargs : Any
+            Further arguments of the guided method.
+
+        Returns
+        -------
+        Tensor
+            (N, C, H, W).
+        """
+        if not self._checked:
+            _warn_of_functions(self.forward_func, inputs[:1].detach())
+            self._checked = True
+        with _own_inputs(_relus(self.forward_func)):
+            return self.guided.attribute(inputs, target=target, **kwargs)
+
+
+class Smoothed(Attribution):
+    """`NoiseTunnel` over one image at a time, since Captum's noise has one size for a whole batch.
+
+    Parameters
+    ----------
+    forward_func : callable or nn.Module
+        The model.
+    settings : SmoothedFactory
+        What to average, and how.
+    """
+
+    def __init__(self, forward_func: Callable[..., Any], settings: SmoothedFactory) -> None:
+        super().__init__(forward_func)
+        self.tunnel = NoiseTunnel(settings.attribution(forward_func))
+        self.settings = settings
+
+    @log_usage()
+    def attribute(self, inputs: Tensor, target: Any = None, baselines: Tensor | None = None, **kwargs: Any) -> Tensor:
+        """Return the mean of the attributions of noisy copies (Smilkov et al. 2017).
+
+        The noise comes from the global generator, which is left as it was: the same for every image.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            (N, C, H, W).
+        target : int or Tensor, optional
+            One for all, or (N,).
+        baselines : Tensor, optional
+            (N, C, H, W), for attributions that have them.
+        **kwargs : Any
+            Further arguments of the attribution.
+
+        Returns
+        -------
+        Tensor
+            (N, C, H, W).
+        """
+        settings = self.settings
+        device = inputs.device
+        on_device = device.type != "cpu"
+        results = []
+        for i in range(len(inputs)):
+            image = inputs[i : i + 1].detach()
+            stdev = settings.stdev
+            if stdev is None:
+                stdev = settings.noise * float(image.max() - image.min())
+            more = dict(kwargs) if baselines is None else {**kwargs, "baselines": baselines[i : i + 1]}
+            # Each image starts from the same state, whichever images come before it.
+            with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
+                result = self.tunnel.attribute(
+                    image.requires_grad_(),
+                    nt_type="smoothgrad",
+                    nt_samples=settings.n_samples,
+                    nt_samples_batch_size=min(settings.n_samples, settings.batch_size),
+                    stdevs=float(stdev),
+                    target=target[i : i + 1]
+                    if isinstance(target, Tensor) and target.ndim and len(target) > 1
+                    else target,
+                    **more,
+                )
+            results.append(result.detach())
+        return torch.cat(results)
+
+
+def _relus(model: nn.Module) -> list[nn.Module]:
+    return [layer for layer in model.modules() if isinstance(layer, nn.ReLU)]
+
+
+@contextmanager
+def _own_inputs(layers: list[nn.Module]) -> Iterator[None]:
+    """Hand layers copies of their inputs: a gradient changed there is then that of one use of a tensor."""
+
+    def copied(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(each.clone() if isinstance(each, Tensor) else each for each in inputs)
+
+    handles = [layer.register_forward_pre_hook(copied) for layer in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _ReluCalls(TorchFunctionMode):
+    """Counts ReLUs called as functions; an `nn.ReLU` calls one, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func in _RELU_FUNCTIONS
+        return func(*args, **(kwargs or {}))
+
+
+def _warn_of_functions(model: nn.Module, images: Tensor) -> None:
+    """Warn if a model calls ReLUs that are no modules, whose gradients no hook can change."""
+    calls: list[nn.Module] = []
+    handles = [layer.register_forward_pre_hook(lambda module, _inputs: calls.append(module)) for layer in _relus(model)]
+    try:
+        with evaluation_mode(model), torch.no_grad(), _ReluCalls() as functions:
+            model(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    unguided = functions.count - len(calls)
+    if unguided > 0:
+        warnings.warn(
+            f"{type(model).__name__} calls {unguided} of its {functions.count} ReLUs as functions, and guided "
+            "backpropagation leaves their gradients as they are. Make them nn.ReLU modules.",
+            stacklevel=2,
+        )

@@ -1,0 +1,340 @@
+"""Whether a model ignores the common feature, found out on images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from quantus_concepts.benchmark.attribution.premises import CommonalityRow, Limits, PremiseCheck
+from quantus_concepts.benchmark.attribution.samples import TARGETS, ComposedImages, Target
+from quantus_concepts.checks import check_choice, check_finite, check_range, check_shape
+from quantus_concepts.metrics.inference import evaluation_mode, to_model
+
+BATCH_SIZE = 128
+
+
+class ViewedImages(ComposedImages, Protocol):
+    """Images of objects on scenes of which there are three views, `ObjectsOnScenes` for instance."""
+
+    def with_view(self, view: str, /) -> Self:
+        """Return the same images in the view "os", "og" or "0s"."""
+
+
+def check_model(
+    model: nn.Module,
+    name: str,
+    data: ViewedImages,
+    target: Target,
+    *,
+    limits: Limits | None = None,
+    batch_size: int = BATCH_SIZE,
+    display_progressbar: bool = False,
+) -> PremiseCheck:
+    """Verify that a model trained on one label of X_os ignores the other.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Images (B, 3, H, W) in [0, 1] to logits (B, K).
+    name : str
+        "f_o", "f_s", ...
+    data : ViewedImages
+        Test images in any view; every image has an object.
+    target : str
+        What it was trained on: "object" (its common feature is the scene) or "scene" (the object).
+    limits : Limits, optional
+        What is allowed; the defaults of `Limits` if not given.
+    batch_size : int
+        Images at once.
+    display_progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    PremiseCheck
+        With its verdict.
+
+    Raises
+    ------
+    ValueError
+        If labels are not classes of the model.
+    """
+    views = {view: data.with_view(view) for view in ("os", "og", "0s")}
+    check_choice("target", target, TARGETS)
+    labels = views["os"].object_labels if target == "object" else views["os"].scene_labels
+    removed, alone = ("og", "0s") if target == "object" else ("0s", "og")
+    return check_premise(
+        model,
+        name,
+        "scene" if target == "object" else "object",
+        views["os"],
+        views[removed],
+        views[alone],
+        labels,
+        limits=limits,
+        batch_size=batch_size,
+        display_progressbar=display_progressbar,
+    )
+
+
+def check_premise(
+    model: nn.Module,
+    name: str,
+    feature: str,
+    with_feature: ComposedImages,
+    without_feature: ComposedImages,
+    only_feature: ComposedImages,
+    labels: Tensor,
+    *,
+    limits: Limits | None = None,
+    batch_size: int = BATCH_SIZE,
+    display_progressbar: bool = False,
+) -> PremiseCheck:
+    """Verify that a model ignores a feature.
+
+    The model is run in eval mode on its own device and is left as it was. Divergences are computed in float64.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Images (B, 3, H, W) in [0, 1] to logits (B, K).
+    name : str
+        Of the model.
+    feature : str
+        Of the common feature: "scene" or "object".
+    with_feature : ComposedImages
+        N images with everything.
+    without_feature : ComposedImages
+        The same without the common feature.
+    only_feature : ComposedImages
+        The same with nothing else.
+    labels : Tensor
+        (N,) classes of int64 that the model should predict.
+    limits : Limits, optional
+        What is allowed; the defaults of `Limits` if not given.
+    batch_size : int
+        Images at once.
+    display_progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    PremiseCheck
+        With its verdict.
+
+    Raises
+    ------
+    ValueError
+        If the three sets differ in length, labels are not classes of the model, or its outputs are not logits or
+        not finite.
+    """
+    n = len(with_feature)
+    labels = _check_labels(labels, n)
+    for argument, data in (("without_feature", without_feature), ("only_feature", only_feature)):
+        _check_aligned(argument, data, n)
+    predicted = np.empty((3, n), dtype=np.int64)
+    divergence = np.empty(n)
+    chance = math.nan
+    with evaluation_mode(model):
+        for rows in _rows(n, batch_size, f"premises of {name}", display_progressbar):
+            here = slice(rows[0], rows[-1] + 1)
+            logits = [_logits(model, name, data, rows) for data in (with_feature, without_feature, only_feature)]
+            chance = 1 / logits[0].shape[1]
+            _check_classes(labels[here], logits[0].shape[1])
+            predicted[:, here] = torch.stack(logits).argmax(2).numpy()
+            first, second = (scores.log_softmax(1) for scores in logits[:2])
+            divergence[here] = (first.exp() * (first - second)).sum(1).clamp(min=0).numpy()
+    truth = labels.numpy()
+    correct = predicted[0] == truth
+    same = predicted[0] == predicted[1]
+    return PremiseCheck(
+        model=name,
+        feature=feature,
+        accuracy_with=_share(correct),
+        accuracy_without=_share(predicted[1] == truth),
+        accuracy_only=_share(predicted[2] == truth),
+        remains_correct=_share(predicted[1][correct] == truth[correct]),
+        median_kl_same=_median(divergence[same]),
+        median_kl_changed=_median(divergence[~same]),
+        chance=chance,
+        n=n,
+        limits=Limits() if limits is None else limits,
+    )
+
+
+def commonality_row(
+    model: nn.Module,
+    k: float,
+    data_with: ComposedImages,
+    data_without: ComposedImages,
+    target_scene: int,
+    *,
+    batch_size: int = BATCH_SIZE,
+    display_progressbar: bool = False,
+) -> CommonalityRow:
+    """Return how much the target class of a model f_s^k depends on the object.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Images (B, 3, H, W) in [0, 1] to logits (B, K), trained on the scenes of X^k_os.
+    k : float
+        Commonality, in (0, 1].
+    data_with : ComposedImages
+        N test images whose target class has the object.
+    data_without : ComposedImages
+        The same scenes without it.
+    target_scene : int
+        The class.
+    batch_size : int
+        Images at once.
+    display_progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    CommonalityRow
+        Of the images of the target class alone.
+
+    Raises
+    ------
+    ValueError
+        If the two sets are not of the same scenes, there is no image of the target class, or one of them has no
+        object.
+    """
+    check_range("k", k, 0, 1, open_low=True)
+    _check_aligned("data_without", data_without, len(data_with))
+    scenes = torch.as_tensor(data_with.scene_labels)
+    if not torch.equal(scenes, torch.as_tensor(data_without.scene_labels)):
+        raise ValueError("Expected argument `data_without` to have the scene labels of `data_with`, in the same order.")
+    chosen = (scenes == target_scene).nonzero().flatten()
+    if len(chosen) == 0:
+        raise ValueError(
+            f"Expected argument `target_scene` to be a class with images but there is none of {target_scene}."
+        )
+    bare = int((torch.as_tensor(data_with.object_labels)[chosen] < 0).sum())
+    if bare:
+        raise ValueError(
+            f"Expected every image of the target scene in `data_with` to have an object but {bare} of {len(chosen)} "
+            "have none."
+        )
+    correct = np.empty((2, len(chosen)), dtype=bool)
+    with evaluation_mode(model):
+        for part in _rows(len(chosen), batch_size, f"commonality {k:g}", display_progressbar):
+            rows = chosen[part].tolist()
+            for line, data in enumerate((data_with, data_without)):
+                logits = _logits(model, f"f_s^{k:g}", data, rows)
+                correct[line, part] = (logits.argmax(1) == target_scene).numpy()
+    return CommonalityRow(k, _share(correct[0]), _share(correct[1]), len(chosen))
+
+
+def accuracy(
+    model: nn.Module,
+    name: str,
+    data: ComposedImages,
+    labels: Tensor,
+    *,
+    batch_size: int = BATCH_SIZE,
+    display_progressbar: bool = False,
+) -> float:
+    """Return the share of images that a model classifies correctly; of f_0 nothing else is asked.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Images (B, 3, H, W) in [0, 1] to logits (B, K).
+    name : str
+        Of the model.
+    data : ComposedImages
+        N images.
+    labels : Tensor
+        (N,) classes of int64.
+    batch_size : int
+        Images at once.
+    display_progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If labels are not classes of the model, or its outputs are not logits or not finite.
+    """
+    labels = _check_labels(labels, len(data))
+    correct = np.empty(len(data), dtype=bool)
+    with evaluation_mode(model):
+        for rows in _rows(len(data), batch_size, f"accuracy of {name}", display_progressbar):
+            logits = _logits(model, name, data, rows)
+            _check_classes(labels[rows], logits.shape[1])
+            correct[rows] = (logits.argmax(1) == labels[rows]).numpy()
+    return _share(correct)
+
+
+def _rows(n: int, batch_size: int, description: str, display_progressbar: bool) -> Iterator[list[int]]:
+    check_range("batch_size", batch_size, 1, 1_000_000)
+    with tqdm(total=n, desc=description, unit="image", disable=not display_progressbar, leave=False) as bar:
+        for start in range(0, n, batch_size):
+            rows = list(range(start, min(start + batch_size, n)))
+            yield rows
+            bar.update(len(rows))
+
+
+def _logits(model: nn.Module, name: str, data: ComposedImages, rows: list[int]) -> Tensor:
+    """Return logits (n, K) in float64 on the CPU."""
+    with torch.no_grad():
+        logits = model(to_model(model, data.images(rows)) / 255)
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(rows) or logits.shape[1] < 2:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"Expected the model {name} to return logits (B, K) = ({len(rows)}, K) but got {got}.")
+    scores = logits.cpu().double()
+    check_finite(f"logits of {name}", scores)
+    return scores
+
+
+def _check_labels(labels: Tensor, n: int) -> Tensor:
+    labels = torch.as_tensor(labels).cpu()
+    check_shape("labels", labels, ("N",), (n,))
+    if n == 0:
+        raise ValueError("Expected at least one image but the data set is empty.")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise TypeError(f"Expected argument `labels` to hold classes of int64 but got {labels.dtype}.")
+    if (labels < 0).any():
+        raise ValueError(
+            f"Expected argument `labels` to hold classes from 0 but {int((labels < 0).sum())} of {n} are negative. "
+            "Every image needs an object."
+        )
+    return labels.long()
+
+
+def _check_classes(labels: Tensor, n_classes: int) -> None:
+    wrong = labels[labels >= n_classes]
+    if len(wrong):
+        raise ValueError(
+            f"Expected argument `labels` to lie in [0, {n_classes - 1}], the classes of the model, but got "
+            f"{int(wrong[0])}."
+        )
+
+
+def _check_aligned(argument: str, data: ComposedImages, n: int) -> None:
+    if len(data) != n:
+        raise ValueError(
+            f"Expected argument `{argument}` to hold N = {n} images, as those with the feature, but got {len(data)}."
+        )
+
+
+def _share(right: np.ndarray) -> float:
+    return float(right.mean()) if right.size else math.nan
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.median(values)) if values.size else math.nan

@@ -1,0 +1,191 @@
+"""Files of models: finished ones, and the state of a training that was interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import re
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+DAMAGE = (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError, ValueError, KeyError, TypeError)
+STATE = ("step", "network", "optimiser", "schedule")
+
+
+def fingerprint(settings: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of settings.
+
+    Parameters
+    ----------
+    settings : mapping
+        What JSON can hold; the order of the keys plays no role.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+class ModelFiles:
+    """The files of one model: weights, what they depend on, and while it is trained its checkpoint.
+
+    Their names hold the model's name and the first eight digits of the fingerprint of its settings. So a model of
+    other settings stands beside it under another name, and nothing is ever overwritten by what differs.
+    ``NAME-12345678.safetensors`` are the weights; ``.json`` beside it holds the settings and a hash of the weights and
+    is written last: without it a model is not finished. ``.checkpoint.pt`` is removed when the model is finished.
+    Every file is written under a temporary name and renamed.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when the first file is written.
+    name : str
+        Of the model; characters that are not for file names become "_".
+    settings : mapping
+        Everything the weights depend on.
+    seconds : float
+        A checkpoint is written at the end of every epoch, and between when so many seconds have gone by.
+
+    Raises
+    ------
+    ValueError
+        If there is a file in place of the folder.
+    """
+
+    def __init__(self, folder: Path, name: str, settings: Mapping[str, Any], seconds: float = 60.0) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"Expected argument `folder` to be a folder but {folder} is a file. Name another.")
+        self.name = name
+        self.settings = dict(settings)
+        self.fingerprint = fingerprint(settings)
+        self.seconds = seconds
+        stem = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}-{self.fingerprint[:8]}"
+        self.weights = folder / f"{stem}.safetensors"
+        self.record = folder / f"{stem}.json"
+        self.checkpoint = folder / f"{stem}.checkpoint.pt"
+        self._written = time.monotonic()
+
+    def load(self) -> dict[str, Tensor] | None:
+        """Read the weights of the finished model.
+
+        Returns
+        -------
+        dict of str to Tensor or None
+            On the CPU; None if there is no finished model, or, with a warning, if its files are damaged.
+        """
+        if not self.record.exists():
+            return None
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+            _check_same(record["fingerprint"], self.fingerprint, "its settings are others")
+            _check_same(record["sha256"], _file_hash(self.weights), "the weights are not those that were written")
+            return load_file(self.weights)
+        except DAMAGE as error:
+            self._warn(self.weights, error, "trained again")
+            return None
+
+    def save(self, state: Mapping[str, Tensor]) -> None:
+        """Write the weights of the finished model, and remove the checkpoint.
+
+        Parameters
+        ----------
+        state : mapping of str to Tensor
+            Weights by name.
+        """
+        # Copies: safetensors takes neither shared nor non-contiguous memory.
+        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+        with _complete(self.weights) as temporary:
+            save_file(plain, temporary)
+        content = {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "sha256": _file_hash(self.weights),
+            "settings": self.settings,
+        }
+        with _complete(self.record) as temporary:
+            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        self.checkpoint.unlink(missing_ok=True)
+
+    def read(self) -> dict[str, Any] | None:
+        """Read the checkpoint.
+
+        Returns
+        -------
+        dict or None
+            As it was written; None if there is none, or, with a warning, if it is damaged.
+        """
+        if not self.checkpoint.exists():
+            return None
+        try:
+            state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+            _check_same(state["fingerprint"], self.fingerprint, "its settings are others")
+            return {key: state[key] for key in STATE}
+        except DAMAGE as error:
+            self._warn(self.checkpoint, error, "trained from the start")
+            return None
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Write the checkpoint in place of the one before.
+
+        Parameters
+        ----------
+        state : mapping
+            "step", "network", "optimiser", "schedule".
+        """
+        with _complete(self.checkpoint) as temporary:
+            torch.save({**state, "fingerprint": self.fingerprint}, temporary)
+        self._written = time.monotonic()
+
+    def due(self, *, end_of_epoch: bool) -> bool:
+        """Tell whether to write a checkpoint now.
+
+        Parameters
+        ----------
+        end_of_epoch : bool
+            Whether an epoch has just ended.
+
+        Returns
+        -------
+        bool
+            True then, and when the last one was written too long ago.
+        """
+        return end_of_epoch or time.monotonic() - self._written >= self.seconds
+
+    def _warn(self, path: Path, error: Exception, consequence: str) -> None:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(f"{path} cannot be used ({reason}): {self.name} is {consequence}.", UserWarning, stacklevel=3)
+
+
+@contextmanager
+def _complete(path: Path) -> Iterator[Path]:
+    """Give a temporary path that takes the name of the file when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _check_same(found: str, wanted: str, problem: str) -> None:
+    if found != wanted:
+        raise ValueError(problem)
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

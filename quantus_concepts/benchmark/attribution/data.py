@@ -1,0 +1,141 @@
+"""From `--data` and its companions to images of objects on scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quantus_concepts.benchmark.attribution.options import BAM, COCO, PAINTED, Options
+from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.datasets import (
+    BAMFolder,
+    COCOObjects,
+    ComposedDataset,
+    CutoutFolder,
+    ObjectsOnScenes,
+    ObjectSource,
+    PaintedObjects,
+    PaintedScenes,
+    SceneFolder,
+    SceneSource,
+)
+
+PAINTED_SIZE = 64
+#: Cut-outs and scenes of each class; as many as make memorising them useless.
+N_PAINTED = 120
+#: What the common feature of the embedded data is, as the paper's is a dog in the bamboo forest.
+PAINTED_OBJECT, PAINTED_SCENE = "bird", "bamboo forest"
+#: Images of the user's own, for the small network and for others.
+SMALL_SIZE, LARGE_SIZE = 64, 224
+
+
+@dataclass
+class AttributionData:
+    """Training and test images.
+
+    Attributes
+    ----------
+    train, test : ComposedDataset
+        All pairs of objects and scenes, the object on the scene in view.
+    at_commonality : callable or None
+        From k and a split to images with the common object in a share k of the scenes; None where there are none.
+    paper : bool
+        Whether they are the paper's.
+    settings, notes
+        For the report.
+    """
+
+    train: ComposedDataset
+    test: ComposedDataset
+    at_commonality: Callable[[float, str], ObjectsOnScenes] | None = None
+    paper: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def load_data(options: Options) -> AttributionData:
+    """Load or compose the images.
+
+    Parameters
+    ----------
+    options : Options
+        Which.
+
+    Returns
+    -------
+    AttributionData
+        With settings for the report.
+
+    Raises
+    ------
+    ValueError
+        If files or options do not fit.
+    FileNotFoundError
+        If files are missing.
+    """
+    data = _bam(options) if options.data == BAM else _composed(options)
+    test = data.test
+    data.settings |= {
+        "images": f"{test.image_size} px",
+        "object classes": ", ".join(test.object_names),
+        "scene classes": ", ".join(test.scene_names),
+        "training images": str(len(data.train)),
+        "test images": str(len(test)),
+    }
+    return data
+
+
+def _bam(options: Options) -> AttributionData:
+    if options.root is None:
+        raise ValueError("Expected argument `--root` beside `--data bam` but it is missing.")
+    size = options.image_size or (SMALL_SIZE if options.backbone == SMALL else LARGE_SIZE)
+    train, test = (BAMFolder(options.root, split=split, image_size=size) for split in ("train", "test"))
+    return AttributionData(train, test, paper=True, settings={"data": "BAM, the paper's release"})
+
+
+def _composed(options: Options) -> AttributionData:
+    objects, scenes, description = _sources(options)
+    small = PAINTED_SIZE if options.data == PAINTED else SMALL_SIZE
+    size = options.image_size or (small if options.backbone == SMALL else LARGE_SIZE)
+    painted = options.data == PAINTED
+
+    def compose(split: str, n_per_pair: int, commonality: float | None = None) -> ObjectsOnScenes:
+        common = options.common_object or (PAINTED_OBJECT if painted else None)
+        target = options.target_scene or (PAINTED_SCENE if painted else None)
+        return ObjectsOnScenes(
+            objects,
+            scenes,
+            split=split,
+            n_per_pair=n_per_pair,
+            image_size=size,
+            commonality=commonality,
+            common_object=None if commonality is None else common,
+            target_scene=None if commonality is None else target,
+            test_share=options.test_share,
+            seed=options.seed,
+        )
+
+    counts = {"train": options.n_train, "test": options.n_test}
+    return AttributionData(
+        compose("train", options.n_train),
+        compose("test", options.n_test),
+        lambda commonality, split: compose(split, counts[split], commonality),
+        paper=options.data == COCO,
+        settings={"data": description},
+    )
+
+
+def _sources(options: Options) -> tuple[ObjectSource, SceneSource, str]:
+    if options.data == PAINTED:
+        objects: ObjectSource = PaintedObjects(N_PAINTED, seed=options.seed)
+        # Painted at the size of the images: nothing is gained by shrinking larger ones.
+        scenes: SceneSource = PaintedScenes(N_PAINTED, size=options.image_size or PAINTED_SIZE, seed=options.seed)
+        return objects, scenes, "painted objects on painted scenes"
+    if options.objects is None or options.scenes is None:
+        raise ValueError("Expected arguments `--objects` and `--scenes` but one is missing.")
+    scenes = SceneFolder(options.scenes)
+    if options.data == COCO:
+        if options.annotations is None:
+            raise ValueError("Expected argument `--annotations` beside `--data coco-miniplaces` but it is missing.")
+        return COCOObjects(options.annotations, options.objects), scenes, "COCO objects on MiniPlaces scenes"
+    return CutoutFolder(options.objects), scenes, f"cut-outs of {options.objects.name} on {options.scenes.name}"

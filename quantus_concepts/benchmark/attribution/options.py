@@ -1,0 +1,156 @@
+"""The options of `quantus-concepts benchmark attribution`, checked before any work."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from quantus_concepts.benchmark.attribution.premises import Limits
+from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
+from quantus_concepts.checks import check_choice, check_range
+
+PAINTED, COCO, FOLDERS, BAM = "painted", "coco-miniplaces", "folders", "bam"
+DATA = (PAINTED, COCO, FOLDERS, BAM)
+#: What each kind of data needs, and what else it can use.
+FILES = {
+    PAINTED: ((), ()),
+    COCO: (("objects", "annotations", "scenes"), ()),
+    FOLDERS: (("objects", "scenes"), ()),
+    BAM: (("root",), ()),
+}
+PAPER_SIZE = 224
+MANY = 10_000_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one run is asked for; the fields are the options of the command, None where not given.
+
+    Attributes
+    ----------
+    data, objects, annotations, scenes, root
+        Which images, and where they are.
+    image_size, n_train, n_test, test_share
+        How images are composed; `n_train` and `n_test` for each pair of classes.
+    backbone, weights, epochs, learning_rate, augment, models
+        Which networks, how they are trained, and where trained ones are kept.
+    methods, layer, n_samples, n_steps, noise
+        Which methods, and their settings.
+    n_images, n_patches, patch_steps, step_size, threshold, tolerance
+        How many images are explained, and how patches are made and judged.
+    relative, common_object, target_scene, n_relative, tcav
+        Of the relative contrast and of TCAV.
+    max_drop, min_remain, max_above_chance
+        When the ground truth counts as verified.
+    device, batch_size, seed, out, overwrite, progress
+        Of the run.
+    """
+
+    data: str = PAINTED
+    objects: Path | None = None
+    annotations: Path | None = None
+    scenes: Path | None = None
+    root: Path | None = None
+    image_size: int | None = None
+    n_train: int = 60
+    n_test: int = 8
+    test_share: float = 0.1
+    backbone: str = SMALL
+    weights: str | None = None
+    epochs: int = 9
+    learning_rate: float | None = None
+    augment: bool = False
+    models: Path | None = None
+    methods: str | None = None
+    layer: str | None = None
+    n_samples: int = 8
+    n_steps: int = 16
+    noise: float = 0.15
+    n_images: int = 200
+    n_patches: int = 100
+    patch_steps: int = 300
+    step_size: float | None = None
+    threshold: float = 0.1
+    tolerance: float = 0.05
+    relative: bool = False
+    common_object: str | None = None
+    target_scene: str | None = None
+    n_relative: int = 100
+    tcav: bool = True
+    max_drop: float = Limits.drop
+    min_remain: float = Limits.remain
+    max_above_chance: float = Limits.above_chance
+    device: str = AUTO
+    batch_size: int = 64
+    seed: int = 0
+    out: Path | None = None
+    overwrite: bool = False
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("--data", self.data, DATA)
+        for name in ("n_train", "n_test", "epochs", "n_samples", "n_steps", "n_images", "n_patches", "patch_steps"):
+            check_range(option_name(name), getattr(self, name), 1, MANY)
+        check_range("--batch-size", self.batch_size, 2, MANY)
+        check_range("--n-relative", self.n_relative, 2, MANY)
+        check_range("--noise", self.noise, 0, 10)
+        check_range("--seed", self.seed, 0, 2**31)
+        for name in ("threshold", "tolerance", "step_size", "learning_rate"):
+            if getattr(self, name) is not None:
+                check_range(option_name(name), getattr(self, name), 0, math.inf, open_low=True)
+        if not 0 < self.test_share < 1:
+            raise ValueError(f"Expected argument `--test-share` to lie in (0, 1) but got {self.test_share}.")
+        if self.image_size is not None:
+            check_range("--image-size", self.image_size, 16, 4096)
+        if self.relative and self.data == BAM:
+            raise ValueError(
+                "Argument `--relative` needs images with the common feature in a share of the classes, which the BAM "
+                f"layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
+            )
+        self._check_files()
+        _ = self.limits
+        self.torch_device()
+
+    def _check_files(self) -> None:
+        needed, optional = FILES[self.data]
+        for name in ("objects", "annotations", "scenes", "root"):
+            path = getattr(self, name)
+            if path is None:
+                if name in needed:
+                    raise ValueError(f"Expected argument `--{name}` beside `--data {self.data}` but it is missing.")
+                continue
+            if name not in (*needed, *optional):
+                raise ValueError(
+                    f"Argument `--{name}` says nothing with `--data {self.data}`. Leave it out, or choose the data it "
+                    f"belongs to: {', '.join(kind for kind in DATA if name in FILES[kind][0])}."
+                )
+            kind, fits = ("file", path.is_file()) if name == "annotations" else ("folder", path.is_dir())
+            if not fits:
+                raise ValueError(f"Expected argument `--{name}` to name a {kind} but there is none at {path}.")
+        if self.models is not None and self.models.exists() and not self.models.is_dir():
+            raise ValueError(f"Expected argument `--models` to name a folder but {self.models} is a file.")
+
+    @property
+    def limits(self) -> Limits:
+        """When the ground truth counts as verified."""
+        return Limits(self.max_drop, self.min_remain, self.max_above_chance)
+
+    @property
+    def method_names(self) -> list[str] | None:
+        """The methods asked for; None for those of the paper and the controls."""
+        if self.methods is None:
+            return None
+        names = [name.strip() for name in self.methods.split(",")]
+        if not all(names):
+            raise ValueError(
+                f"Expected argument `--methods` to hold names with commas between them but got {self.methods!r}."
+            )
+        return names
+
+    def torch_device(self) -> torch.device:
+        """Return the device to run on."""
+        return torch_device(self.device)

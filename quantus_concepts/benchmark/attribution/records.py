@@ -1,0 +1,127 @@
+"""From concept attributions to the records of the result table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.benchmark.attribution.collect import Attributed
+from quantus_concepts.benchmark.attribution.results import Record, mean_record
+from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks
+
+#: Subjects of the absolute benchmark: which model is explained on which images.
+OBJECT_MODEL, SCENE_MODEL, SCENE_MODEL_BARE = "f_o on X_os", "f_s on X_os", "f_s on X_0s"
+BARE_MODEL, BARE_MODEL_PATCHED = "f_0 on X_0s", "f_0 on patched X_0s"
+CHANCE_IDR = 0.5
+
+
+class Defined(NamedTuple):
+    """Which images enter which metric.
+
+    Attributes
+    ----------
+    contrast : Tensor
+        (N,) of bool: f_o and f_s are right on the image with object and scene.
+    dependence : Tensor
+        (N,) of bool: f_s is right with the object and without it.
+    independence : Tensor
+        (M,) of bool: f_0 is right with the patch and without it.
+    converged : Tensor
+        (M,) of bool: f_0 overlooks the patch.
+    """
+
+    contrast: Tensor
+    dependence: Tensor
+    independence: Tensor
+    converged: Tensor
+
+
+def score_records(
+    attributed: Mapping[str, Attributed], defined: Defined, *, threshold: float, seed: int
+) -> list[Record]:
+    """Return MCS with its baseline, IDR, IIR and average perturbation of every method.
+
+    Parameters
+    ----------
+    attributed : mapping of str to Attributed
+        By method, with the subjects named above.
+    defined : Defined
+        Which images enter.
+    threshold : float
+        Of IIR.
+    seed : int
+        Of the run.
+
+    Returns
+    -------
+    list of Record
+        Five for each method.
+    """
+    records = []
+    for method, found in attributed.items():
+        inside, elsewhere = found.inside, found.elsewhere
+        baseline = mean_record(
+            _only(mcs(elsewhere[OBJECT_MODEL], elsewhere[SCENE_MODEL]), defined.contrast),
+            method=method,
+            metric="MCS baseline",
+            seed=seed,
+        )
+        contrast = _only(mcs(inside[OBJECT_MODEL], inside[SCENE_MODEL]), defined.contrast)
+        dependence = _only(idr(inside[SCENE_MODEL], inside[SCENE_MODEL_BARE]), defined.dependence)
+        before, after = inside[BARE_MODEL], inside[BARE_MODEL_PATCHED]
+        patched = defined.independence & defined.converged
+        unconverged = int((~defined.converged).sum())
+        records += [
+            mean_record(contrast, method=method, metric="MCS", reference=baseline.value, seed=seed),
+            baseline,
+            mean_record(dependence, method=method, metric="IDR", reference=CHANCE_IDR, seed=seed),
+            mean_record(
+                _only(iir(before, after, threshold), patched),
+                method=method,
+                metric="IIR",
+                unconverged=unconverged,
+                seed=seed,
+            ),
+            mean_record(
+                _only(perturbation(before, after), patched),
+                method=method,
+                metric="perturbation",
+                unconverged=unconverged,
+                seed=seed,
+            ),
+        ]
+    return records
+
+
+def _only(scores: Tensor, chosen: Tensor) -> Tensor:
+    return scores.masked_fill(~chosen, torch.nan)
+
+
+def random_regions(masks: Callable[[list[int]], Tensor], count: int, seed: int) -> Callable[[list[int]], Tensor]:
+    """Return the regions moved to random places, each by its own draw: the baseline of MCS.
+
+    Parameters
+    ----------
+    masks : callable
+        From rows to regions (n, 1, H, W).
+    count : int
+        How many rows there are.
+    seed : int
+        Of the places.
+
+    Returns
+    -------
+    callable
+        As `masks`; a row's region does not depend on the other rows asked for.
+    """
+    seeds = torch.randint(2**62, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def moved(rows: list[int]) -> Tensor:
+        regions = masks(rows)
+        generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
+        return torch.cat([random_masks(region[None], own) for region, own in zip(regions, generators, strict=True)])
+
+    return moved

@@ -1,0 +1,284 @@
+"""Results of the attribution benchmark: one record a number, with its interval."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from quantus_concepts.benchmark.intervals import interval, relation
+from quantus_concepts.checks import check_choice, to_numpy
+
+METRICS = ("MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation")
+
+RANDOM = "random"
+SOBEL = "Sobel edges"
+#: Methods that know nothing of the model.
+CONTROLS = (RANDOM, SOBEL)
+#: The global method: its "MCS" is a difference of TCAV scores, one number for all images.
+TCAV = "TCAV"
+
+#: Smallest and largest value of a score.
+BOUNDS = {"IDR": (0.0, 1.0), "IIR": (0.0, 1.0), "perturbation": (0.0, math.inf)}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One number of the benchmark.
+
+    Attributes
+    ----------
+    method : str
+        The attribution method, as `captum_concepts.paper_methods` names it, a control, or "TCAV".
+    metric : str
+        One of `METRICS`.
+    k : float or None
+        Commonality of the model's training data; only for relative MCS.
+    value : float
+        The number on its natural scale: MCS a difference in [-1, 1], IDR and IIR shares, perturbation a ratio,
+        correlation Pearson's. NaN where nothing was defined.
+    low : float
+        Lower end of the 95 % interval; NaN where there is none.
+    high : float
+        Upper end.
+    n : int
+        Number of defined scores behind it.
+    undefined : int
+        Number of scores that were NaN and do not enter.
+    reference : float
+        What it is held against: 0.5 for IDR, the value of a random mask for MCS; NaN where there is nothing.
+    unconverged : int
+        Of IIR and perturbation: patches that changed the model's answer and were left out.
+    seed : int or None
+        Seed of the run.
+    """
+
+    method: str
+    metric: str
+    k: float | None = None
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    undefined: int = 0
+    reference: float = math.nan
+    unconverged: int = 0
+    seed: int | None = None
+
+    @property
+    def defined(self) -> bool:
+        """Whether there is a number."""
+        return not math.isnan(self.value)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Low and high end of the interval."""
+        return self.low, self.high
+
+
+def mean_record(scores: Any, *, method: str, metric: str, **fields: Any) -> Record:
+    """Sum up scores of images in one record: mean of the defined ones, their number, 95 % interval.
+
+    Parameters
+    ----------
+    scores : array or tensor
+        (N,) one score per image, NaN where undefined.
+    method : str
+        As in `Record`.
+    metric : str
+        As in `Record`.
+    **fields
+        Other fields of `Record`: k, reference, unconverged, seed.
+
+    Returns
+    -------
+    Record
+        Wilson's interval for IDR and IIR, else Student's t, clipped to what the metric can be.
+
+    Raises
+    ------
+    ValueError
+        If the metric is unknown, or one of 0/1 has another score.
+    """
+    check_choice("metric", metric, METRICS)
+    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
+    defined = values[~np.isnan(values)]
+    if metric in ("IDR", "IIR") and not np.isin(defined, (0.0, 1.0)).all():
+        raise ValueError(f"Expected argument `scores` to hold 0, 1 and NaN for {metric} but got other values.")
+    low, high = interval(defined, BOUNDS.get(metric, (-1.0, 1.0)))
+    return Record(
+        method=method,
+        metric=metric,
+        value=float(defined.mean()) if defined.size else math.nan,
+        low=low,
+        high=high,
+        n=int(defined.size),
+        undefined=int(values.size - defined.size),
+        **fields,
+    )
+
+
+def to_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """Return the records as a long table, as results.csv holds it.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Any records.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a record; columns are the fields of `Record` in their order; counts and `seed` are nullable
+        integers.
+    """
+    columns = [field.name for field in dataclasses.fields(Record)]
+    frame = pd.DataFrame([dataclasses.astuple(record) for record in records], columns=columns)
+    integers = dict.fromkeys(("n", "undefined", "unconverged", "seed"), "Int64")
+    floats = dict.fromkeys(("k", "value", "low", "high", "reference"), "float64")
+    return frame.astype(integers | floats)
+
+
+def select(records: Iterable[Record], **fields: Any) -> list[Record]:
+    """Return all records whose fields have the given values.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Where to look.
+    **fields
+        Fields of `Record` and the value each must have.
+
+    Returns
+    -------
+    list of Record
+        In their order.
+    """
+    wanted = fields.items()
+    return [record for record in records if all(getattr(record, name) == want for name, want in wanted)]
+
+
+def find(records: Iterable[Record], **fields: Any) -> Record | None:
+    """Return the first record whose fields have the given values.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Where to look.
+    **fields
+        Fields of `Record` and the value each must have.
+
+    Returns
+    -------
+    Record or None
+        None where there is no such record.
+    """
+    return next(iter(select(records, **fields)), None)
+
+
+def methods_of(records: Iterable[Record]) -> list[str]:
+    """Return the methods that occur, in the order of every table and figure.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Any records.
+
+    Returns
+    -------
+    list of str
+        In order of first appearance, controls last.
+    """
+    found = dict.fromkeys(record.method for record in records)
+    return [name for name in found if name not in CONTROLS] + [name for name in found if name in CONTROLS]
+
+
+def commonalities(records: Iterable[Record]) -> list[float]:
+    """Return the commonalities k of the relative MCS, ascending.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Any records.
+
+    Returns
+    -------
+    list of float
+        Each once.
+    """
+    return sorted({record.k for record in records if record.metric == "relative MCS" and record.k is not None})
+
+
+def against(record: Record, reference: Record | float) -> str:
+    """Say whether a number lies above, at or below a reference, by its 95 % interval.
+
+    Parameters
+    ----------
+    record : Record
+        The number.
+    reference : Record or float
+        A fixed value, or a number with an interval of its own: then the two intervals must not overlap.
+
+    Returns
+    -------
+    str
+        "above", "at" or "below"; "" where the interval or the reference is not known.
+    """
+    return relation(record.ends, reference.ends if isinstance(reference, Record) else (reference, reference))
+
+
+def against_reference(records: Iterable[Record], record: Record) -> str:
+    """Say whether a number lies above, at or below what it is to be held against.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Where the random mask's number is looked for.
+    record : Record
+        MCS (held against the random mask's, with its interval if there is one) or IDR (held against 0.5).
+
+    Returns
+    -------
+    str
+        "above", "at" or "below"; "" where that is not known, as for metrics without a reference.
+    """
+    if record.metric == "MCS":
+        mask = find(records, metric="MCS baseline", method=record.method)
+        if mask is not None and not math.isnan(mask.low):
+            return against(record, mask)
+    return against(record, record.reference)
+
+
+def leaders(records: Iterable[Record], metric: str, *, lowest: bool = False) -> list[Record]:
+    """Return the best of the methods and all that cannot be told apart from it.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Any records.
+    metric : str
+        One of `METRICS`.
+    lowest : bool
+        Whether the lowest number is best, as for perturbation.
+
+    Returns
+    -------
+    list of Record
+        The best first; the others' 95 % intervals overlap the best one's. Controls do not compete, nor does
+        TCAV in MCS, where its scores have another scale.
+    """
+    sign = 1 if lowest else -1
+    found = sorted(
+        (record for record in select(records, metric=metric) if record.defined and _competes(record)),
+        key=lambda record: sign * record.value,
+    )
+    return [record for record in found if record is found[0] or against(record, found[0]) == "at"]
+
+
+def _competes(record: Record) -> bool:
+    return record.method not in CONTROLS and (record.method != TCAV or record.metric == "correlation")

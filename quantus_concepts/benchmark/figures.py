@@ -1,0 +1,103 @@
+"""What the figures of all benchmarks share: axes, their look, and how they are saved."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from quantus_concepts.benchmark.output import OutputFolder
+
+#: Dots per inch of a figure: twice the size it is shown at, so that it is sharp.
+DPI = 170
+INK = "#333333"
+
+
+def new_axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """Return the axes given with their figure, or new ones.
+
+    Parameters
+    ----------
+    ax : Axes or None
+        Where to draw; None for a new figure.
+    size : tuple of float
+        Width and height of a new figure in inches.
+
+    Returns
+    -------
+    tuple of Figure and Axes
+        The figure and its axes.
+    """
+    if ax is not None:
+        figure: Any = ax.figure
+        return figure, ax
+    # Not pyplot: its figures are global state and stay open.
+    fig = Figure(figsize=size, layout="constrained")
+    return fig, fig.add_subplot()
+
+
+def tidy(ax: Axes, grid: str = "y") -> None:
+    """Give axes the look of the report: two spines, a light grid.
+
+    Parameters
+    ----------
+    ax : Axes
+        Changed in place.
+    grid : str
+        "x" or "y": which axis has grid lines.
+    """
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color("#888888")
+    ax.tick_params(colors=INK, labelcolor=INK)
+    ax.xaxis.label.set_color(INK)
+    ax.yaxis.label.set_color(INK)
+    ax.title.set_color(INK)
+    ax.grid(axis="x" if grid == "x" else "y", color="#E4E4E4", linewidth=0.8, zorder=0)
+    ax.set_axisbelow(True)
+
+
+def save_figures(folder: OutputFolder, figures: Mapping[str, Figure]) -> list[Path]:
+    """Save figures as PNG files under ``figures/``.
+
+    Parameters
+    ----------
+    folder : OutputFolder
+        Where to.
+    figures : mapping of str to Figure
+        The names become file names.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    return [folder.write_bytes(f"figures/{name}.png", _png(figure)) for name, figure in figures.items()]
+
+
+def png_base64(figure: Figure) -> str:
+    """Return a figure as a PNG in base64, as a page embeds it.
+
+    Parameters
+    ----------
+    figure : Figure
+        Drawn on white.
+
+    Returns
+    -------
+    str
+        ASCII.
+    """
+    return base64.b64encode(_png(figure)).decode("ascii")
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
+    return buffer.getvalue()

@@ -1,0 +1,32 @@
+"""Rendering of the reports' templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def render_page(template: str, **content: Any) -> str:
+    """Render a template of ``benchmark/templates``.
+
+    Parameters
+    ----------
+    template : str
+        Name of its file.
+    **content
+        What it shows; text is escaped, and a name it lacks is an error.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    environment = Environment(
+        loader=PackageLoader("quantus_concepts.benchmark", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**content)

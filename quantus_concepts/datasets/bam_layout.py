@@ -1,0 +1,278 @@
+"""Names in the layout of the BAM release: folders, lists and image files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+OBJ, SCENE, SCENE_ONLY = "obj", "scene", "scene_only"
+FOLDERS = (OBJ, SCENE, SCENE_ONLY)
+#: What the release calls the two splits.
+SPLIT_FOLDERS = {"train": "train", "test": "val"}
+#: Written beside the folders: with what the images were composed, which determines the names of all files.
+SETTINGS = "compose.json"
+SPLITS = tuple(SPLIT_FOLDERS)
+SUFFIXES = (".jpg", ".jpeg", ".png")
+#: Masks of the release, by object and the last two digits of the name.
+MASKS_PER_OBJECT = 100
+
+_NAME = re.compile(r"(?P<object>[^-]+)-(?P<scene>[^-]+)-(?P<number>\d+)")
+
+
+class ImageName(NamedTuple):
+    """What the name of an image tells.
+
+    Attributes
+    ----------
+    object_name, scene_name : str
+        Names of the classes.
+    number : str
+        Digits, counted within the pair of classes.
+    """
+
+    object_name: str
+    scene_name: str
+    number: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What determines the names of all files.
+
+    Attributes
+    ----------
+    objects, scenes : tuple of str
+        Names of the class folders, in the order of the sources' classes.
+    n_train, n_test : int
+        Images of each pair of classes.
+    suffix : str
+        Of the images.
+    """
+
+    objects: tuple[str, ...]
+    scenes: tuple[str, ...]
+    n_train: int
+    n_test: int
+    suffix: str
+
+    def name(self, split: str, object_label: int, scene_label: int, number: int) -> str:
+        """Return the name of an image, without its folder.
+
+        Parameters
+        ----------
+        split : str
+            "train" or "test".
+        object_label : int
+            Class, counted as in the source.
+        scene_label : int
+            Class, counted as in the source.
+        number : int
+            Within pair and split, from 0.
+
+        Returns
+        -------
+        str
+            As in ``dog-bedroom-0900.jpg``.
+        """
+        counted = number + (self.n_train if split == "test" else 0)
+        width = max(4, len(str(self.n_train + self.n_test - 1)))
+        return f"{self.objects[object_label]}-{self.scenes[scene_label]}-{counted:0{width}d}{self.suffix}"
+
+    def image_paths(self, split: str, object_label: int, scene_label: int, number: int) -> dict[str, Path]:
+        """Return where an image goes in each folder of the layout.
+
+        Parameters
+        ----------
+        split : str
+            "train" or "test".
+        object_label : int
+            Class, counted as in the source.
+        scene_label : int
+            Class, counted as in the source.
+        number : int
+            Within pair and split, from 0.
+
+        Returns
+        -------
+        dict
+            Path within the root, by folder.
+        """
+        name = self.name(split, object_label, scene_label, number)
+        sub = SPLIT_FOLDERS[split]
+        if split == "test":
+            return {folder: Path(folder, sub, name) for folder in FOLDERS}
+        classes = {OBJ: self.objects[object_label]}
+        return {folder: Path(folder, sub, classes.get(folder, self.scenes[scene_label]), name) for folder in FOLDERS}
+
+    def mask_path(self, split: str, name: str) -> Path:
+        """Return where a mask goes.
+
+        Parameters
+        ----------
+        split : str
+            "train" or "test".
+        name : str
+            Of the image.
+
+        Returns
+        -------
+        Path
+            Within the root.
+        """
+        return Path(OBJ, f"{SPLIT_FOLDERS[split]}_mask", name).with_suffix(".png")
+
+    def paths(self) -> Iterator[Path]:
+        """Yield all files, the settings included.
+
+        Yields
+        ------
+        Path
+            Within the root.
+        """
+        yield Path(SETTINGS)
+        for folder in FOLDERS:
+            yield from (Path(folder, name) for name in ("val.txt", "val_loc.txt", "loc.txt"))
+        for split, count in zip(SPLITS, (self.n_train, self.n_test), strict=True):
+            for o in range(len(self.objects)):
+                for s in range(len(self.scenes)):
+                    for number in range(count):
+                        yield from self.image_paths(split, o, s, number).values()
+                        yield self.mask_path(split, self.name(split, o, s, number))
+
+
+def parse_name(name: str) -> ImageName:
+    """Read the name of an image file.
+
+    Parameters
+    ----------
+    name : str
+        As in ``dog-bedroom-0900.jpg``.
+
+    Returns
+    -------
+    ImageName
+        Its parts.
+
+    Raises
+    ------
+    ValueError
+        If it is not made up like that.
+    """
+    found = _NAME.fullmatch(Path(name).stem)
+    if found is None:
+        raise ValueError(
+            f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got {name}."
+        )
+    return ImageName(found["object"], found["scene"], found["number"])
+
+
+def folder_names(class_names: Sequence[str]) -> list[str]:
+    """Make names of classes fit for the names of folders and files.
+
+    Parameters
+    ----------
+    class_names : sequence of str
+        Any names.
+
+    Returns
+    -------
+    list of str
+        With "_" for what is neither letter nor digit, as in the release.
+
+    Raises
+    ------
+    ValueError
+        If two names become the same.
+    """
+    names = [re.sub(r"\W+", "_", name) for name in class_names]
+    for number, name in enumerate(names):
+        if name in names[:number] or not name:
+            raise ValueError(f"Expected class names that stay different as names of folders but {name!r} is not one.")
+    return names
+
+
+def read_labels(path: Path) -> dict[str, int]:
+    """Read a list of labels, ``val.txt``.
+
+    Parameters
+    ----------
+    path : Path
+        With a line ``name label`` for each image.
+
+    Returns
+    -------
+    dict
+        Label by file name, in the order of the lines.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If a line is not as said, or a name comes twice.
+    """
+    labels: dict[str, int] = {}
+    for number, (name, value) in _lines(path):
+        if not value.isdecimal():
+            raise ValueError(
+                f"Expected line {number} of {path} to be 'name label' with a whole number but got {value!r}."
+            )
+        _add(labels, name, int(value), path, number)
+    return labels
+
+
+def read_boxes(path: Path) -> dict[str, tuple[int, int, int, int]]:
+    """Read a list of boxes, ``val_loc.txt``.
+
+    Parameters
+    ----------
+    path : Path
+        With a line ``name row0,col0,row1,col1`` for each image, the ends exclusive.
+
+    Returns
+    -------
+    dict
+        Box by file name.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If a line is not as said, or a name comes twice.
+    """
+    boxes: dict[str, tuple[int, int, int, int]] = {}
+    for number, (name, value) in _lines(path):
+        parts = value.split(",")
+        numbers = [int(part) for part in parts if part.isdecimal()]
+        if len(parts) != 4 or len(numbers) != 4 or not (numbers[0] < numbers[2] and numbers[1] < numbers[3]):
+            raise ValueError(
+                f"Expected line {number} of {path} to be 'name row0,col0,row1,col1', the ends larger, "
+                f"but got {value!r}."
+            )
+        _add(boxes, name, (numbers[0], numbers[1], numbers[2], numbers[3]), path, number)
+    return boxes
+
+
+def _lines(path: Path) -> list[tuple[int, tuple[str, str]]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected the list {path} of the BAM layout but there is no such file.")
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        parts = line.rsplit(maxsplit=1)
+        if len(parts) == 1:
+            raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {line!r}.")
+        if parts:
+            found.append((number, (parts[0], parts[1])))
+    return found
+
+
+def _add(table: dict[str, T], name: str, value: T, path: Path, number: int) -> None:
+    if name in table:
+        raise ValueError(f"Expected each image once in {path} but {name} in line {number} comes again.")
+    table[name] = value

@@ -1,0 +1,136 @@
+"""What painted objects and painted scenes share: their colours, and classes that take turns."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from quantus_concepts.checks import check_range
+
+#: Common to all classes of objects and scenes. Each has a channel at least 60 away from the grey, 128, that objects
+#: are pasted on.
+PALETTE = np.array(
+    [
+        (196, 40, 44),
+        (232, 128, 32),
+        (242, 208, 56),
+        (150, 202, 52),
+        (36, 128, 62),
+        (24, 150, 150),
+        (96, 184, 236),
+        (38, 74, 186),
+        (126, 58, 188),
+        (240, 136, 184),
+        (112, 62, 28),
+        (244, 228, 200),
+        (34, 36, 52),
+        (206, 206, 232),
+    ],
+    dtype=np.float32,
+)
+_LUMA = (PALETTE @ np.array([0.299, 0.587, 0.114], dtype=np.float32)).tolist()
+_CONTRAST = 60.0
+_JITTER = 24.0
+
+
+def draw_colours(rng: np.random.Generator, n_colours: int) -> np.ndarray:
+    """Draw colours that stand out from each other in turn.
+
+    Parameters
+    ----------
+    rng : np.random.Generator
+        Source of the numbers; as many are used whatever comes out.
+    n_colours : int
+        How many, at most 6.
+
+    Returns
+    -------
+    np.ndarray
+        (n_colours, 3) of float32 from 0 to 255. Two that follow each other are different colours of the palette, of
+        luminance at least 60 apart before they are varied a little.
+    """
+    waiting = rng.permutation(len(PALETTE)).tolist()
+    chosen = [waiting.pop(0)]
+    while len(chosen) < n_colours:
+        last = _LUMA[chosen[-1]]
+        position = next(i for i, k in enumerate(waiting) if abs(_LUMA[k] - last) >= _CONTRAST)
+        chosen.append(waiting.pop(position))
+    jitter = _JITTER * (rng.random((n_colours, 3), dtype=np.float32) - 0.5)
+    return np.maximum(np.minimum(PALETTE[chosen] + jitter, 255), 0)
+
+
+def labels_in_turn(n_per_class: int, n_classes: int) -> np.ndarray:
+    """Return labels 0, 1, ..., K - 1, 0, 1, ...
+
+    Parameters
+    ----------
+    n_per_class : int
+        How often each comes.
+    n_classes : int
+        K.
+
+    Returns
+    -------
+    np.ndarray
+        (n_per_class K,) of int64.
+    """
+    return np.tile(np.arange(n_classes, dtype=np.int64), n_per_class)
+
+
+def check_whole(name: str, value: object, low: int, high: int) -> int:
+    """Raise unless an argument is a whole number in a range.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : int
+        The argument.
+    low : int
+        Least allowed.
+    high : int
+        Most allowed.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not a whole number.
+    ValueError
+        If it is outside.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"Expected argument `{name}` to be a whole number but got {value!r}.")
+    check_range(name, int(value), low, high)
+    return int(value)
+
+
+def check_index(index: int, n_items: int) -> int:
+    """Return an index counted from the start.
+
+    Parameters
+    ----------
+    index : int
+        Negative ones count from the end.
+    n_items : int
+        How many there are.
+
+    Returns
+    -------
+    int
+        From 0 to n_items - 1.
+
+    Raises
+    ------
+    IndexError
+        If there is no such item.
+    """
+    position = operator.index(index)
+    if not -n_items <= position < n_items:
+        raise IndexError(f"Expected argument `index` to be below the number of items, {n_items}, but got {index}.")
+    return position % n_items

@@ -1,0 +1,144 @@
+"""Control attributions: random numbers that answer the same question alike, and SciPy's edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import NoiseTunnel
+from captum.metrics import sensitivity_max
+from scipy import ndimage, stats
+from torch import Tensor, nn
+
+from captum_concepts.controls import RandomAttribution, SobelEdges
+from captum_concepts.explain import explain_func
+from reference.chance import at_chance
+
+
+def net(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randn(6, 3, 9, 7, generator=torch.Generator().manual_seed(0))
+
+
+TARGETS = torch.tensor([0, 1, 2, 3, 4, 0])
+
+
+def test_random_is_a_function_of_the_question(images):
+    maps = RandomAttribution(net()).attribute(images, TARGETS)
+    assert maps.shape == images.shape
+    assert maps.dtype == images.dtype
+    again = RandomAttribution(net()).attribute(images.clone().requires_grad_(), TARGETS.tolist())
+    assert torch.equal(maps, again)
+    assert not again.requires_grad
+    # Neither the batch nor the order matters.
+    assert torch.equal(RandomAttribution(net()).attribute(images[2:3], 2), maps[2:3])
+    order = torch.tensor([5, 1, 0])
+    assert torch.equal(RandomAttribution(net()).attribute(images[order], TARGETS[order]), maps[order])
+
+
+def correlation(first: Tensor, second: Tensor) -> float:
+    return float(np.corrcoef(first.numpy().ravel(), second.numpy().ravel())[0, 1])
+
+
+def test_random_is_another_for_every_other_question(images):
+    model = net()
+    maps = RandomAttribution(model).attribute(images, 0)
+    nearly = images.clone()
+    nearly[:, 0, 0, 0] += 1e-6
+    lower = net()
+    with torch.no_grad():
+        lower[0].weight[0, 0, 0, 0] += 1
+    others = {
+        "seed": RandomAttribution(model, seed=1).attribute(images, 0),
+        "target": RandomAttribution(model).attribute(images, 1),
+        "no target": RandomAttribution(model).attribute(images),
+        "image": RandomAttribution(model).attribute(nearly, 0),
+        "model": RandomAttribution(net(1)).attribute(images, 0),
+        "first layer": RandomAttribution(lower).attribute(images, 0),
+        "no model": RandomAttribution(lambda x: x).attribute(images, 0),
+        "sample": maps.roll(1, 0),
+    }
+    for name, other in others.items():
+        # 1134 pairs: a correlation of independent numbers has a standard deviation of 0.03.
+        assert abs(correlation(maps, other)) < 0.15, name
+        assert not (maps == other).flatten(1).all(1).any(), name
+
+
+def test_random_is_uniform_and_at_chance():
+    images = torch.rand(400, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    maps = RandomAttribution(net()).attribute(images, 0).numpy()
+    assert maps.min() >= 0
+    assert maps.max() < 1
+    assert stats.kstest(maps.ravel(), "uniform").pvalue > 1e-3
+    # The mean within a mask differs between two models by 0, and is lower for one in half of the images.
+    second = RandomAttribution(net(1)).attribute(images, 0).numpy()
+    difference = (maps - second)[:, :, :4].mean((1, 2, 3))
+    assert at_chance(difference.reshape(20, 20), 0)
+    assert at_chance((difference < 0).reshape(20, 20).astype(float), 0.5)
+
+
+def test_zero_has_no_sign():
+    zeros = torch.zeros(1, 3, 4, 4)
+    assert torch.equal(RandomAttribution(net()).attribute(zeros), RandomAttribution(net()).attribute(-zeros))
+
+
+def test_no_global_generator_is_touched(images):
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    RandomAttribution(net()).attribute(images, 0)
+    SobelEdges(net()).attribute(images)
+    after = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    assert torch.equal(states[0], after[0])
+    assert (states[1] == after[1]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_edges_are_scipys(images, dtype):
+    images = images.to(dtype)
+    edges = SobelEdges(net()).attribute(images, TARGETS)
+    assert edges.dtype == dtype
+    # One plane at a time: SciPy smooths along all other axes.
+    planes = images.double().numpy().reshape(-1, 9, 7)
+    slow = [np.hypot(*(ndimage.sobel(plane, axis=axis, mode="nearest") for axis in (0, 1))) for plane in planes]
+    expected = np.reshape(slow, images.shape)
+    np.testing.assert_allclose(edges.numpy(), expected, atol=1e-5 if dtype == torch.float32 else 1e-12)
+
+
+def test_edges_by_hand():
+    image = torch.tensor([[0.0, 0, 1, 1]]).repeat(4, 1)[None, None]
+    # A step of 1 seen through the weights 1, 2, 1; nothing at the border.
+    expected = torch.tensor([[0.0, 4, 4, 0]]).repeat(4, 1)[None, None]
+    assert torch.equal(SobelEdges(net()).attribute(image), expected)
+    assert torch.equal(SobelEdges(net()).attribute(image.mT), expected.mT)
+    assert torch.equal(SobelEdges(net()).attribute(torch.full((1, 2, 3, 3), 7.0)), torch.zeros(1, 2, 3, 3))
+
+
+@pytest.mark.parametrize("control", [RandomAttribution, SobelEdges])
+def test_hosts(images, control):
+    model = net()
+    attribution = control(model)
+    single = attribution.attribute(images, target=1)
+    both = attribution.attribute((images,), target=1)
+    assert isinstance(both, tuple)
+    assert torch.equal(both[0], single)
+    explained = explain_func(control, batch_size=4)(model, images.numpy(), TARGETS.numpy())
+    np.testing.assert_array_equal(explained, attribution.attribute(images, TARGETS).numpy())
+    assert sensitivity_max(attribution.attribute, images, target=TARGETS).shape == (6,)
+    with torch.random.fork_rng([]):
+        assert NoiseTunnel(attribution).attribute(images, nt_samples=2, target=TARGETS).shape == images.shape
+    # Not an explanation of the same question: the models differ.
+    assert (attribution.attribute(images, 1) == control(net(1)).attribute(images, 1)).all() == (control is SobelEdges)
+
+
+def test_bad_input(images):
+    with pytest.raises(ValueError, match="`seed` to be at least 0 but got -1"):
+        RandomAttribution(net(), seed=-1)
+    with pytest.raises(ValueError, match="one for each of N = 6 inputs, but got 3"):
+        RandomAttribution(net()).attribute(images, TARGETS[:3])
+    with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\) but got \(3, 9, 7\)"):
+        SobelEdges(net()).attribute(images[0])

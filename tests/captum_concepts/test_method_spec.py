@@ -1,0 +1,141 @@
+"""Methods named by one text: the paper's, Captum's classes, and one's own in three lines."""
+
+from __future__ import annotations
+
+import sys
+
+import captum.attr
+import numpy as np
+import pytest
+import torch
+from captum.attr import DeepLift, IntegratedGradients, LayerActivation, Occlusion, Saliency
+from torch import nn
+
+from captum_concepts.method_spec import method_from_spec
+from captum_concepts.paper_methods import build_method
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)]
+    return nn.Sequential(*layers).eval()
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return np.random.default_rng(0).random((3, 3, 16, 24)).astype(np.float32)
+
+
+TARGETS = np.array([0, 4, 2])
+
+
+def captum_says(attribution, images, **kwargs):
+    inputs = torch.tensor(images, requires_grad=True)
+    return attribution.attribute(inputs, target=torch.tensor(TARGETS), **kwargs).detach().numpy()
+
+
+@pytest.mark.parametrize("name", ["Grad-CAM", "grad-cam", "IG + SMOOTHGRAD", "sobel edges", "RANDOM"])
+def test_names_in_any_case(model, images, name):
+    known = {"grad-cam": "Grad-CAM", "ig + smoothgrad": "IG + SmoothGrad", "sobel edges": "Sobel edges"}
+    settings = {"n_samples": 2, "n_steps": 3, "noise": 0.3, "seed": 2}
+    expected = build_method(known.get(name.lower(), name.lower()), **settings)(model, images, TARGETS)
+    np.testing.assert_array_equal(method_from_spec(name, **settings)(model, images, TARGETS), expected)
+
+
+def test_captums_classes(model, images):
+    result = method_from_spec("Saliency")(model, images, TARGETS)
+    np.testing.assert_allclose(result, captum_says(Saliency(model), images), atol=1e-7)
+    result = method_from_spec("captum.attr.IntegratedGradients", n_steps=5, baseline=(0.1, 0.2, 0.3))
+    baselines = torch.tensor([0.1, 0.2, 0.3])[None, :, None, None].expand(1, 3, 16, 24)
+    expected = captum_says(IntegratedGradients(model), images, n_steps=5, baselines=baselines)
+    np.testing.assert_allclose(result(model, images, TARGETS), expected, atol=1e-6)
+    result = method_from_spec("layeractivation", layer="1")(model, images, TARGETS)
+    maps = LayerActivation(model, model[1]).attribute(torch.tensor(images)).sum(1, keepdim=True)
+    expected = nn.functional.interpolate(maps, (16, 24), mode="bilinear", align_corners=False).detach()
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    last = method_from_spec("LayerGradCam")(model, images, TARGETS)
+    assert last.shape == (3, 1, 16, 24)
+
+
+def test_perturbations_are_of_squares(model, images):
+    window = {"sliding_window_shapes": (3, 2, 3), "strides": (3, 2, 3)}
+    occlusion = method_from_spec("Occlusion")(model, images, TARGETS)
+    np.testing.assert_allclose(occlusion, captum_says(Occlusion(model), images, **window), atol=1e-6)
+    # Squares of 2 x 3 pixels: removing each is what the window does, step by step.
+    ablation = method_from_spec("FeatureAblation")(model, images, TARGETS)
+    np.testing.assert_allclose(ablation, occlusion, atol=1e-6)
+    blocks = ablation.reshape(3, 3, 8, 2, 8, 3)
+    assert (blocks == blocks[:, :1, :, :1, :, :1]).all()
+    assert len(np.unique(ablation[0])) > 32
+    shap = method_from_spec("KernelShap")(model, images, TARGETS)
+    assert len(np.unique(shap[0])) > 32
+    blocks = shap.reshape(3, 3, 8, 2, 8, 3)
+    assert (blocks == blocks[:, :1, :, :1, :, :1]).all()
+    # Sampled, it points the same way: 192 squares of no relation would give 0 with a deviation of 0.07.
+    assert np.corrcoef(shap.ravel(), ablation.ravel())[0, 1] > 0.3
+
+
+OWN = """
+import numpy as np
+from captum.attr import DeepLift, Saliency
+
+def my_method(model):
+    return DeepLift(model)
+
+def brightness(model, inputs, targets, **kwargs):
+    return inputs * 2
+
+not_callable = 3
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Setting forward, backward hooks:UserWarning")
+def test_ones_own(model, images, tmp_path, monkeypatch):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    modules = set(sys.modules)
+    with_captum = method_from_spec(f"{path}:my_method", batch_size=2)
+    expected = captum_says(DeepLift(model), images)
+    np.testing.assert_allclose(with_captum(model, images, TARGETS), expected, atol=1e-6)
+    np.testing.assert_array_equal(method_from_spec(f"{path}:brightness")(model, images, TARGETS), 2 * images)
+    # The class that the file has imported is as good as Captum's.
+    by_class = method_from_spec(f"{path}:Saliency")(model, images, TARGETS)
+    np.testing.assert_allclose(by_class, captum_says(Saliency(model), images), atol=1e-7)
+    monkeypatch.syspath_prepend(tmp_path)
+    again = method_from_spec("mine:brightness")
+    np.testing.assert_array_equal(again(model, images, TARGETS), 2 * images)
+    with pytest.raises(TypeError, match="to be a function but got int"):
+        method_from_spec("mine:not_callable")
+    with pytest.raises(ValueError, match=r"to have 'my_metod' but it has not. Nearest: \['my_method'\]"):
+        method_from_spec("mine:my_metod")
+    for name in set(sys.modules) - modules:
+        if name.endswith("mine"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("gradcam", r"Nearest: \['Grad-CAM'"),
+        ("Occlusoin", r"Nearest: \['Occlusion'"),
+        ("NoiseTunnel", r"NoiseTunnel needs \['attribution_method'\]"),
+        ("NeuronGradient", "explains a neuron"),
+        ("LimeBase", "needs"),
+        ("GradientAttribution", "derive from"),
+        ("ShapleyValues", "Use ShapleyValueSampling"),
+        ("nowhere.py:method", "with a file that exists"),
+        ("no_such_module:method", "No module named 'no_such_module'"),
+    ],
+)
+def test_bad_specs(spec, message):
+    with pytest.raises(ValueError, match=message):
+        method_from_spec(spec)
+
+
+def test_captums_settings_are_checked():
+    with pytest.raises(ValueError, match="`baseline`"):
+        method_from_spec("IntegratedGradients", baseline=np.zeros((2, 2)))
+    assert method_from_spec("Saliency", n_samples=9, noise=0.1).batch_size == 64
+    assert captum.attr.Saliency is method_from_spec("saliency").factory.attribution

@@ -1,0 +1,382 @@
+"""The paper's methods by name: Captum's own numbers, on the model as it is, whatever else is in the batch."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import (
+    GuidedBackprop,
+    GuidedGradCam,
+    InputXGradient,
+    IntegratedGradients,
+    LayerGradCam,
+    NoiseTunnel,
+    Saliency,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models import resnet18
+
+from captum_concepts.controls import RandomAttribution, SobelEdges
+from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, Baseline, build_method, build_methods
+
+SETTINGS = {"n_samples": 3, "n_steps": 4}
+GUIDED = ("guided backpropagation", "guided Grad-CAM")
+SMOOTHED = ("SmoothGrad", "IG + SmoothGrad")
+GRAD_CAM = ("Grad-CAM", "guided Grad-CAM")
+
+pytestmark = pytest.mark.filterwarnings("ignore:Setting backward hooks:UserWarning")
+
+
+class Net(nn.Module):
+    """Layers of its own names, so that a layer of another model does not fit by accident."""
+
+    def __init__(self, seed: int = 0, last: str = "last") -> None:
+        super().__init__()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            self.first = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Dropout(0.5))
+            self.add_module(last, nn.Sequential(nn.Conv2d(4, 6, 3, stride=2), nn.ReLU(inplace=True)))
+            self.head = nn.Linear(6, 5)
+        self.last_name = last
+
+    @property
+    def maps(self) -> nn.Module:
+        return self.get_submodule(self.last_name)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.maps(self.first(images)).mean((2, 3)))
+
+
+class ActivatesFirst(nn.Module):
+    """A residual network whose ReLUs share their inputs with the connection around them; one is used twice."""
+
+    def __init__(self, relu: nn.Module) -> None:
+        super().__init__()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            self.stem = nn.Conv2d(3, 4, 3, padding=1)
+            self.convolutions = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(2))
+            self.head = nn.Linear(4, 5)
+        self.relu = relu
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.stem(images)
+        for convolution in self.convolutions:
+            maps = maps + convolution(self.relu(maps))
+        return self.head(maps.mean((2, 3)))
+
+
+class _GuidedRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values):
+        ctx.save_for_backward(values)
+        return values.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clamp(min=0) * (ctx.saved_tensors[0] > 0)
+
+
+class GuidedRelu(nn.Module):
+    """Springenberg et al.: positive gradients at positive inputs pass. Knows nothing of Captum."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return _GuidedRelu.apply(values)
+
+
+def guided_by_hand(model: nn.Module, images: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    model = copy.deepcopy(model).eval()
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.ReLU):
+                setattr(parent, name, GuidedRelu())
+    inputs = torch.tensor(images, requires_grad=True)
+    model(inputs)[torch.arange(len(images)), torch.tensor(targets)].sum().backward()
+    return inputs.grad.numpy()
+
+
+@pytest.fixture
+def model() -> Net:
+    return Net().eval()
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    generator = np.random.default_rng(0)
+    # Ranges differ between images, as the noise must.
+    return (generator.random((5, 3, 12, 10)) * generator.random((5, 1, 1, 1))).astype(np.float32)
+
+
+@pytest.fixture
+def targets() -> np.ndarray:
+    return np.array([0, 4, 2, 2, 1])
+
+
+def upsampled(maps: Tensor, images: Tensor) -> Tensor:
+    return functional.interpolate(maps, images.shape[2:], mode="bilinear", align_corners=False)
+
+
+def smoothed(method, images, targets, share=0.15, **kwargs):
+    """SmoothGrad as printed: image by image, the noise from seed 0."""
+    results = []
+    for image, target in zip(images, targets, strict=True):
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            noise = torch.randn(3, *image.shape) * share * (image.max() - image.min())
+        copies = (image + noise).requires_grad_()
+        results.append(method.attribute(copies, target=int(target), **kwargs).mean(0))
+    return torch.stack(results)
+
+
+def direct(name: str, model: nn.Module, layer: nn.Module, images: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """What Captum says, called as its documentation does."""
+    x, y = torch.tensor(images, requires_grad=True), torch.tensor(targets)
+    calls = {
+        "Grad-CAM": lambda: upsampled(LayerGradCam(model, layer).attribute(x, y, relu_attributions=True), x),
+        "vanilla gradient": lambda: Saliency(model).attribute(x, y, abs=False),
+        "SmoothGrad": lambda: smoothed(Saliency(model), x.detach(), y, abs=False),
+        "integrated gradients": lambda: IntegratedGradients(model).attribute(x, target=y, n_steps=4),
+        "IG + SmoothGrad": lambda: smoothed(IntegratedGradients(model), x.detach(), y, n_steps=4),
+        "gradient x input": lambda: InputXGradient(model).attribute(x, y),
+        "guided backpropagation": lambda: GuidedBackprop(model).attribute(x, y),
+        "guided Grad-CAM": lambda: GuidedGradCam(model, layer).attribute(x, y, interpolate_mode="bilinear"),
+    }
+    return calls[name]().detach().numpy()
+
+
+def test_names():
+    assert list(PAPER_METHODS) == [
+        "Grad-CAM",
+        "vanilla gradient",
+        "SmoothGrad",
+        "integrated gradients",
+        "IG + SmoothGrad",
+        "gradient x input",
+        "guided backpropagation",
+        "guided Grad-CAM",
+    ]
+    assert list(build_methods()) == [*PAPER_METHODS, *CONTROL_METHODS]
+    assert list(build_methods(["random", "Grad-CAM"])) == ["random", "Grad-CAM"]
+
+
+@pytest.mark.parametrize("name", PAPER_METHODS)
+def test_small_model(model, images, targets, name):
+    expected = direct(name, model, model.maps, images, targets)
+    result = build_method(name, **SETTINGS)(model, images, targets)
+    assert result.shape == (5, 1 if name == "Grad-CAM" else 3, 12, 10)
+    scale = np.abs(expected).max()
+    assert scale > 0
+    np.testing.assert_allclose(result / scale, expected / scale, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PAPER_METHODS)
+def test_resnet(name):
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        network = resnet18(weights=None).eval()
+    images = np.random.default_rng(0).random((2, 3, 64, 64)).astype(np.float32)
+    targets = np.array([3, 1])
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    expected = direct(name, network, network.layer4, images, targets)
+    if name == "guided backpropagation":
+        by_hand = guided_by_hand(network, images, targets)
+        np.testing.assert_allclose(expected, by_hand, atol=1e-6 * np.abs(by_hand).max())
+    network.train()
+    result = build_method(name, **SETTINGS)(network, images, targets)
+    np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
+    assert all(module.training for module in network.modules())
+    assert all(module.inplace for module in network.modules() if isinstance(module, nn.ReLU))
+    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("relu", [nn.ReLU(), nn.ReLU6()])
+def test_guided_where_a_relu_shares_its_input(images, targets, relu):
+    network = ActivatesFirst(relu)
+    if isinstance(relu, nn.ReLU6):
+        with pytest.raises(ValueError, match=r"layers of type nn\.ReLU"):
+            build_method("guided backpropagation")(network, images, targets)
+        return
+    expected = guided_by_hand(network, images, targets)
+    result = build_method("guided backpropagation")(network, images, targets)
+    np.testing.assert_allclose(result, expected, atol=1e-7)
+    # Captum's own does not keep the uses of a tensor apart: the reason for the copies.
+    assert np.abs(direct("guided backpropagation", network, network.stem, images, targets) - expected).max() > 1e-3
+
+
+class Functional(nn.Module):
+    def __init__(self, n_modules: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.relus = nn.ModuleList(nn.ReLU() for _ in range(n_modules))
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = functional.relu(self.convolution(images)).relu()
+        for relu in self.relus:
+            maps = relu(maps)
+        return self.head(maps.mean((2, 3)))
+
+
+@pytest.mark.parametrize("name", GUIDED)
+def test_functions_cannot_be_guided(images, targets, name):
+    explain = build_method(name, layer="convolution")
+    with pytest.raises(ValueError, match="leave the guided methods out"):
+        explain(Functional(0), images, targets)
+    with pytest.warns(UserWarning, match="calls 2 of its 3 ReLUs as functions") as caught:
+        explain(Functional(1), images, targets)
+    assert len([each for each in caught if "as functions" in str(each.message)]) == 1
+
+
+@pytest.mark.parametrize("name", [*PAPER_METHODS, *CONTROL_METHODS])
+def test_nothing_depends_on_the_batch(model, images, targets, name):
+    explain = build_method(name, **SETTINGS)
+    every = explain(model, images, targets)
+    order = np.array([4, 1, 3])
+    np.testing.assert_allclose(explain(model, images[order], targets[order]), every[order], atol=1e-6)
+    small = build_method(name, batch_size=2, **SETTINGS)(model, images, targets)
+    if name in SMOOTHED:
+        # The noise comes in portions of as many copies, in the same order.
+        assert np.corrcoef(small.ravel(), every.ravel())[0, 1] > 0.999
+    np.testing.assert_allclose(small, every, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*PAPER_METHODS, *CONTROL_METHODS])
+def test_nothing_of_the_users_is_changed(model, images, targets, name):
+    model.train()
+    model.first[2].eval()
+    flags = [module.training for module in model.modules()]
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    kept = images.copy()
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = build_method(name, **SETTINGS)(model, images, targets)
+    assert np.isfinite(result).all()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
+    assert flags == [module.training for module in model.modules()]
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert all(each.grad is None and each.requires_grad for each in model.parameters())
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    assert not any(getattr(module, each) for module in model.modules() for each in hooks)
+    assert all(module.inplace for module in model.modules() if isinstance(module, nn.ReLU))
+    np.testing.assert_array_equal(images, kept)
+
+
+@pytest.mark.parametrize("name", GRAD_CAM)
+def test_the_layer_is_found_in_each_model(images, targets, name):
+    explain = build_method(name)
+    for seed, last in ((0, "last"), (1, "end")):
+        network = Net(seed, last).eval()
+        expected = direct(name, network, network.maps, images, targets)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(explain(network, images, targets), expected, atol=1e-5 * scale)
+    chosen = build_method(name, layer="first")(network, images, targets)
+    first = direct(name, network, network.first, images, targets)
+    np.testing.assert_allclose(chosen, first, atol=1e-5 * np.abs(first).max())
+    assert np.abs(chosen - expected).max() > 0.1 * scale
+
+
+def test_hooks_go_with_an_exception(model, images, targets):
+    for name in GUIDED:
+        with pytest.raises((IndexError, RuntimeError)):
+            build_method(name)(model, images, targets + 9)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_noise(model, images, targets):
+    x, y = torch.tensor(images), torch.tensor(targets)
+    fixed = build_method("SmoothGrad", stdev=0.3, n_samples=3)(model, images, targets)
+    # Captum's tunnel, one image at a time.
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        expected = NoiseTunnel(Saliency(model)).attribute(x[:1], nt_samples=3, stdevs=0.3, target=y[:1], abs=False)
+    np.testing.assert_array_equal(fixed[:1], expected.numpy())
+    none = build_method("SmoothGrad", noise=0.0, n_samples=2)(model, images, targets)
+    plain = build_method("vanilla gradient")(model, images, targets)
+    np.testing.assert_allclose(none, plain, atol=1e-7)
+    # A constant image has no range, and so gets no noise.
+    constant = np.full_like(images, 0.5)
+    np.testing.assert_allclose(
+        build_method("SmoothGrad", noise=5.0, n_samples=2)(model, constant, targets),
+        build_method("vanilla gradient")(model, constant, targets),
+        atol=1e-7,
+    )
+    other = build_method("SmoothGrad", stdev=0.3, n_samples=3, seed=1)(model, images, targets)
+    assert np.abs(other - fixed).max() > 1e-4
+    # A larger image gets proportionally larger noise: scale the weights back and nothing changes.
+    half = copy.deepcopy(model)
+    with torch.no_grad():
+        half.first[0].weight.mul_(0.5)
+    np.testing.assert_allclose(
+        build_method("SmoothGrad", n_samples=3)(half, 2 * images, targets),
+        build_method("SmoothGrad", n_samples=3)(model, images, targets) / 2,
+        atol=1e-7,
+    )
+
+
+@pytest.mark.parametrize("value", [0.5, (0.1, 0.2, 0.3), np.full((3, 1, 1), 0.2), np.full((3, 12, 10), 0.7)])
+@pytest.mark.parametrize("name", ["integrated gradients", "IG + SmoothGrad"])
+def test_baseline(model, images, targets, value, name):
+    full = np.asarray(value, dtype=np.float32)
+    full = np.broadcast_to(full[:, None, None] if full.ndim == 1 else full, images.shape[1:])
+    baselines = torch.tensor(full)[None]
+    if name == "integrated gradients":
+        x = torch.tensor(images)
+        expected = IntegratedGradients(model).attribute(x, baselines, torch.tensor(targets), n_steps=4)
+    else:
+        expected = smoothed(IntegratedGradients(model), torch.tensor(images), targets, baselines=baselines, n_steps=4)
+    result = build_method(name, baseline=value, **SETTINGS)(model, images, targets)
+    np.testing.assert_allclose(result, expected.detach().numpy(), atol=1e-6)
+    assert np.abs(result - build_method(name, **SETTINGS)(model, images, targets)).max() > 1e-4
+
+
+def test_controls(model, images, targets):
+    drawn = build_method("random", seed=3)(model, images, targets)
+    x, y = torch.tensor(images), torch.tensor(targets)
+    np.testing.assert_array_equal(drawn, RandomAttribution(model, seed=3).attribute(x, y).numpy())
+    np.testing.assert_array_equal(build_method("Sobel edges")(model, images), SobelEdges(model).attribute(x).numpy())
+
+
+def test_methods_can_be_pickled(model, images, targets):
+    for name, explain in build_methods(**SETTINGS).items():
+        copied = pickle.loads(pickle.dumps(explain))
+        np.testing.assert_array_equal(copied(model, images, targets), explain(model, images, targets), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("Grad-Cam", {}, "Did you mean 'Grad-CAM'"),
+        ("SmoothGrad", {"n_samples": 0}, "`n_samples` to be a whole number of at least 1 but got 0"),
+        ("integrated gradients", {"n_steps": 2.5}, "`n_steps` to be a whole number"),
+        ("SmoothGrad", {"noise": -0.1}, "`noise` to lie in"),
+        ("SmoothGrad", {"stdev": -0.1}, "`stdev` to lie in"),
+        ("integrated gradients", {"baseline": np.zeros((2, 2))}, r"`baseline` to be a number.*got an array of shape"),
+        ("random", {"seed": -1}, "`seed` to be a whole number of at least 0"),
+        ("Grad-CAM", {"batch_size": 0}, "`batch_size`"),
+    ],
+)
+def test_bad_settings(name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        build_method(name, **changes)
+
+
+def test_bad_calls(model, images, targets):
+    with pytest.raises(TypeError, match="list"):
+        build_methods("Grad-CAM")
+    with pytest.raises(ValueError, match=r"`layer` to name a layer of Sequential"):
+        build_method("Grad-CAM")(nn.Sequential(nn.Flatten(), nn.Linear(360, 5)), images, targets)
+    with pytest.raises(ValueError, match=r"Nearest: \['last'"):
+        build_method("Grad-CAM", layer="lats")(model, images, targets)
+    with pytest.raises(ValueError, match=r"`baseline` to have shape \(C,\) or \(C, H, W\)"):
+        build_method("integrated gradients", baseline=np.zeros(2))(model, images, targets)
+    with pytest.raises(TypeError, match=r"nn\.Module"):
+        build_method("Grad-CAM")(lambda x: model(x), images, targets)
+    assert Baseline(1.0)(torch.zeros(2, 3, 4, 4)).eq(1).all()

@@ -1,0 +1,307 @@
+"""TCAV: what it must find and must not, Captum's own numbers, and nothing left behind."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from captum.concept import TCAV, Concept
+from scipy import stats
+from torch import Tensor, nn
+
+from captum_concepts.bank import ConceptBank
+from captum_concepts.tcav import LayerScore, TCAVScore, _draw, tcav_contrast, tcav_score
+from captum_concepts.tcav_classifier import ConceptBankClassifier
+
+
+class Net(nn.Module):
+    """Class 0 sees red, class 1 does not; both bend with the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.features = nn.Sequential(nn.Conv2d(3, 6, 3, stride=2, bias=False), nn.ReLU(), nn.Dropout(0.5))
+        weight = torch.randn(6, 3, 3, 3, generator=generator) * 0.3
+        weight[:2, 1:] = 0
+        weight[:2, 0] = weight[:2, 0].abs()
+        weight[2:, 0] = 0
+        self.hidden = nn.Linear(6, 6, bias=False)
+        self.head = nn.Linear(6, 2, bias=False)
+        with torch.no_grad():
+            self.features[0].weight.copy_(weight)
+            self.hidden.weight.copy_(torch.eye(6))
+            self.head.weight.copy_(torch.tensor([[1.0, 1, 0, 0, 0, 0], [0, 0, 1, -1, 1, -1]]))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.hidden(self.features(images).mean((2, 3))).tanh())
+
+
+def scenes(n: int, seed: int) -> Tensor:
+    return torch.rand(n, 3, 12, 10, generator=torch.Generator().manual_seed(seed))
+
+
+def with_patch(images: Tensor) -> Tensor:
+    images = images.clone()
+    for i in range(len(images)):
+        row, column = (5 * i) % 7, (3 * i) % 5
+        images[i, 0, row : row + 5, column : column + 5] += 2
+    return images
+
+
+POSITIVE = with_patch(scenes(16, 1))
+NEGATIVE = scenes(40, 2)
+INPUTS = with_patch(scenes(9, 3))
+SMALL = {"n_samples": 12, "n_random": 10}
+
+
+@pytest.fixture
+def model() -> Net:
+    return Net().eval()
+
+
+def everything(score: TCAVScore) -> list[float]:
+    return [value for layer in score.layers.values() for value in (*layer.scores, *layer.random_scores, layer.p_value)]
+
+
+@pytest.mark.parametrize("method", ["svm", "mean"])
+def test_a_concept_that_a_class_uses_is_found(model, method):
+    found = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, method=method, n_samples=12)
+    assert list(found.layers) == ["features", "hidden"]
+    for layer in found.layers.values():
+        assert layer.score > 0.99
+        assert layer.passed
+        assert layer.p_value < 0.01
+        assert layer.random_mean < 0.9
+    assert found.score > 0.99
+
+
+def test_a_concept_that_a_class_ignores_is_rejected(model):
+    found = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 1, n_samples=12, n_random=20)
+    layer = found.layers["hidden"]
+    assert not layer.passed
+    assert layer.p_value > 0.01
+    assert math.isnan(found.score)
+    assert 0.05 < layer.score < 0.95
+
+
+class Mean(nn.Module):
+    """The mean of an image, and a logit that rises with it only above 0.5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return (self.mean(images).flatten(1) - 0.5) ** 2
+
+
+def flat(*means: float) -> Tensor:
+    return torch.tensor(means)[:, None, None, None].expand(-1, 1, 2, 2)
+
+
+def test_share_by_hand():
+    # The concept is being bright: along it the logit rises for 0.6, 0.7 and 0.9 and falls for 0.2.
+    inputs = flat(0.2, 0.6, 0.7, 0.9)
+    negative = flat(*np.linspace(0.1, 0.3, 8).tolist())
+    found = tcav_score(Mean(), ["mean"], flat(0.8, 0.9), negative, inputs, 0, n_samples=2, n_random=12)
+    layer = found.layers["mean"]
+    assert layer.scores == (0.75,) * 12
+    assert layer.score == 0.75
+    # A random direction points to brighter or to darker.
+    assert set(layer.random_scores) == {0.25, 0.75}
+    assert layer.random_mean == found.random_mean == pytest.approx(np.mean(layer.random_scores))
+    # Welch's t, written out: scores that do not vary leave the random ones' variance alone.
+    spread = np.std(layer.random_scores, ddof=1) / math.sqrt(12)
+    expected = 2 * stats.t.sf((0.75 - layer.random_mean) / spread, 11)
+    assert layer.p_value == pytest.approx(expected)
+    assert layer.passed == (expected <= 0.01)
+
+
+def test_mean_is_over_the_layers_that_pass(model):
+    kwargs = {"n_samples": 12, "n_random": 10}
+    every = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, alpha=1.0, **kwargs)
+    p_values = [layer.p_value for layer in every.layers.values()]
+    assert p_values[0] != p_values[1]
+    better = min(every.layers.values(), key=lambda layer: layer.p_value)
+    assert every.score == pytest.approx(np.mean([layer.score for layer in every.layers.values()]))
+    one = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, alpha=min(p_values), **kwargs)
+    assert [layer.passed for layer in one.layers.values()] == [layer is better for layer in every.layers.values()]
+    assert one.score == better.score
+    assert one.random_mean == every.random_mean
+
+
+@pytest.mark.parametrize("method", ["svm", "mean"])
+def test_agrees_with_captums_tcav(model, method, tmp_path):
+    layers = ["features", "hidden"]
+    targets = torch.tensor([0, 1, 0, 1, 1, 0, 0, 1, 1])
+    found = tcav_score(model, layers, POSITIVE, NEGATIVE, INPUTS, targets, n_samples=12, n_random=4, method=method)
+    images = torch.cat([POSITIVE, NEGATIVE])
+    draws = _draw(len(POSITIVE), len(NEGATIVE), 4, 12, 0)
+    sets = []
+    for i, draw in enumerate(draws):
+        concepts = [Concept(3 * i + k, f"c{k}", [images[torch.tensor(rows)]]) for k, rows in enumerate(draw)]
+        sets += [[concepts[0], concepts[1]], [concepts[2], concepts[1]]]
+    captums = TCAV(model, layers, classifier=ConceptBankClassifier(method), save_path=str(tmp_path))
+    with torch.random.fork_rng([]):
+        scores = captums.interpret(INPUTS.clone().requires_grad_(), sets, target=targets)
+    for name in layers:
+        shares = [round(9 * float(scores[f"{a.id}-{b.id}"][name]["sign_count"][0])) / 9 for a, b in sets]
+        assert found.layers[name].scores == tuple(shares[::2])
+        assert found.layers[name].random_scores == tuple(shares[1::2])
+    # The draws differ enough for the agreement to mean something.
+    assert len({*found.layers["hidden"].random_scores}) > 1
+
+
+def test_draws_are_of_different_images():
+    draws = _draw(20, 30, 5, 8, seed=3)
+    for draw in draws:
+        assert len(set(draw.positive)) == 8
+        assert draw.positive.max() < 20
+        both = {*draw.negative, *draw.random}
+        assert len(both) == 16
+        assert min(both) >= 20
+        assert max(both) < 50
+    assert len({tuple(sorted(draw.negative)) for draw in draws}) == 5
+    assert len({tuple(sorted(draw.positive)) for draw in draws}) == 5
+    again = _draw(20, 30, 5, 8, seed=3)
+    assert all((a == b).all() for one, two in zip(draws, again, strict=True) for a, b in zip(one, two, strict=True))
+    assert not (_draw(20, 30, 5, 8, seed=4)[0].positive == draws[0].positive).all()
+
+
+def test_batches_and_kinds_of_target_do_not_matter(model):
+    args = (["hidden"], POSITIVE, NEGATIVE, INPUTS)
+    one = tcav_score(model, *args, 1, **SMALL)
+    assert everything(one) == everything(tcav_score(model, *args, torch.ones(9, dtype=torch.long), **SMALL))
+    assert everything(one) == everything(tcav_score(model, *args, 1, batch_size=4, **SMALL))
+    assert everything(one) != everything(tcav_score(model, *args, 1, seed=1, **SMALL))
+
+
+def test_dead_layer_fails_and_does_not_raise(model):
+    with torch.no_grad():
+        model.features[0].weight.zero_()
+    found = tcav_score(model, ["features"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    layer = found.layers["features"]
+    assert layer.score == layer.random_mean == 0
+    assert math.isnan(layer.p_value)
+    assert not layer.passed
+    assert math.isnan(found.score)
+
+
+def test_logits_may_be_the_layer(model):
+    found = tcav_score(model, ["head"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    assert found.layers["head"].score == 1
+
+
+def test_nothing_of_the_users_is_changed(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model.train()
+    model.features[1].eval()
+    flags = [module.training for module in model.modules()]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    # Something to see the folder while it is there.
+    seen = []
+    handle = model.hidden.register_forward_hook(lambda *_: seen.append(len(list(tmp_path.iterdir()))))
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
+    assert random.getstate() == states[2]
+    handle.remove()
+    assert max(seen) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert not Path("cav").exists()
+    assert flags == [module.training for module in model.modules()]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(each.grad is None and each.requires_grad for each in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not INPUTS.requires_grad
+
+
+def test_nothing_is_left_after_an_exception(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model.train()
+    with pytest.raises(RuntimeError, match="index 7 is out of bounds"):
+        tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 7, **SMALL)
+    assert list(tmp_path.iterdir()) == []
+    assert model.training
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_works_in_inference_mode_and_in_float64(model):
+    one = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    with torch.inference_mode():
+        assert everything(tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)) == everything(one)
+    double = tcav_score(model.double(), ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    assert everything(double) == pytest.approx(everything(one), abs=1e-6)
+
+
+def test_contrast():
+    layer = {"a": LayerScore(1.0, 0.0, True, 0.5, (1.0,), (0.5,))}
+    nothing = TCAVScore(math.nan, 0.5, {})
+    contrast = tcav_contrast(TCAVScore(1.0, 0.5, layer), TCAVScore(0.25, 0.625, layer))
+    assert contrast == (0.75, -0.125)
+    undefined = tcav_contrast(TCAVScore(1.0, 0.75, layer), nothing)
+    assert math.isnan(undefined.score)
+    assert undefined.baseline == 0.25
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"layers": "hidden"}, TypeError, "sequence of names"),
+        ({"layers": []}, ValueError, "at least one layer"),
+        ({"layers": ["hiden"]}, ValueError, "Nearest: .'hidden'"),
+        ({"concept_images": POSITIVE[:11]}, ValueError, "`concept_images` to hold at least 12 .* but got 11"),
+        ({"negative_images": NEGATIVE[:23]}, ValueError, "`negative_images` to hold at least 24 .* but got 23"),
+        ({"negative_images": NEGATIVE[..., :9]}, ValueError, "`negative_images` to have shape"),
+        ({"inputs": INPUTS[0]}, ValueError, "`inputs` to have shape|to have shape"),
+        ({"concept_images": POSITIVE * torch.nan}, ValueError, "`concept_images` to be finite"),
+        ({"target": torch.zeros(8, dtype=torch.long)}, ValueError, r"`target` to have shape \(N\) = \(9\)"),
+        ({"target": 0.5}, TypeError, "indices of classes"),
+        ({"n_random": 1}, ValueError, "`n_random` to be a whole number of at least 2"),
+        ({"alpha": 2.0}, ValueError, "`alpha` to lie in"),
+        ({"method": "svn"}, ValueError, "Did you mean 'svm'"),
+        ({"seed": -1}, ValueError, "`seed` to be a whole number"),
+    ],
+)
+def test_bad_input(model, changes, error, message):
+    arguments = {
+        "layers": ["hidden"],
+        "concept_images": POSITIVE,
+        "negative_images": NEGATIVE,
+        "inputs": INPUTS,
+        "target": 0,
+        **SMALL,
+        **changes,
+    }
+    with pytest.raises(error, match=message):
+        tcav_score(model, **arguments)
+
+
+def test_classifier_is_the_banks():
+    features = torch.randn(30, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([7] * 10 + [3] * 12 + [5] * 8)
+    features[:10, 0] += 3
+    features[10:22, 1] += 3
+    loader = [(features[:15], labels[:15]), (features[15:], labels[15:])]
+    classifier = ConceptBankClassifier("mean")
+    accuracy = classifier.train_and_eval(loader)["accs"]
+    assert classifier.classes() == [7, 3, 5]
+    for row, concept in enumerate(classifier.classes()):
+        here = (labels == concept)[:, None]
+        n_pos = int(here.sum())
+        bank = ConceptBank.fit(features, here, method="mean", n_pos=n_pos, n_neg=30 - n_pos)
+        torch.testing.assert_close(classifier.weights()[row], bank.cavs[0])
+        assert accuracy[row] == bank.train_accuracy[0]
+    two = ConceptBankClassifier()
+    two.train_and_eval([(features[:22], labels[:22])])
+    bank = ConceptBank.fit(features[:22], (labels[:22] == 7)[:, None], n_pos=10, n_neg=12)
+    torch.testing.assert_close(two.weights(), torch.cat([bank.cavs, -bank.cavs]))
+    assert two.classes() == [7, 3]
+    with pytest.raises(ValueError, match="at least two concepts"):
+        two.train_and_eval([(features[:10], labels[:10])])
