@@ -112,7 +112,7 @@ def _paint(drawing: Drawing, size: int, rng: np.random.Generator) -> tuple[np.nd
 def _draw_table(rng: np.random.Generator) -> np.ndarray:
     ink, rim = rng.uniform(12, 40, 3), rng.uniform(228, 252, 3)
     main, second, third = draw_colours(rng, 3)
-    pattern = main + 0.3 * ((rim if main.mean() < _HALF else ink) - main)
+    pattern = main + 0.22 * ((rim if main.mean() < _HALF else ink) - main)
     return np.stack([rim, main, second, third, ink, pattern, rim]).astype(np.uint8)
 
 
@@ -162,7 +162,7 @@ def _grow(mask: np.ndarray, steps: int) -> np.ndarray:
 
 def _shade(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     height, width = pixels.shape[:2]
-    across, down = rng.uniform(-0.12, 0.12, 2)
+    across, down = rng.uniform(-0.07, 0.07, 2)
     columns = 0.97 + across * np.linspace(-1, 1, width, dtype=np.float32)
     light = columns.repeat(3) + down * np.linspace(-1, 1, height, dtype=np.float32)[:, None]
     shaded = np.minimum(pixels.reshape(height, -1) * light, 255)

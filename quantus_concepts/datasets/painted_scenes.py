@@ -94,8 +94,9 @@ class _Canvas:
             self.draw.polygon(corners, fill=int(value))
 
     def box(self, left: float, top: float, right: float, bottom: float, value: float) -> None:
-        side = self.side
-        self.draw.rectangle([side * left, side * top, side * right - 1, side * bottom - 1], fill=int(value))
+        # Ends are exclusive, and in a small picture at least one pixel is left between them.
+        x, y = self.side * left, self.side * top
+        self.draw.rectangle([x, y, max(self.side * right - 1, x), max(self.side * bottom - 1, y)], fill=int(value))
 
 
 def _colour(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:

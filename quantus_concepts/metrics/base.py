@@ -135,7 +135,8 @@ class ConceptMetric(Metric[list[float]]):
         ValueError
             If an argument has a wrong shape or value; the explanations themselves never raise.
         """
-        x_batch = to_numpy(x_batch)
+        # Torch knows no negative strides.
+        x_batch = np.ascontiguousarray(to_numpy(x_batch))
         y_batch = to_numpy(y_batch)
         self._check_inputs(model, x_batch, y_batch, a_batch, explain_func)
         truth = self._truth(len(x_batch), custom_batch)
@@ -297,22 +298,30 @@ class ConceptMetric(Metric[list[float]]):
 
     def _ask(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
         """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
+        a_batch, failure = self._try(model, x_batch, y_batch)
+        if failure:
+            self.fail(f"the explanation method {failure}", len(x_batch))
+        return a_batch
+
+    def _try(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
+        """Return attributions, and what went wrong if something did."""
         try:
             a_batch = to_numpy(
                 self.explain_func(model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs))
             )
         except Exception as error:
             # quantus.evaluate would lose the results of every other metric.
-            self.fail(f"the explanation method raised {type(error).__name__}: {error}", len(x_batch))
-            return missing(len(x_batch))
-        return a_batch
+            return missing(len(x_batch)), f"raised {type(error).__name__}: {error}"
+        if a_batch.ndim == 0 or len(a_batch) != len(x_batch):
+            return missing(len(x_batch)), f"gave an array of shape {a_batch.shape} for {len(x_batch)} samples"
+        return a_batch, ""
 
     def _treated(self, a_batch: np.ndarray) -> np.ndarray:
         """Return attributions normalised and made absolute, as the metric is set to do."""
         if a_batch.dtype.kind not in "fiub":
             self.fail(f"attributions are not numeric but {a_batch.dtype}", len(a_batch))
             return missing(len(a_batch))
-        if self.normalise and self.normalise_func is not None:
+        if self.normalise and self.normalise_func is not None and a_batch.size:
             with np.errstate(invalid="ignore", divide="ignore"):
                 a_batch = np.concatenate([self.normalise_func(row[None]) for row in a_batch])
         return np.abs(a_batch) if self.abs else a_batch
@@ -351,6 +360,10 @@ class ConceptMetric(Metric[list[float]]):
         """Note why some samples' explanations cannot be scored."""
         self.call.failures[reason] = self.call.failures.get(reason, 0) + count
 
+    def leave_out(self, reason: str, count: int) -> None:
+        """Note why some samples cannot be scored, whatever the explanation."""
+        self.call.gaps[reason] = self.call.gaps.get(reason, 0) + count
+
     def custom_postprocess(
         self,
         *,
@@ -369,18 +382,25 @@ class ConceptMetric(Metric[list[float]]):
             scores = np.full_like(scores, np.nan)
         self.undefined = int(np.isnan(scores).sum())
         self.evaluation_scores = scores.tolist()
-        if self.call.failures and not self._disable_warnings:
+        if (self.call.failures or self.call.gaps) and not self._disable_warnings:
+            warnings.warn(
+                f"{self.name}: scores are NaN where {self._reasons(len(x_batch))}.", UserWarning, stacklevel=2
+            )
+
+    def _reasons(self, n_samples: int) -> str:
+        """Write why scores of the call are undefined."""
+
+        def counted(reasons: dict[str, int]) -> str:
+            # A sample is counted once for each of its explanations.
+            return "; ".join(f"{why} ({min(n, n_samples)} of {n_samples} samples)" for why, n in reasons.items())
+
+        parts = [counted(self.call.gaps)] if self.call.gaps else []
+        if self.call.failures:
             # quantus.evaluate passes the name a method has in `xai_methods`.
             method = self.explain_func_kwargs.get("method")
             name = "" if method is None else f" {method!r}"
-            reasons = "; ".join(
-                f"{why} ({count} of {len(x_batch)} samples)" for why, count in self.call.failures.items()
-            )
-            warnings.warn(
-                f"{self.name}: scores are NaN where the explanation method{name} failed: {reasons}.",
-                UserWarning,
-                stacklevel=2,
-            )
+            parts.append(f"the explanation method{name} failed: {counted(self.call.failures)}")
+        return "; and where ".join(parts)
 
     def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw a histogram of scores, by default those of the last call.

@@ -56,6 +56,8 @@ class Call:
         Explanations that were given.
     failures : dict
         Why explanations could not be scored, and of how many samples.
+    gaps : dict
+        Why samples could not be scored whatever the explanation, and how many.
     explained_something : bool
         Whether any attribution so far was not zero.
     n_samples : int
@@ -72,6 +74,7 @@ class Call:
     on_images: bool = False
     attributions: np.ndarray | None = None
     failures: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
     explained_something: bool = False
     n_samples: int = 0
     checked: bool = False

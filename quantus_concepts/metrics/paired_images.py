@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quantus_concepts.checks import check_finite, to_numpy
+from quantus_concepts.metrics.masks import listed
 
 
 def image_batch(name: str, value: Any) -> np.ndarray:
@@ -29,7 +30,8 @@ def image_batch(name: str, value: Any) -> np.ndarray:
     ValueError
         If the shape is another or a value is not finite.
     """
-    images = to_numpy(value)
+    # Torch knows no negative strides.
+    images = np.ascontiguousarray(to_numpy(value))
     if images.ndim != 4:
         raise ValueError(f"Expected argument `{name}` to have shape (N, C, H, W) but got {images.shape}.")
     check_finite(name, images)
@@ -63,8 +65,9 @@ def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None
 def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray) -> None:
     """Raise where images are other pictures than those of ``x_batch``: the order of the samples differs.
 
-    Outside the mask the two show the same; where they resemble the neighbour's picture as much as their own, they
-    are not aligned.
+    Outside the mask the two show the same. They are not aligned where on average they differ there at least half as
+    much as neighbours do, or where one resembles a neighbour at least twice as much as its own. Differences below 5 %
+    of the pixels' standard deviation (compression, for instance) do not count.
 
     Parameters
     ----------
@@ -84,18 +87,20 @@ def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.
     """
     if len(images) < 2:
         return
-    n_outside = np.maximum((~masks).sum((1, 2, 3)), 1)
+    n_outside = np.maximum((~masks).sum((1, 2, 3)), 1) * x_batch.shape[1]
 
     def difference(shift: int) -> np.ndarray:
         # One image at a time: the whole difference would be as large as the images.
         others = (images[(i + shift) % len(images)] for i in range(len(images)))
         pairs = zip(x_batch, others, masks, strict=True)
-        return np.array([(np.abs(x - other) * ~mask).sum() for x, other, mask in pairs]) / n_outside
+        return np.array([(np.abs(x.astype(float) - other) * ~mask).sum() for x, other, mask in pairs]) / n_outside
 
-    own, neighbour = difference(0), difference(1)
-    if own.mean() >= neighbour.mean() and own.mean() > 0:
-        worst = int(np.argmax(own - neighbour))
+    own, after, before = difference(0), difference(1), difference(-1)
+    noticeable = 0.05 * float(x_batch.std(dtype=float))
+    other = (own > noticeable) & (np.minimum(after, before) < own / 2)
+    if other.any() or own.mean() > max(after.mean() / 2, noticeable):
+        shown = listed(np.flatnonzero(other if other.any() else own > noticeable))
         raise ValueError(
-            f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks they "
-            f"resemble their neighbours as much; image {worst} differs most. Align it with `x_batch`."
+            f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks image "
+            f"{shown} is another picture. Align it with `x_batch`; if it is aligned, the masks are too small."
         )

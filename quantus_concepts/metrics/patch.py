@@ -115,21 +115,12 @@ def optimise_patch(
         If a shape is wrong, values are not finite or contradict `pixel_range`, a mask is empty, or an argument is
         out of its range.
     """
+    _check_settings(pixel_range, steps, step_size, squared, tolerance, chunk_size)
     x, inside, start = _checked(images, masks, init, pixel_range)
-    check_range("steps", steps, 1, 1_000_000)
-    check_range("tolerance", tolerance, 0, float("inf"), open_low=True)
-    if step_size is None:
-        if squared:
-            raise ValueError(
-                "Expected argument `step_size` beside squared=True but got None: the release's 500 makes squared norms "
-                "diverge. Start with 1 or less."
-            )
-        step_size = STEP_SIZE
-    check_range("step_size", step_size, 0, float("inf"), open_low=True)
+    step_size = STEP_SIZE if step_size is None else step_size
     if chunk_size is None:
         on_cpu = to_model(model, x[:0]).device.type == "cpu"
         chunk_size = max(1, CACHED_PIXELS // (x.shape[2] * x.shape[3])) if on_cpu else CHUNK_ON_ACCELERATOR
-    check_range("chunk_size", chunk_size, 1, 1_000_000)
     low, high = pixel_range
     scale = (high - low) / LEVELS
 
@@ -143,12 +134,14 @@ def optimise_patch(
         bar = tqdm(total=len(x), desc="optimising patches", unit="image", disable=not display_progressbar, leave=False)
         for first in range(0, len(x), chunk_size):
             rows = slice(first, first + chunk_size)
-            pixels, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
-            pixels, target = (pixels - low) / scale, (target - low) / scale
+            shown, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
+            pixels, target = (shown - low) / scale, (target - low) / scale
             delta = _descend(
                 logits_of, pixels, (target - pixels) * region, region, steps, step_size, eta1, eta2, squared
             )
-            results.append(_measure(logits_of, pixels, delta, region, low, scale, tolerance))
+            result = _measure(logits_of, pixels, delta, region, tolerance)
+            # Outside the masks to the bit: there and back again would round.
+            results.append(result._replace(images=torch.where(region.bool(), low + result.images * scale, shown)))
             bar.update(len(pixels))
         bar.close()
     return PatchResult(*(torch.cat(parts) for parts in zip(*results, strict=True)))
@@ -184,21 +177,21 @@ def _measure(
     pixels: Tensor,
     delta: Tensor,
     region: Tensor,
-    low: float,
-    scale: float,
     tolerance: float,
 ) -> PatchResult:
-    patched = torch.where(region.bool(), (pixels + delta).clamp(0, LEVELS), pixels)
+    """Clip the patches and compare the logits with and without them; images are of 0 to 255 here."""
+    # One that diverged is black, and measured as such.
+    patched = torch.where(region.bool(), (pixels + delta).nan_to_num(nan=0.0).clamp(0, LEVELS), pixels)
     before, after = logits_of(pixels), logits_of(patched)
     distance = torch.linalg.vector_norm(after - before, dim=1)
     relative = distance / torch.linalg.vector_norm(before, dim=1)
     converged = (before.argmax(1) == after.argmax(1)) & (relative <= tolerance)
     size = torch.linalg.vector_norm((patched - pixels).flatten(1), dim=1)
-    return PatchResult(low + patched * scale, distance, relative, size, converged)
+    return PatchResult(patched, distance, relative, size, converged)
 
 
 def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
-    x, start = (torch.as_tensor(value) for value in (images, init))
+    x, start = _as_tensor(images), _as_tensor(init)
     check_shape("images", x, ("N", "C", "H", "W"), (None, None, None, None))
     if not len(x):
         raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
@@ -221,11 +214,38 @@ def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float
     return x, torch.as_tensor(region), start
 
 
-def _check_pixel_range(images: Tensor, name: str, pixel_range: tuple[float, float]) -> None:
-    """Raise where images are not in the range said, or so small that they are in another."""
+def _as_tensor(value: Any) -> Tensor:
+    # Negative strides and arrays that cannot be written do not suit torch.
+    return value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.require(value, requirements=("C", "W")))
+
+
+def _check_settings(
+    pixel_range: tuple[float, float],
+    steps: int,
+    step_size: float | None,
+    squared: bool,
+    tolerance: float,
+    chunk_size: int | None,
+) -> None:
     low, high = pixel_range
     if not low < high:
         raise ValueError(f"Expected argument `pixel_range` to be (low, high) with low < high but got {pixel_range}.")
+    check_range("steps", steps, 1, 1_000_000)
+    check_range("tolerance", tolerance, 0, float("inf"), open_low=True)
+    if step_size is not None:
+        check_range("step_size", step_size, 0, float("inf"), open_low=True)
+    elif squared:
+        raise ValueError(
+            "Expected argument `step_size` beside squared=True but got None: the release's 500 makes squared norms "
+            "diverge. Start with 1 or less."
+        )
+    if chunk_size is not None:
+        check_range("chunk_size", chunk_size, 1, 1_000_000)
+
+
+def _check_pixel_range(images: Tensor, name: str, pixel_range: tuple[float, float]) -> None:
+    """Raise where images are not in the range said, or so small that they are in another."""
+    low, high = pixel_range
     least, most = float(images.min()), float(images.max())
     # A hair outside is rounding, of a normalisation that was undone for instance.
     slack = 1e-3 * (high - low)
@@ -235,7 +255,8 @@ def _check_pixel_range(images: Tensor, name: str, pixel_range: tuple[float, floa
             f"to {most:.4g}. Give images before normalisation and the normalisation as `preprocess` (in Patch: "
             "`mean` and `std`), or the range they are in as `pixel_range`."
         )
-    if low == 0 and high - low > 2 and 0 < most <= 1:
+    # Dark images of 0 to 255 hold whole numbers.
+    if low == 0 and high > 2 and 0 < most <= 1 and bool(((images - images.round()).abs() > 0.01).any()):
         raise ValueError(
             f"Expected argument `{name}` to use the pixel range [{low:g}, {high:g}] but its largest value is "
             f"{most:.4g}: these images seem to be in [0, 1]. Pass pixel_range=(0, 1)."
@@ -263,7 +284,8 @@ class Patch:
     Raises
     ------
     ValueError
-        If only one of `mean` and `std` is given, or a deviation is not above 0.
+        If only one of `mean` and `std` is given, a deviation is not above 0, `init` is no image, or an argument is out
+        of its range.
     """
 
     init: Any
@@ -281,8 +303,50 @@ class Patch:
     def __post_init__(self) -> None:
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected arguments `mean` and `std` to be given together but got only one of them.")
-        if self.std is not None and min(self.std) <= 0:
-            raise ValueError(f"Expected argument `std` to hold numbers above 0 but got {list(self.std)}.")
+        if self.std is not None and not (np.asarray(self.std) > 0).all():
+            raise ValueError(f"Expected argument `std` to hold numbers above 0 but got {self.std}.")
+        _check_settings(self.pixel_range, self.steps, self.step_size, self.squared, self.tolerance, self.chunk_size)
+        shape = to_numpy(self.init).shape
+        if len(shape) not in (3, 4):
+            raise ValueError(f"Expected argument `init` to have shape (N, C, H, W) or (C, H, W) but got {shape}.")
+        check_finite("init", self.init)
+
+    def check(self, x_batch: np.ndarray, init: np.ndarray) -> None:
+        """Raise where images cannot be what the settings say, before any patch is made.
+
+        Parameters
+        ----------
+        x_batch : np.ndarray
+            (N, C, H, W) normalised images.
+        init : np.ndarray
+            (N, C, H, W) the objects.
+
+        Raises
+        ------
+        ValueError
+            If the normalisation is of another number of channels, or the images contradict `pixel_range`.
+        """
+        for name, images in (("x_batch", x_batch), ("init", init)):
+            mean, std = self._normalisation(torch.empty(0, images.shape[1], 1, 1, dtype=torch.float64))
+            # The extremes of all, and one image to see whether pixels are whole numbers.
+            extremes = np.stack([images.min((0, 2, 3)), images.max((0, 2, 3))])[:, :, None, None]
+            parts = (torch.as_tensor(part.astype(float)) * std + mean for part in (extremes, images[:1]))
+            _check_pixel_range(torch.cat([part.flatten() for part in parts]), name, self.pixel_range)
+
+    def _normalisation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation (1, C, 1, 1) for images of C channels."""
+        if self.mean is None or self.std is None:
+            return x.new_zeros(1, 1, 1, 1), x.new_ones(1, 1, 1, 1)
+        found = []
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            numbers = torch.as_tensor(np.atleast_1d(to_numpy(value)), dtype=x.dtype, device=x.device)
+            if numbers.shape not in ((1,), (x.shape[1],)):
+                raise ValueError(
+                    f"Expected argument `{name}` to hold a number for each of the {x.shape[1]} channels but got "
+                    f"{len(numbers)}."
+                )
+            found.append(numbers.view(1, -1, 1, 1))
+        return found[0], found[1]
 
     def make(
         self, model: nn.Module, x_batch: Any, masks: Any, init: Any = None, display_progressbar: bool = False
@@ -312,25 +376,26 @@ class Patch:
         ValueError
             As in `optimise_patch`.
         """
-        shape = (1, -1, 1, 1)
-        x = to_model(model, x_batch)
-        start = to_model(model, self.init if init is None else init)
-        mean = x.new_zeros(shape[:1]).view(-1, 1, 1, 1) if self.mean is None else x.new_tensor(self.mean).view(shape)
-        std = x.new_ones(shape[:1]).view(-1, 1, 1, 1) if self.std is None else x.new_tensor(self.std).view(shape)
-        result = optimise_patch(
-            model,
-            x * std + mean,
-            masks,
-            start * std + mean if start.ndim == 4 else start * std[0] + mean[0],
-            preprocess=lambda pixels: (pixels - mean) / std,
-            pixel_range=self.pixel_range,
-            steps=self.steps,
-            step_size=self.step_size,
-            eta1=self.eta1,
-            eta2=self.eta2,
-            squared=self.squared,
-            tolerance=self.tolerance,
-            chunk_size=self.chunk_size,
-            display_progressbar=display_progressbar,
-        )
-        return result._replace(images=(result.images - mean) / std)
+        # What is made in inference mode cannot take part in a backward pass.
+        with torch.inference_mode(False):
+            x = to_model(model, _as_tensor(x_batch))
+            start = to_model(model, _as_tensor(self.init if init is None else init))
+            mean, std = self._normalisation(x)
+            result = optimise_patch(
+                model,
+                x * std + mean,
+                masks,
+                start * std + mean if start.ndim == 4 else start * std[0] + mean[0],
+                preprocess=lambda pixels: (pixels - mean) / std,
+                pixel_range=self.pixel_range,
+                steps=self.steps,
+                step_size=self.step_size,
+                eta1=self.eta1,
+                eta2=self.eta2,
+                squared=self.squared,
+                tolerance=self.tolerance,
+                chunk_size=self.chunk_size,
+                display_progressbar=display_progressbar,
+            )
+            region = torch.as_tensor(to_numpy(masks).astype(bool), device=x.device).view(len(x), 1, *x.shape[2:])
+            return result._replace(images=torch.where(region, (result.images - mean) / std, x))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quantus_concepts.benchmark.attribution.paper import HIGHEST_CONTRAST, MISLED, ROBUST
-from quantus_concepts.benchmark.attribution.results import CONTROLS, TCAV, Record, against, find, leaders, select
+from quantus_concepts.benchmark.attribution.results import CONTROLS, TCAV, Record, against, find, select
 from quantus_concepts.benchmark.attribution.writing import enumerate_names
 from quantus_concepts.benchmark.concepts.verdicts import percent
 
@@ -37,18 +37,20 @@ def _judged(records: Sequence[Record], metric: str) -> list[Record]:
 
 
 def _highest_contrast(records: Sequence[Record]) -> str:
-    best = leaders(records, "MCS")
     ours = find(records, metric="MCS", method=HIGHEST_CONTRAST)
     if ours is None or not ours.defined or len(_judged(records, "MCS")) < 2:
         return ""
     claim = f"The paper finds {HIGHEST_CONTRAST} highest in MCS (beside TCAV)."
-    if best[0] is ours and len(best) == 1:
-        return f"{claim} Our figures agree."
-    if ours in best:
-        others = enumerate_names(record.method for record in best if record is not ours)
-        return f"{claim} Our figures allow it but do not show it: it cannot be told apart from {others}."
-    above = [r.method for r in _judged(records, "MCS") if against(r, ours) == "above"]
-    return f"{claim} Our figures disagree: {enumerate_names(above)} {_be(above)} higher, the intervals apart."
+    # Controls are left out: where one leads, it says nothing of the methods.
+    others = [record for record in _judged(records, "MCS") if record is not ours]
+    above = [record.method for record in others if against(record, ours) == "above"]
+    if above:
+        return f"{claim} Our figures disagree: {enumerate_names(above)} {_be(above)} higher, the intervals apart."
+    beside = [record.method for record in others if against(record, ours) != "below"]
+    if beside:
+        same = enumerate_names(beside)
+        return f"{claim} Our figures allow it but do not show it: it cannot be told apart from {same}."
+    return f"{claim} Our figures agree."
 
 
 def _robust(records: Sequence[Record], metric: str) -> str:

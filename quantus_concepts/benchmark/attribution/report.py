@@ -125,7 +125,7 @@ def render_report(
         title=title,
         created=f"{created or datetime.now():%d %B %Y, %H:%M}",
         seeds=sorted({record.seed for record in records if record.seed is not None}),
-        doubted=enumerate_names(doubted) if doubted else "",
+        doubted=_capital(enumerate_names(doubted)) if doubted else "",
         doubted_alone=len(doubted) == 1,
         doubted_models=", ".join(dict.fromkeys(model for metric in doubted for model in missing[metric])),
         verdicts=[(topic, [v.text for v in group]) for topic, group in groupby(said, key=lambda v: v.topic)],
@@ -193,6 +193,10 @@ def _tables(
     if select(records, metric="relative MCS"):
         tables.append(relative_table(records, premises, commonality))
     return [table for table in tables if table.rows and table.columns]
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _sheet_name(name: str) -> str:

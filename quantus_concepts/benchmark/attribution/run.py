@@ -210,7 +210,9 @@ def build_methods_asked_for(options: Options) -> dict[str, ExplainFunc]:
         Quantus explanation functions; the controls are always there.
     """
     asked_for = options.method_names
-    names = [*(PAPER_METHODS if asked_for is None else asked_for), *CONTROL_METHODS]
+    known = {name.lower(): name for name in (*PAPER_METHODS, *CONTROL_METHODS)}
+    asked_for = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]
+    names = [*asked_for, *CONTROL_METHODS]
     return {
         name: method_from_spec(
             name,

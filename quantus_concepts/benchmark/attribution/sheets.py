@@ -135,7 +135,7 @@ def _grid(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
     scale = fig.add_axes((left / width, (height - TITLES - CELL) / height, 0.09 / width, (CELL - GAP) / height))
     bar = fig.colorbar(ScalarMappable(cmap=COLOUR_MAP), cax=scale, ticks=[0, 1])
     bar.ax.tick_params(labelsize=7.5, length=0, colors=INK)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     return fig, axes
 
 

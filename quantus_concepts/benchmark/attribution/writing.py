@@ -37,7 +37,7 @@ def contrast(value: float) -> str:
     str
         Three decimals; a plain 0 only for exactly zero.
     """
-    return "0" if value == 0 else minus(f"{value:.3f}")
+    return "0" if value == 0 else minus(f"{value:z.3f}")
 
 
 def ratio(value: float) -> str:
@@ -71,7 +71,7 @@ def points(value: float) -> str:
     str
         One decimal.
     """
-    return minus(f"{100 * value:.1f}")
+    return minus(f"{100 * value:z.1f}")
 
 
 def whole(value: float) -> str:
@@ -103,7 +103,7 @@ def correlation(value: float) -> str:
     str
         Two decimals.
     """
-    return minus(f"{value:.2f}")
+    return minus(f"{value:z.2f}")
 
 
 def divergence(value: float) -> str:

@@ -172,7 +172,7 @@ def test_relative_contrast_has_its_own_truth(records):
     assert "<b>Commonality.</b>" in verified
     assert "<b>Relative MCS.</b>" in verified
     html = report(relative(records), commonality=FAMILY[:1], **chosen)
-    assert "relative MCS rests on" in html
+    assert "Relative MCS rests on" in html
     marked = [text for _, text in captions(html) if text.startswith("ground truth not verified (fsk)")]
     assert len(marked) == 4  # commonality, table, two figures
 

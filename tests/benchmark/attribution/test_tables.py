@@ -213,7 +213,7 @@ def test_family_holds_where_the_object_matters_first_and_not_last(last, first, h
 
 
 def test_numbers_are_written_as_they_are_read():
-    assert [contrast(value) for value in (0.0, 0.0004, -0.05)] == ["0", "0.000", "−0.050"]
+    assert [contrast(value) for value in (0.0, -0.0004, -0.05)] == ["0", "0.000", "−0.050"]
     assert [ratio(value) for value in (0.0, 0.012, 1.5, 480.2, 2.5e6)] == ["0.00", "0.012", "1.50", "480", "2.5e6"]
     assert [divergence(value) for value in (2.2, 7.9e-8, 1.0)] == ["2.2", "7.9e−8", "1.0"]
     assert points(0.984) == "98.4"
