@@ -9,10 +9,6 @@ Each time is the least of several, taken in turn; two threads. Each section runs
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import re
 import resource
 import subprocess
 import sys
@@ -22,13 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Waiting OpenMP threads spin by default, which on a busy machine costs more than the work.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
+import measuring
 import numpy as np
 import torch
 import torchvision
 from concepts_baselines import coam_as_printed, ranked_maps_sorted
+from measuring import SEED, Row, least, row
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
@@ -36,33 +31,12 @@ from quantus_concepts.benchmark.concepts.collect import collect
 from quantus_concepts.datasets import ConceptSample
 from quantus_concepts.functional import ClassMeans, cem, cgim, clm, point_hits, rank_concepts
 
-SEED = 0
-THREADS = 2
-RESULTS = Path(__file__).with_name("RESULTS.md")
+TITLE = "Speed and memory of the concept metrics"
 
 # The paper's benchmark: 112 concepts, 89 of them about one of 12 parts, 200 classes.
 N_CONCEPTS, N_LOCALISABLE, N_PARTS, N_CLASSES = 112, 89, 12, 200
 SIZE = 224
 TOPS, ALPHAS = (1, 3, 5), (1.0, 3.0, 6.0)
-
-
-class Row(dict[str, Any]):
-    """One line of the table: what, ours, baseline, ratio, target."""
-
-
-def row(what: str, ours: str, other: str, ratio: str, target: str, met: bool) -> Row:
-    return Row(what=what, ours=ours, other=other, ratio=ratio, target=target, met="yes" if met else "no")
-
-
-def least(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the least time of each call, the calls taken in turn so that all meet the same machine."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - start)
-    return {name: min(taken) for name, taken in times.items()}
 
 
 def generator() -> torch.Generator:
@@ -326,47 +300,15 @@ SECTIONS: dict[str, Callable[[], list[Row]]] = {
 }
 
 
-def processor() -> str:
-    """Name the processor, as far as the system tells."""
-    info = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    return f"{len(names) or os.cpu_count()} cores, {names[0] if names else platform.processor()}"
-
-
-def table(rows: list[Row]) -> str:
-    head = "| what | ours | against | ratio | asked for | met |\n| --- | --- | --- | --- | --- | --- |\n"
-    return head + "\n".join("| " + " | ".join(row.values()) + " |" for row in rows) + "\n"
-
-
-def main(arguments: list[str]) -> int:
-    write = "--write" in arguments
-    names = [name for name in arguments if name != "--write"] or list(SECTIONS)
-    unknown = set(names) - set(SECTIONS)
-    if unknown:
-        print(f"Unknown section {sorted(unknown)}; there are {list(SECTIONS)}.", file=sys.stderr)
-        return 2
-    if len(names) == 1 and not write:
-        torch.set_num_threads(THREADS)
-        torch.manual_seed(SEED)
-        rows = SECTIONS[names[0]]()
-        print(table(rows) if sys.stdout.isatty() else json.dumps(rows))
-        return 0
-    rows = []
-    for name in names:
-        command = [sys.executable, __file__, name]
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        rows += [Row(found) for found in json.loads(output)]
-        print(f"{name}: done", file=sys.stderr)
-    print(table(rows))
-    if write:
-        versions = f"torch {torch.__version__}, Python {platform.python_version()}, {THREADS} threads"
-        RESULTS.write_text(
-            "# Speed and memory of the concept metrics\n\n"
-            f"`python benchmarks/concepts.py --write`, on {processor()}; {versions}, OMP_WAIT_POLICY=PASSIVE. "
-            "Each time is the least of several, the calls taken in turn.\n\n" + table(rows)
-        )
-    return 0
+def write(rows: dict[str, list[Row]]) -> None:
+    """Put the rows in place of what RESULTS.md has of this script."""
+    measuring.keep(
+        TITLE,
+        f"`python benchmarks/concepts.py --write`, on {measuring.processor()}; {measuring.versions()}, "
+        "OMP_WAIT_POLICY=PASSIVE. Each time is the least of several, the calls taken in turn.\n\n"
+        + measuring.table([row for found in rows.values() for row in found]),
+    )
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(measuring.main(__file__, SECTIONS, write, sys.argv[1:]))

@@ -16,10 +16,10 @@ from torch import nn
 
 from captum_concepts import CoAM, ConceptBank, LayerFeatures, PostHocCBM, explain_func
 from fixtures_cub import write_cub
-from quantus_concepts import CEM, CGIM, CLM
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch, positive_percentile
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.datasets import CUB200, ConceptFolder
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N = 6
 
@@ -42,6 +42,11 @@ class World:
         self.features = rng.normal(size=(20, 8))
         self.concepts = np.stack([np.arange(20) % 2, np.arange(20) % 3 == 0], 1).astype(int)
         self.bank = ConceptBank(rng.normal(size=(N_CONCEPTS, 6)))
+        self.masks = np.zeros((N, 1, 12, 12))
+        self.masks[:, :, 2:7, 3:9] = 1
+        self.contrast = TinyConceptModel(seed=1)
+        self.changed = np.where(self.masks == 1, 0.5 * self.images, self.images)
+        self.photographs = rng.random((N, 3, 12, 12), dtype=np.float32)
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -60,6 +65,33 @@ class World:
         return CLM(**{"points": self.points, "part_of_concept": self.parts, **kwargs})(
             self.model, self.images, self.classes
         )
+
+    def known(self, metric: Any, **kwargs: Any) -> list[float]:
+        """Call a metric with known ground truth; its explanations must not be asked for."""
+
+        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            pytest.fail("explained before the arguments were checked")
+
+        call = {"model": self.model, "x_batch": self.images, "y_batch": self.classes, "s_batch": self.masks}
+        return metric(**{**call, "explain_func": explain, **kwargs})
+
+    def mcs(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
+        arguments = {"contrast_model": self.contrast, "contrast_labels": self.classes, **kwargs}
+        return self.known(MCS(**arguments), **(call or {}))
+
+    def idr(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
+        return self.known(IDR(**{"counterpart": self.changed, **kwargs}), **(call or {}))
+
+    def iir(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
+        return self.known(IIR(**(kwargs or {"patched": self.changed})), **(call or {}))
+
+    def iir_of_photographs(self, init: Any = None, **kwargs: Any) -> list[float]:
+        patch = Patch(self.photographs[0] if init is None else init, **kwargs)
+        return self.iir(patch=patch, call={"x_batch": self.photographs})
+
+    def optimise(self, **kwargs: Any) -> object:
+        arguments = {"images": self.photographs, "masks": self.masks, "init": self.photographs[0], "steps": 1, **kwargs}
+        return optimise_patch(self.model, **arguments)
 
     def file(self, name: str, content: str | bytes) -> Path:
         path = self.folder / name
@@ -247,6 +279,259 @@ CASES: dict[str, tuple[Callable[[World], object], type[Exception], str]] = {
         ),
         ValueError,
         r"cut\.safetensors",
+    ),
+    # masks of known ground truth
+    "region not binary": (
+        lambda w: w.mcs(masks=w.masks * 255),
+        ValueError,
+        r"`masks` to hold only 0 and 1 but got 255.0 at \(0, 0, 2, 3\)",
+    ),
+    "region not binary in the call": (
+        lambda w: w.idr(call={"s_batch": w.spoilt("masks", (2, 0, 1, 1), 0.5)}),
+        ValueError,
+        r"`s_batch` to hold only 0 and 1 but got 0.5 at \(2, 0, 1, 1\)",
+    ),
+    "region NaN": (lambda w: w.iir(call={"s_batch": w.masks * np.nan}), ValueError, r"only 0 and 1 but got nan"),
+    "regions of another size": (
+        lambda w: w.mcs(call={"s_batch": w.masks[..., :6]}),
+        ValueError,
+        r"`s_batch` .* \(H, W\) = \(12, 12\), but got \(12, 6\)\. Resize",
+    ),
+    "regions of other rank": (
+        lambda w: IDR(w.changed, masks=w.masks[0, 0]),
+        ValueError,
+        r"`masks` to have shape \(N, 1, H, W\) or \(N, H, W\), .* got \(12, 12\)",
+    ),
+    "regions of three channels": (
+        lambda w: w.mcs(call={"s_batch": np.repeat(w.masks, 3, 1)}),
+        ValueError,
+        r"`s_batch` to have shape .* got \(6, 3, 12, 12\)",
+    ),
+    "fewer regions bound": (
+        lambda w: w.iir(patched=w.changed, masks=w.masks[:4]),
+        ValueError,
+        r"`masks` to have one row for each sample of `x_batch`, 6, but got 4",
+    ),
+    "fewer regions passed": (
+        lambda w: w.iir(call={"s_batch": w.masks[:4]}),
+        ValueError,
+        r"`s_batch` to have 6 masks, one for each image, but got 4",
+    ),
+    "all regions empty": (lambda w: w.mcs(masks=w.masks * 0), ValueError, r"`masks` .* all 6 masks are empty"),
+    "all regions full": (
+        lambda w: w.idr(call={"s_batch": w.masks * 0 + 1}),
+        ValueError,
+        r"`s_batch` .* all 6 masks are full",
+    ),
+    "no region": (lambda w: w.mcs(call={"s_batch": None}), ValueError, r"pass `s_batch` .*or bind `masks`"),
+    # two models
+    "a contrast model that is none": (
+        lambda w: w.mcs(contrast_model="scenes.pt"),
+        TypeError,
+        r"`contrast_model` to be a torch.nn.Module but got str",
+    ),
+    "no contrast labels": (lambda w: w.mcs(contrast_labels=None), ValueError, r"MCS needs argument `contrast_labels`"),
+    "contrast labels of the other model": (
+        lambda w: w.mcs(contrast_model=nn.Sequential(w.contrast, nn.Linear(N_CLASSES, 2)), contrast_labels=[3] * N),
+        ValueError,
+        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. Are the labels of two models swapped\?",
+    ),
+    "labels of the other model": (
+        lambda w: w.mcs(call={"y_batch": np.full(N, 9)}),
+        ValueError,
+        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. Are the labels of two models swapped\?",
+    ),
+    "true labels out of range": (
+        lambda w: w.idr(labels=[0, 1, 2, 3, 4, 0]),
+        ValueError,
+        r"`labels` to hold class indices 0 to 3, .* got 4 at 4",
+    ),
+    "contrast labels one-hot": (
+        lambda w: w.mcs(contrast_labels=np.eye(N)),
+        ValueError,
+        r"`contrast_labels` to have shape \(N,\) but got \(6, 6\)",
+    ),
+    "contrast labels of fewer samples": (
+        lambda w: w.mcs(contrast_labels=w.classes[:4]),
+        ValueError,
+        r"`contrast_labels` to have one row for each sample of `x_batch`, 6, but got 4",
+    ),
+    "agreement above 1": (lambda w: w.mcs(agreement=2), ValueError, r"`agreement` to lie in \[-1, 1\] but got 2"),
+    # two versions of the images
+    "no counterpart": (lambda w: w.idr(counterpart=None), ValueError, r"IDR needs argument `counterpart`"),
+    "a counterpart of another order": (
+        lambda w: w.idr(counterpart=np.roll(w.changed, 1, 0)),
+        ValueError,
+        r"`counterpart` to show the images of `x_batch`, in their order.* Align it",
+    ),
+    "a counterpart of another shape": (
+        lambda w: w.idr(counterpart=w.changed[..., :6]),
+        ValueError,
+        r"`counterpart` to have the shape of `x_batch`, .* \(6, 3, 12, 12\), but got \(6, 3, 12, 6\)",
+    ),
+    "a counterpart channel last": (
+        lambda w: w.idr(counterpart=w.changed.transpose(0, 2, 3, 1)),
+        ValueError,
+        r"got \(6, 12, 12, 3\)\. It is taken channel first",
+    ),
+    "one counterpart": (
+        lambda w: w.idr(counterpart=w.changed[0]),
+        ValueError,
+        r"`counterpart` to have shape \(N, C, H, W\) but got \(3, 12, 12\)",
+    ),
+    "NaN in the counterpart": (
+        lambda w: w.idr(counterpart=w.spoilt("changed", (1, 2, 0, 0), np.nan)),
+        ValueError,
+        r"`counterpart` to be finite .*the first at \(1, 2, 0, 0\)",
+    ),
+    "neither patched images nor a patch": (
+        lambda w: w.iir(patched=None),
+        ValueError,
+        r"IIR needs one of arguments `patched` .* and `patch`",
+    ),
+    "patched images and a patch": (
+        lambda w: w.iir(patched=w.changed, patch=Patch(w.photographs[0])),
+        ValueError,
+        r"one of arguments `patched` and `patch` but got both",
+    ),
+    "patched images as a patch": (
+        lambda w: w.iir(patch=w.changed),
+        TypeError,
+        r"`patch` to be a quantus_concepts.Patch but got ndarray; .* go into `patched`",
+    ),
+    "patched images without a patch": (
+        lambda w: w.iir(patched=np.where(np.arange(N)[:, None, None, None] == 4, w.images, w.changed)),
+        ValueError,
+        r"`patched` to differ from `x_batch` but image 4 is identical",
+    ),
+    "patched images of another shape": (
+        lambda w: w.iir(patched=w.changed[:, :1]),
+        ValueError,
+        r"`patched` to have the shape of `x_batch`, .* but got \(6, 1, 12, 12\)",
+    ),
+    "patched images of another order": (
+        lambda w: w.iir(patched=w.changed[::-1]),
+        ValueError,
+        r"`patched` to show the images of `x_batch`, in their order",
+    ),
+    "explanations without their function": (
+        lambda w: w.mcs(call={"a_batch": w.images, "explain_func": None}),
+        ValueError,
+        r"MCS explains again.*: pass `explain_func`",
+    ),
+    "nothing to explain again with": (
+        lambda w: w.idr(call={"explain_func": None}),
+        ValueError,
+        r"IDR explains again.*: pass `explain_func`",
+    ),
+    "no model to explain again": (lambda w: w.iir(call={"model": None}), ValueError, r"IIR needs argument `model`"),
+    "NaN in images to explain again": (
+        lambda w: w.mcs(call={"x_batch": w.spoilt("images", (1, 0, 0, 0), np.nan)}),
+        ValueError,
+        r"`x_batch` to be finite",
+    ),
+    "tables in place of images": (
+        lambda w: w.mcs(call={"x_batch": w.images.reshape(N, -1)}),
+        ValueError,
+        r"`x_batch` to be images \(N, C, H, W\) but got shape \(6, 432\)",
+    ),
+    "threshold of 0": (lambda w: IIR(w.changed, threshold=0), ValueError, r"`threshold` to lie in \(0, inf\]"),
+    "tolerance below 0": (lambda w: IIR(w.changed, tolerance=-1), ValueError, r"`tolerance` to lie in \(0, inf\]"),
+    # patches
+    "normalised images without the normalisation": (
+        lambda w: w.iir(patch=Patch(w.photographs[0])),
+        ValueError,
+        r"`x_batch` to lie in the pixel range \[0, 1\] but got values from -\d.* `mean` and `std`",
+    ),
+    "a normalised object": (
+        lambda w: w.iir_of_photographs(w.images[0]),
+        ValueError,
+        r"`init` to lie in the pixel range \[0, 1\]",
+    ),
+    "images of 0 to 1 said to be of 0 to 255": (
+        lambda w: w.iir_of_photographs(pixel_range=(0, 255)),
+        ValueError,
+        r"`x_batch` to use the pixel range \[0, 255\] but its largest value is .*Pass pixel_range=\(0, 1\)",
+    ),
+    "the same, optimised directly": (
+        lambda w: w.optimise(pixel_range=(0, 255)),
+        ValueError,
+        r"`images` to use the pixel range \[0, 255\].*Pass pixel_range=\(0, 1\)",
+    ),
+    "images of 0 to 255 said to be of 0 to 1": (
+        lambda w: w.optimise(images=w.photographs * 255),
+        ValueError,
+        r"`images` to lie in the pixel range \[0, 1\] but got values from",
+    ),
+    "a pixel range upside down": (
+        lambda w: Patch(w.photographs[0], pixel_range=(1, 0)),
+        ValueError,
+        r"`pixel_range` to be \(low, high\) with low < high but got \(1, 0\)",
+    ),
+    "a mean without a deviation": (
+        lambda w: Patch(w.photographs[0], mean=[0.5] * 3),
+        ValueError,
+        r"`mean` and `std` to be given together",
+    ),
+    "a deviation of 0": (
+        lambda w: Patch(w.photographs[0], mean=[0.5] * 3, std=[0.5, 0, 0.5]),
+        ValueError,
+        r"`std` to hold numbers above 0",
+    ),
+    "a normalisation of other channels": (
+        lambda w: w.iir_of_photographs(mean=[0.0] * 2, std=[1.0] * 2),
+        ValueError,
+        r"`mean` to hold a number for each of the 3 channels but got 2",
+    ),
+    "objects for fewer images": (
+        lambda w: w.iir_of_photographs(w.photographs[:4]),
+        ValueError,
+        r"`init` to have the shape of `x_batch`, .* but got \(4, 3, 12, 12\)",
+    ),
+    "an object without channels": (
+        lambda w: Patch(w.photographs[0, 0]),
+        ValueError,
+        r"`init` to have shape \(N, C, H, W\) or \(C, H, W\) but got \(12, 12\)",
+    ),
+    "NaN in the object": (lambda w: Patch(w.photographs[0] * np.nan), ValueError, r"`init` to be finite"),
+    "squared norms without a step": (
+        lambda w: Patch(w.photographs[0], squared=True),
+        ValueError,
+        r"`step_size` beside squared=True but got None.* Start with 1 or less",
+    ),
+    "the same, optimised at once": (lambda w: w.optimise(squared=True), ValueError, r"`step_size` beside squared=True"),
+    "no steps": (lambda w: w.optimise(steps=0), ValueError, r"`steps` to lie in \[1, "),
+    "a step of 0": (lambda w: w.optimise(step_size=0), ValueError, r"`step_size` to lie in \(0, inf\]"),
+    "a chunk of none": (lambda w: w.optimise(chunk_size=0), ValueError, r"`chunk_size` to lie in \[1, "),
+    "no images to patch": (
+        lambda w: w.optimise(images=w.photographs[:0], masks=w.masks[:0]),
+        ValueError,
+        r"`images` to hold at least one image",
+    ),
+    "NaN in images to patch": (
+        lambda w: w.optimise(images=w.spoilt("photographs", (0, 0, 0, 0), np.nan)),
+        ValueError,
+        r"`images` to be finite",
+    ),
+    "nowhere to patch": (
+        lambda w: w.optimise(masks=w.spoilt("masks", (2, 0), 0)),
+        ValueError,
+        r"`masks` to say where each patch goes but it is empty for image 2",
+    ),
+    "patches of another size": (
+        lambda w: w.optimise(masks=w.masks[..., :6]),
+        ValueError,
+        r"`masks` to have shape \(N, 1, H, W\) = \(6, 1, 12, 12\) but got \(6, 1, 12, 6\)",
+    ),
+    "patches half there": (
+        lambda w: w.optimise(masks=w.masks * 0.5),
+        ValueError,
+        r"`masks` to hold only 0 and 1 but got 0.5",
+    ),
+    "a percentile above 100": (
+        lambda w: positive_percentile(w.images, 101),
+        ValueError,
+        r"`percentile` to lie in \(0, 100\] but got 101",
     ),
     # the data sets
     "a CUB folder that is none": (lambda w: CUB200(w.folder), FileNotFoundError, r"images\.txt|CUB"),

@@ -88,6 +88,41 @@ def check_range(name: str, value: float, low: float, high: float, *, open_low: b
         raise ValueError(f"Expected argument `{name}` to lie in {bracket}{low}, {high}] but got {value}.")
 
 
+def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """Return a whole number, or raise.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : int
+        The argument; a bool is no number.
+    low : int
+        Least allowed.
+    high : int, optional
+        Most allowed.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not a whole number.
+    ValueError
+        If it is outside the range.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"Expected argument `{name}` to be a whole number but got {value!r}.")
+    if high is not None:
+        check_range(name, int(value), low, high)
+    elif value < low:
+        raise ValueError(f"Expected argument `{name}` to be at least {low} but got {value}.")
+    return int(value)
+
+
 def check_finite(name: str, value: Any) -> None:
     """Raise if an array holds NaN or infinity, naming the first such entry.
 

@@ -271,13 +271,18 @@ def _load(spec: str) -> Any:
             raise ValueError(f"Expected a method 'path.py:function' with a Python file but got {spec!r}.")
         module = importlib.util.module_from_spec(found)
         sys.modules[module_name] = module
-        found.loader.exec_module(module)
+        try:
+            found.loader.exec_module(module)
+        except Exception as error:  # whatever the user's file raises
+            del sys.modules[module_name]
+            raise ValueError(f"{place} cannot be run: {type(error).__name__}: {error}.") from error
     else:
         try:
             module = importlib.import_module(place)
-        except ModuleNotFoundError as error:
+        except Exception as error:  # whatever the user's module raises
             raise ValueError(
-                f"Expected a method 'module:function' with a module that can be imported but got {spec!r}: {error}."
+                f"Expected a method 'module:function' with a module that can be imported but got {spec!r}: "
+                f"{type(error).__name__}: {error}."
             ) from error
     if not hasattr(module, name):
         functions = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]

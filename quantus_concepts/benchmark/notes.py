@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def warnings_as_notes() -> Iterator[list[str]]:
-    """Collect warnings of the two packages; yield the list, which is full only at the end.
+    """Collect warnings; yield the list, which is full only at the end.
 
     Yields
     ------

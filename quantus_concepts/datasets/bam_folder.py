@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice
+from quantus_concepts.checks import check_choice, check_whole
 from quantus_concepts.datasets.bam_layout import (
     FOLDERS,
     OBJ,
@@ -24,7 +24,7 @@ from quantus_concepts.datasets.bam_layout import (
     read_labels,
 )
 from quantus_concepts.datasets.bam_masks import find_masks
-from quantus_concepts.datasets.composed import GREY, NO_BOX, SPLITS, VIEWS, Box, ComposedDataset, check_whole
+from quantus_concepts.datasets.composed import GREY, NO_BOX, SPLITS, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.image_folders import load_pixels
 from quantus_concepts.datasets.images import image_size as size_of_image
 

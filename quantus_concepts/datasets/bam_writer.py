@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from quantus_concepts.checks import check_whole
 from quantus_concepts.datasets.bam_layout import (
     FOLDERS,
     OBJ,
@@ -24,7 +25,7 @@ from quantus_concepts.datasets.bam_layout import (
     Layout,
     folder_names,
 )
-from quantus_concepts.datasets.composed import SPLITS, check_whole
+from quantus_concepts.datasets.composed import SPLITS
 from quantus_concepts.datasets.objects_on_scenes import ObjectsOnScenes, check_test_share
 from quantus_concepts.datasets.pasting import Pasted
 from quantus_concepts.datasets.sources import ObjectSource, SceneSource

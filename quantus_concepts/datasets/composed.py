@@ -244,28 +244,3 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
 
     def _parts(self, index: int) -> tuple[np.ndarray, np.ndarray, Box]:
         return self._image(index), *self._mask_and_box(index)
-
-
-def check_whole(name: str, value: Any, low: int) -> None:
-    """Raise unless an argument is a whole number that is large enough.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : int
-        The argument; a bool is no number.
-    low : int
-        Smallest value allowed.
-
-    Raises
-    ------
-    TypeError
-        If it is not a whole number.
-    ValueError
-        If it is too small.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"Expected argument `{name}` to be a whole number but got {value!r}.")
-    if value < low:
-        raise ValueError(f"Expected argument `{name}` to be at least {low} but got {value}.")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: What a polygon is filled with; NOTHING cuts a hole. PATTERN is part of MAIN, and RIM goes around the whole.
-NOTHING, MAIN, SECOND, THIRD, INK, PATTERN, RIM = range(7)
+#: What a polygon is filled with. NOTHING cuts a hole; PATTERN is never a polygon: it replaces part of MAIN.
+NOTHING, MAIN, SECOND, THIRD, INK, PATTERN = range(6)
 
 Points = Sequence[tuple[float, float]]
 

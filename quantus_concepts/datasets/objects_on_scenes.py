@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_range
+from quantus_concepts.checks import check_choice, check_range, check_whole
 from quantus_concepts.datasets.composed import (
     GREY,
     NO_BOX,
@@ -20,7 +20,6 @@ from quantus_concepts.datasets.composed import (
     Box,
     ComposedDataset,
     ComposedSample,
-    check_whole,
 )
 from quantus_concepts.datasets.pasting import Pasted, Recent, fit_scene, place, premultiply, tight_box
 from quantus_concepts.datasets.sources import Cutout, ObjectSource, SceneSource

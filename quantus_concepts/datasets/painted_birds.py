@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_range
+from quantus_concepts.checks import check_choice, check_range, check_whole
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.datasets.bird_attributes import PARTS, SPECIES, AttributeGroup, choose_groups, class_table
 from quantus_concepts.datasets.painting import locate_parts, map_parts, map_touches, paint_image, paint_values
@@ -103,10 +102,10 @@ class PaintedBirds(ConceptDataset):
             ("image_size", image_size, 32, 512),
             ("seed", seed, 0, 2**32 - 1),
         ):
-            _check_whole(name, value, low, high)
+            check_whole(name, value, low, high)
         check_range("deviation", deviation, 0, 1)
         check_range("correlation", correlation, 0, 1)
-        _check_whole("n_concepts", n_concepts, 0, 10**9)
+        check_whole("n_concepts", n_concepts, 0, 10**9)
         self.split = split
         self.image_size = image_size
         self.deviation = float(deviation)
@@ -309,7 +308,7 @@ class PaintedBirds(ConceptDataset):
             check_choice("concept", concept, self.concept_names)
             place = self.concept_names.index(concept)
         else:
-            _check_whole("concept", concept, 0, len(self.concept_names) - 1)
+            check_whole("concept", concept, 0, len(self.concept_names) - 1)
             place = int(concept)
         options = self.options[index].numpy().copy()
         group = int(self.group_of_concept[place])
@@ -323,9 +322,3 @@ class PaintedBirds(ConceptDataset):
                 f"Expected argument `index` to be below the number of images, {len(self)}, but got {place}."
             )
         return place % len(self)
-
-
-def _check_whole(name: str, value: Any, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"Expected argument `{name}` to be a whole number but got {value!r}.")
-    check_range(name, int(value), low, high)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from quantus_concepts.datasets.object_shapes import INK, MAIN, NOTHING, PATTERN, RIM, SHAPES, Drawing, draw_shape
-from quantus_concepts.datasets.palette import check_index, check_whole, draw_colours, labels_in_turn
+from quantus_concepts.checks import check_whole
+from quantus_concepts.datasets.object_shapes import INK, MAIN, NOTHING, PATTERN, SHAPES, Drawing, draw_shape
+from quantus_concepts.datasets.palette import check_index, draw_colours, labels_in_turn
 from quantus_concepts.datasets.sources import Cutout, ObjectSource
 
 # Of the random numbers: scenes with the same seed use others.
@@ -83,8 +84,8 @@ class PaintedObjects(ObjectSource):
 
 def _paint(drawing: Drawing, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     side = size * _FINE
-    line, rim = max(round(_LINE * side), _FINE), max(round(_RIM * side), _FINE)
-    edge = line + rim + 1
+    line, rim = max(round(_LINE * side), 1), max(round(_RIM * size), 1)
+    edge = line + _FINE * rim + 1
     corners = drawing.corners * (side - 2 * edge) + edge
     # Whole pixels of the cut-out in both directions.
     width, height = (_FINE * np.ceil((corners.max(axis=0) + edge) / _FINE)).astype(int).tolist()
@@ -96,28 +97,27 @@ def _paint(drawing: Drawing, size: int, rng: np.random.Generator) -> tuple[np.nd
         draw.polygon(places[start : start + 2 * length], fill=fill, outline=INK if fill else NOTHING)
         start += 2 * length
     codes = np.array(picture)
-    np.putmask(codes, (codes == MAIN) & _draw_pattern(width, height, rng), PATTERN)
+    np.putmask(codes, _draw_pattern(width, height, rng) & (codes == MAIN), PATTERN)
     body = codes != NOTHING
     lined = _grow(body, line)
     np.putmask(codes, lined > body, INK)
-    np.putmask(codes, ~lined, RIM)
-    # What is not covered has the colour of the rim, so that no other colour is mixed in at the edge.
     coloured = Image.fromarray(codes)
     coloured.putpalette(_draw_table(rng).tobytes())
     pixels = np.asarray(coloured.convert("RGB").reduce(_FINE))
-    covered = np.asarray(Image.fromarray(_grow(lined, rim).astype(np.uint8) * 255).reduce(_FINE)) >= _HALF
-    return _shade(pixels, rng), covered
+    covered = np.asarray(Image.fromarray(lined.astype(np.uint8) * 255).reduce(_FINE)) >= _HALF
+    return _shade(pixels, rng), _grow(covered, rim)
 
 
 def _draw_table(rng: np.random.Generator) -> np.ndarray:
     ink, rim = rng.uniform(12, 40, 3), rng.uniform(228, 252, 3)
     main, second, third = draw_colours(rng, 3)
     pattern = main + 0.22 * ((rim if main.mean() < _HALF else ink) - main)
-    return np.stack([rim, main, second, third, ink, pattern, rim]).astype(np.uint8)
+    # What is not painted has the colour of the rim.
+    return np.stack([rim, main, second, third, ink, pattern]).astype(np.uint8)
 
 
 def _draw_pattern(width: int, height: int, rng: np.random.Generator) -> np.ndarray:
-    picture = Image.new("1", (width, height))
+    picture = Image.new("L", (width, height))
     draw = ImageDraw.Draw(picture)
     side = max(width, height)
     kind, angle, phase = int(rng.integers(4)), rng.uniform(0, np.pi), rng.random()
@@ -141,7 +141,7 @@ def _draw_pattern(width: int, height: int, rng: np.random.Generator) -> np.ndarr
         corners = [(x - reach * s, y + reach * c), (x + reach * s, y - reach * c)]
         away = [(x + reach * (s + c), y + reach * (s - c)), (x + reach * (c - s), y + reach * (s + c))]
         draw.polygon(corners + away, fill=1)
-    return np.array(picture)
+    return np.asarray(picture).view(bool)
 
 
 def _grow(mask: np.ndarray, steps: int) -> np.ndarray:

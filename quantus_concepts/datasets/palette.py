@@ -6,8 +6,6 @@ import operator
 
 import numpy as np
 
-from quantus_concepts.checks import check_range
-
 #: Common to all classes of objects and scenes. Each has a channel at least 60 away from the grey, 128, that objects
 #: are pasted on.
 PALETTE = np.array(
@@ -76,38 +74,6 @@ def labels_in_turn(n_per_class: int, n_classes: int) -> np.ndarray:
         (n_per_class K,) of int64.
     """
     return np.tile(np.arange(n_classes, dtype=np.int64), n_per_class)
-
-
-def check_whole(name: str, value: object, low: int, high: int) -> int:
-    """Raise unless an argument is a whole number in a range.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : int
-        The argument.
-    low : int
-        Least allowed.
-    high : int
-        Most allowed.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not a whole number.
-    ValueError
-        If it is outside.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"Expected argument `{name}` to be a whole number but got {value!r}.")
-    check_range(name, int(value), low, high)
-    return int(value)
 
 
 def check_index(index: int, n_items: int) -> int:

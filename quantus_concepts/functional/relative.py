@@ -112,7 +112,7 @@ def _pearson(first: Tensor, second: Tensor) -> Tensor:
     second = second - second.mean(1, keepdim=True)
     spread = torch.linalg.vector_norm(first, dim=1) * torch.linalg.vector_norm(second, dim=1)
     # Rounding leaves a constant curve with a spread of about 1e-17.
-    return torch.where(spread > 1e-14, (first * second).sum(1) / spread, torch.nan)
+    return torch.where(spread > 1e-14, ((first * second).sum(1) / spread).clamp(-1, 1), torch.nan)
 
 
 def _estimate(samples: Tensor) -> Estimate:

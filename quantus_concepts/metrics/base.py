@@ -300,7 +300,7 @@ class ConceptMetric(Metric[list[float]]):
         """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
         a_batch, failure = self._try(model, x_batch, y_batch)
         if failure:
-            self.fail(f"the explanation method {failure}", len(x_batch))
+            self.fail(f"it {failure}", len(x_batch))
         return a_batch
 
     def _try(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
@@ -322,8 +322,12 @@ class ConceptMetric(Metric[list[float]]):
             self.fail(f"attributions are not numeric but {a_batch.dtype}", len(a_batch))
             return missing(len(a_batch))
         if self.normalise and self.normalise_func is not None and a_batch.size:
+            finite = np.isfinite(a_batch.reshape(len(a_batch), -1)).all(1)
             with np.errstate(invalid="ignore", divide="ignore"):
                 a_batch = np.concatenate([self.normalise_func(row[None]) for row in a_batch])
+            # Some normalisations make zeros of NaN.
+            if not finite.all():
+                a_batch = np.where(finite.reshape(-1, *[1] * (a_batch.ndim - 1)), a_batch, np.nan)
         return np.abs(a_batch) if self.abs else a_batch
 
     def usable(self, a_batch: np.ndarray, shape: tuple[int, ...], meaning: str) -> np.ndarray:
@@ -358,6 +362,7 @@ class ConceptMetric(Metric[list[float]]):
 
     def fail(self, reason: str, count: int) -> None:
         """Note why some samples' explanations cannot be scored."""
+        reason = self.call.side + reason
         self.call.failures[reason] = self.call.failures.get(reason, 0) + count
 
     def leave_out(self, reason: str, count: int) -> None:
@@ -391,8 +396,7 @@ class ConceptMetric(Metric[list[float]]):
         """Write why scores of the call are undefined."""
 
         def counted(reasons: dict[str, int]) -> str:
-            # A sample is counted once for each of its explanations.
-            return "; ".join(f"{why} ({min(n, n_samples)} of {n_samples} samples)" for why, n in reasons.items())
+            return "; ".join(f"{why} ({count} of {n_samples} samples)" for why, count in reasons.items())
 
         parts = [counted(self.call.gaps)] if self.call.gaps else []
         if self.call.failures:

@@ -60,6 +60,8 @@ class Call:
         Why samples could not be scored whatever the explanation, and how many.
     explained_something : bool
         Whether any attribution so far was not zero.
+    side : str
+        Which explanations are being asked for, in front of a reason; empty for those the call is about.
     n_samples : int
         How many samples the call is about.
     checked : bool
@@ -76,6 +78,7 @@ class Call:
     failures: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, int] = field(default_factory=dict)
     explained_something: bool = False
+    side: str = ""
     n_samples: int = 0
     checked: bool = False
     refused: bool = False

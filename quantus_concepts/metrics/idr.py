@@ -31,7 +31,8 @@ class IDR(ReExplainingMetric):
     labels : array_like, optional
         (N,) true classes; ``y_batch`` if None.
     agreement : float
-        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN.
+        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
+        `MCS`.
     abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
 default_plot_func, disable_warnings, display_progressbar
         As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
@@ -52,6 +53,7 @@ default_plot_func, disable_warnings, display_progressbar
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.FAITHFULNESS
     sample_truth = ("counterpart", "masks", "labels")
+    other_side = "on the counterpart"
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
         self,
@@ -145,6 +147,6 @@ default_plot_func, disable_warnings, display_progressbar
         module = model.get_model()
         correct = self._correct(module, x_batch, labels_batch)
         correct &= self._correct(module, counterpart_batch, labels_batch)
-        without = self._explain_again(module, counterpart_batch, y_batch)
-        scores = idr(self._attributed(a_batch, masks_batch), self._attributed(without, masks_batch)).numpy()
+        without = self._attributed_again(module, counterpart_batch, y_batch, masks_batch)
+        scores = idr(self._attributed(a_batch, masks_batch), without).numpy()
         return np.where(correct, scores, np.nan).tolist()

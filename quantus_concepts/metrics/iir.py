@@ -34,7 +34,7 @@ class IIR(ReExplainingMetric):
         (N, C, H, W): the images with their patches, aligned with ``x_batch`` and in its units.
     patch : Patch, optional
         How to make them, in place of `patched`; each is made once and shared by the methods of one
-        `quantus.evaluate`.
+        `quantus.evaluate` (kept until a call is about other images).
     threshold : float
         t, above 0: the relative change that would be noticed; the paper uses 0.1.
     masks : array_like, optional
@@ -46,7 +46,8 @@ class IIR(ReExplainingMetric):
     tolerance : float, optional
         Largest logit distance of a patch, as a share of ||f(x)||; None for that of `patch`, or 0.05.
     agreement : float
-        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN.
+        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
+        `MCS`.
     abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
 default_plot_func, disable_warnings, display_progressbar
         As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
@@ -78,6 +79,7 @@ default_plot_func, disable_warnings, display_progressbar
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.ROBUSTNESS
     sample_truth = ("patched", "masks", "labels")
+    other_side = "on the patched images"
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
         self,
@@ -251,7 +253,7 @@ default_plot_func, disable_warnings, display_progressbar
         converged = self._measure(x_batch, patched_batch, logits, logits_patched)
         usable = converged & (logits.argmax(1).cpu().numpy() == labels_batch)
         usable &= logits_patched.argmax(1).cpu().numpy() == labels_batch
-        after = self._attributed(self._explain_again(module, patched_batch, y_batch), masks_batch)
+        after = self._attributed_again(module, patched_batch, y_batch, masks_batch)
         before = self._attributed(a_batch, masks_batch)
         scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
         return np.where(usable, scores.numpy(), np.nan).tolist()

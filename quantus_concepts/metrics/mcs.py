@@ -43,7 +43,8 @@ class MCS(ReExplainingMetric):
         Of these places.
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. Methods
-        that draw at random without a seed may need less.
+        that draw at random without a seed may need less; those that draw nothing must reach 0.99. With -1 anything
+        is accepted.
     abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
 default_plot_func, disable_warnings, display_progressbar
         As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself; without it
@@ -66,6 +67,7 @@ default_plot_func, disable_warnings, display_progressbar
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.FAITHFULNESS
     sample_truth = ("contrast_labels", "masks", "labels")
+    other_side = "under the contrast model"
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
         self,
@@ -169,6 +171,6 @@ default_plot_func, disable_warnings, display_progressbar
         with evaluation_mode(self.contrast_model):
             correct = self._correct(model.get_model(), x_batch, labels_batch)
             correct &= self._correct(self.contrast_model, x_batch, contrast_labels_batch)
-            other = self._explain_again(self.contrast_model, x_batch, contrast_labels_batch)
-        scores = mcs(self._attributed(a_batch, masks_batch), self._attributed(other, masks_batch)).numpy()
+            other = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
+        scores = mcs(self._attributed(a_batch, masks_batch), other).numpy()
         return np.where(correct, scores, np.nan).tolist()

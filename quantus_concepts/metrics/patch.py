@@ -16,7 +16,8 @@ from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.inference import evaluation_mode, to_model
 from quantus_concepts.metrics.masks import listed
 
-STEP_SIZE = 500.0
+#: Of the release: step size and weight of the patch's size.
+STEP_SIZE, ETA1 = 500.0, 0.01
 #: The release works on pixels of 0 to 255; its step size and weights are meant for these.
 LEVELS = 255.0
 #: Images of a chunk times their pixels, on a CPU: what small networks' activations keep in the cache.
@@ -58,7 +59,7 @@ def optimise_patch(
     pixel_range: tuple[float, float] = (0.0, 1.0),
     steps: int = 300,
     step_size: float | None = None,
-    eta1: float = 0.01,
+    eta1: float = ETA1,
     eta2: float = 0.01,
     squared: bool = False,
     tolerance: float = 0.05,
@@ -92,7 +93,8 @@ def optimise_patch(
         On pixels of 0 to 255, whatever `pixel_range` is; None for the release's 500, which suits norms that are
         not squared and networks like ResNet-50. Where few patches converge, smaller steps do.
     eta1 : float
-        Weight of the patch's size.
+        Weight of the patch's size. Where the logits hardly change with a pixel (small networks), less than the
+        release's 0.01 lets more patches converge.
     eta2 : float
         Weight of pixels out of range.
     squared : bool
@@ -211,7 +213,7 @@ def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float
         )
     _check_pixel_range(x, "images", pixel_range)
     _check_pixel_range(start, "init", pixel_range)
-    return x, torch.as_tensor(region), start
+    return x, _as_tensor(region), start
 
 
 def _as_tensor(value: Any) -> Tensor:
@@ -294,7 +296,7 @@ class Patch:
     pixel_range: tuple[float, float] = (0.0, 1.0)
     steps: int = 300
     step_size: float | None = None
-    eta1: float = 0.01
+    eta1: float = ETA1
     eta2: float = 0.01
     squared: bool = False
     tolerance: float = 0.05

@@ -36,6 +36,8 @@ class ReExplainingMetric(ConceptMetric):
 
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
+    # What is explained beside the images of the call, for the warnings.
+    other_side: str
 
     masks: np.ndarray | None
     labels: np.ndarray | None
@@ -119,11 +121,17 @@ class ReExplainingMetric(ConceptMetric):
             self._check_agreement(model, x_batch, y_batch, a_batch)
         return missing(len(x_batch)) if self.call.refused else self._treated(a_batch)
 
-    def _explain_again(self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
-        """Explain another model or other images with the method under evaluation."""
+    def _attributed_again(
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, masks: np.ndarray
+    ) -> Tensor:
+        """Explain another model or other images with the method under evaluation; return (n,) g_c."""
         if self.call.refused:
-            return missing(len(x_batch))
-        return self._treated(self._ask(model, x_batch, y_batch))
+            return torch.full((len(x_batch),), torch.nan, dtype=torch.float64)
+        self.call.side = f"{self.other_side}, "
+        try:
+            return self._attributed(self._treated(self._ask(model, x_batch, y_batch)), masks)
+        finally:
+            self.call.side = ""
 
     def _check_agreement(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, a_batch: np.ndarray) -> None:
         """Explain two samples once more; refuse a method whose explanations are not those that were given."""
@@ -131,6 +139,8 @@ class ReExplainingMetric(ConceptMetric):
         if not rows.size:
             return
         again, failure = self._try(model, x_batch[rows], y_batch[rows])
+        if not failure and again.size != a_batch[rows].size:
+            failure = f"gave attributions of shape {again.shape[1:]} in place of {a_batch.shape[1:]}"
         found = correlation(a_batch[rows], again)
         if np.isnan(found) and not failure:
             # Attributions that are not finite give NaN by themselves; the next batch may tell.
@@ -142,7 +152,7 @@ class ReExplainingMetric(ConceptMetric):
             mirrored, _ = self._try(model, x_batch[rows[::-1]], y_batch[rows[::-1]])
             if correlation(again, mirrored[::-1]) > REPEATED:
                 wanted = SAME
-        if found >= wanted:
+        if found >= wanted and not failure:
             return
         self.call.refused = True
         answer = failure or f"gave other attributions than before (correlation {found:.2f}, at least {wanted:g} wanted)"

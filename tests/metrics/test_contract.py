@@ -16,7 +16,7 @@ from torch import nn
 
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, CLM
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 12, 12
@@ -31,6 +31,10 @@ QUANTUS_ARGUMENTS = [
     "disable_warnings",
     "display_progressbar",
 ]
+
+
+METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR]
+NAMES = ["CGIM", "CEM", "CLM", "MCS", "IDR", "IIR", "IIR with patches"]
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def images(rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.fixture
-def truth(rng: np.random.Generator) -> dict[str, np.ndarray]:
+def truth(rng: np.random.Generator) -> dict[str, Any]:
     points = rng.uniform(0, SIZE, (N, 3, 2))
     points[0] = np.nan
     return {
@@ -58,6 +62,7 @@ def truth(rng: np.random.Generator) -> dict[str, np.ndarray]:
         "points": points,
         "part_of_concept": np.array([0, 1, -1, 2, 0]),
         "labels": rng.integers(0, N_CLASSES, N),
+        "contrast_model": TinyConceptModel(seed=1),
     }
 
 
@@ -67,6 +72,38 @@ def on_images(truth: dict[str, np.ndarray], **kwargs: Any) -> dict[str, Any]:
         "CEM": CEM(truth["concept_labels"], top_l=2, **kwargs),
         "CLM": CLM(alpha=3, points=truth["points"], part_of_concept=truth["part_of_concept"], top_l=2, **kwargs),
     }
+
+
+def region() -> np.ndarray:
+    masks = np.zeros((N, 1, SIZE, SIZE))
+    masks[:, :, 3:9, 3:9] = 1
+    return masks
+
+
+def against_known_truth(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> dict[str, Any]:
+    changed = np.where(region() == 1, 0.8 * images, images).astype(np.float32)
+    contrast = truth["contrast_model"]
+    patch = Patch(images[0], pixel_range=(-6, 6), steps=2, tolerance=10)
+    return {
+        "MCS": MCS(contrast, predicted(contrast, images), **kwargs),
+        "IDR": IDR(changed, **kwargs),
+        "IIR": IIR(changed, tolerance=10, **kwargs),
+        "IIR with patches": IIR(patch=patch, **kwargs),
+    }
+
+
+def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> dict[str, Any]:
+    return {**on_images(truth, **kwargs), **against_known_truth(truth, images, **kwargs)}
+
+
+def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    x = torch.as_tensor(np.asarray(inputs)).to(next(model.parameters()).dtype).requires_grad_()
+    found = InputXGradient(model).attribute(x, target=torch.as_tensor(targets))
+    return found.sum(1, keepdim=True).detach().numpy()
+
+
+def called(metric: Any, model: nn.Module, images: np.ndarray, classes: np.ndarray, **kwargs: Any) -> list[float]:
+    return metric(model, images, classes, s_batch=region(), explain_func=explain, **kwargs)
 
 
 def predicted(model: nn.Module, images: np.ndarray) -> np.ndarray:
@@ -87,12 +124,12 @@ def values_and_weights(model: TinyConceptModel, images: np.ndarray) -> tuple[np.
 class TestHost:
     """Quantus's own names, calls and results."""
 
-    @pytest.mark.parametrize("metric", [CGIM, CEM, CLM])
+    @pytest.mark.parametrize("metric", METRICS)
     def test_constructor_ends_with_the_arguments_of_quantus(self, metric: type) -> None:
         names = list(inspect.signature(metric.__init__).parameters)[1:]
         assert names[-len(QUANTUS_ARGUMENTS) - 1 : -1] == QUANTUS_ARGUMENTS
 
-    @pytest.mark.parametrize("metric", [CGIM, CEM, CLM])
+    @pytest.mark.parametrize("metric", METRICS)
     def test_call_has_exactly_the_keywords_of_quantus(self, metric: type) -> None:
         host = set(inspect.signature(quantus.PointingGame.__call__).parameters)
         ours = set(inspect.signature(metric.__call__).parameters)
@@ -105,7 +142,7 @@ class TestHost:
             assert merged[category] == metrics
 
     @pytest.mark.parametrize("kind", ["any concept model", "post-hoc CBM"])
-    def test_three_metrics_and_five_built_ins_in_one_evaluate(
+    def test_all_metrics_and_five_built_ins_in_one_evaluate(
         self,
         kind: str,
         model: SharingConceptModel,
@@ -118,26 +155,14 @@ class TestHost:
             bank = ConceptBank(model.concept_predictor.cavs)
             model = PostHocCBM(model.features, bank, model.head).eval()
         classes = predicted(model, images)
-        masks = np.zeros((N, 1, SIZE, SIZE))
-        masks[:, :, 3:9, 3:9] = 1
         metrics = {
-            **on_images(truth),
+            **every_metric(truth, images),
             "Sparseness": quantus.Sparseness(),
             "Complexity": quantus.Complexity(),
             "PointingGame": quantus.PointingGame(),
             "RelevanceMass": quantus.RelevanceMassAccuracy(),
             "TopK": quantus.TopKIntersection(k=10),
         }
-
-        def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-            x = torch.as_tensor(np.asarray(inputs)).requires_grad_()
-            return (
-                InputXGradient(model)
-                .attribute(x, target=torch.as_tensor(targets))
-                .sum(1, keepdim=True)
-                .detach()
-                .numpy()
-            )
 
         results = quantus.evaluate(
             metrics=metrics,
@@ -149,7 +174,7 @@ class TestHost:
             model=model,
             x_batch=images,
             y_batch=classes,
-            s_batch=masks,
+            s_batch=region(),
             explain_func_kwargs={},
         )
         assert "Failed to evaluate" not in capsys.readouterr().out
@@ -162,6 +187,10 @@ class TestHost:
             assert np.isnan(results[method]["CLM"][0])
             assert np.isfinite(results[method]["CLM"][1:]).any()
             assert len(results[method]["Sparseness"]) == N
+            for name in ("MCS", "IDR", "IIR", "IIR with patches"):
+                assert len(results[method][name]) == N
+                # an array cannot be asked again
+                assert np.isfinite(results[method][name]).any() == (method != "array")
         # on images the explanation method plays no role, as documented
         assert results["callable"]["CEM"] == results["array"]["CEM"]
 
@@ -191,51 +220,59 @@ class TestHost:
         capsys: Any,
         tmp_path: Any,
     ) -> None:
-        for name, metric in on_images(truth).items():
-            metric(model, images, predicted(model, images))
-            assert metric.get_params["importance"] == "contribution"
-            assert not any(key.startswith("_call") or key == "_means" for key in metric.get_params)
+        for name, metric in every_metric(truth, images).items():
+            called(metric, model, images, predicted(model, images))
+            assert name not in on_images(truth) or metric.get_params["importance"] == "contribution"
+            hidden = ("_call", "_means", "_made", "_made_before", "_measured")
+            assert not any(key in hidden for key in metric.get_params)
+            assert metric.get_params["normalise_func"] is not None
             metric.interpret_scores()
             assert "score of 1 says" in capsys.readouterr().out
             file = tmp_path / f"{name}.png"
             metric.plot(show=False, path_to_save=str(file))
             assert file.read_bytes().startswith(b"\x89PNG")
 
+    @pytest.mark.parametrize("name", ["CLM", "MCS", "IDR", "IIR"])
     def test_all_evaluation_scores_collects_and_aggregate_ignores_nan(
-        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
+        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
-        single = on_images(truth)["CLM"]
-        scores = single(model, images, classes)
-        single(model, images, classes)
+        if name != "CLM":
+            # one that is classified wrongly
+            classes[2] = (classes[2] + 1) % N_CLASSES
+        single = every_metric(truth, images)[name]
+        scores = called(single, model, images, classes)
+        called(single, model, images, classes)
         assert len(single.all_evaluation_scores) == 2 * N
         assert single.undefined == int(np.isnan(scores).sum()) > 0
-        aggregate = on_images(truth, return_aggregate=True)["CLM"]
-        assert aggregate(model, images, classes) == [pytest.approx(np.nanmean(scores))]
+        aggregate = every_metric(truth, images, return_aggregate=True)[name]
+        assert called(aggregate, model, images, classes) == [pytest.approx(np.nanmean(scores))]
 
 
 class TestNothingIsChanged:
     """The user's model, keywords and random numbers stay as they were."""
 
-    @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
+    @pytest.mark.parametrize("name", NAMES)
     def test_flags_gradients_hooks_and_random_state(
         self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
-        expected = on_images(truth)[name](model, images, classes)
-        model.train()
+        metric = every_metric(truth, images)[name]
+        expected = called(every_metric(truth, images)[name], model, images, classes)
+        models = nn.ModuleList([model, truth["contrast_model"]])
+        models.train()
         model.features[1].eval()
-        flags = [module.training for module in model.modules()]
-        state = copy.deepcopy(model.state_dict())
-        required = [parameter.requires_grad for parameter in model.parameters()]
+        flags = [module.training for module in models.modules()]
+        state = copy.deepcopy(models.state_dict())
+        required = [parameter.requires_grad for parameter in models.parameters()]
         torch_state, numpy_state = torch.get_rng_state(), numpy_random_state()
-        scores = on_images(truth)[name](model, images, classes)
+        scores = called(metric, model, images, classes)
         # in train mode dropout and batch statistics would change the scores
         np.testing.assert_array_equal(scores, expected)
-        assert flags == [module.training for module in model.modules()]
-        assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-        assert required == [parameter.requires_grad for parameter in model.parameters()]
-        assert all(parameter.grad is None for parameter in model.parameters())
+        assert flags == [module.training for module in models.modules()]
+        assert all(torch.equal(value, state[key]) for key, value in models.state_dict().items())
+        assert required == [parameter.requires_grad for parameter in models.parameters()]
+        assert all(parameter.grad is None for parameter in models.parameters())
         assert torch.equal(torch_state, torch.get_rng_state())
         assert numpy_state == numpy_random_state()
 
@@ -255,8 +292,8 @@ class TestNothingIsChanged:
         )
         assert kwargs == {"method": "InputXGradient"}
 
-    def test_metrics_can_be_copied_and_pickled(self, truth: dict[str, np.ndarray]) -> None:
-        for metric in on_images(truth).values():
+    def test_metrics_can_be_copied_and_pickled(self, truth: dict[str, np.ndarray], images: np.ndarray) -> None:
+        for metric in every_metric(truth, images).values():
             again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
             assert again.get_params.keys() == metric.get_params.keys()
 
@@ -264,7 +301,7 @@ class TestNothingIsChanged:
 class TestInvariance:
     """No score depends on how the samples are passed."""
 
-    @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
+    @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("batch_size", [1, 5, 64])
     def test_batch_size(
         self,
@@ -275,9 +312,10 @@ class TestInvariance:
         truth: dict[str, np.ndarray],
     ) -> None:
         classes = predicted(model, images)
-        together = on_images(truth)[name](model, images, classes)
-        apart = on_images(truth)[name](model, images, classes, batch_size=batch_size)
+        together = called(every_metric(truth, images)[name], model, images, classes)
+        apart = called(every_metric(truth, images)[name], model, images, classes, batch_size=batch_size)
         np.testing.assert_allclose(apart, together, rtol=1e-5, atol=1e-6)
+        assert np.isfinite(together).any()
 
     @pytest.mark.parametrize("name", ["CEM", "CLM"])
     def test_a_model_that_does_not_share_features_scores_the_same(
@@ -296,13 +334,15 @@ class TestInvariance:
             metric(model, images, classes, batch_size=4)
             assert model.runs == 3
 
-    @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
+    @pytest.mark.parametrize("name", NAMES)
     def test_double_precision(
         self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
-        single = on_images(truth)[name](model, images, classes)
-        double = on_images(truth)[name](SharingConceptModel(dtype=torch.float64), images, classes)
+        single = called(every_metric(truth, images)[name], model, images, classes)
+        metric = every_metric(truth, images)[name]
+        truth["contrast_model"].double()
+        double = called(metric, SharingConceptModel(dtype=torch.float64), images, classes)
         np.testing.assert_allclose(double, single, atol=1e-5)
 
     def test_custom_batch_in_a_loop_equals_bound_truth(

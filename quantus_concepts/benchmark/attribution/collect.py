@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from quantus_concepts.checks import to_numpy
 from quantus_concepts.functional import concept_attribution, positive_percentile
-from quantus_concepts.metrics.inference import predict_logits
+from quantus_concepts.metrics.inference import evaluation_mode, predict_logits
 
 ExplainFunc = Callable[..., np.ndarray]
 
@@ -137,54 +139,70 @@ def collect(
     dict of str to Attributed
         By method.
     """
-    found = {}
+    found = {name: Attributed() for name in methods}
     total = sum(len(subject.labels) for subject in subjects.values()) * len(methods)
     with tqdm(total=total, desc="explaining", unit="image", disable=not display_progressbar, leave=False) as bar:
-        for name, explain in methods.items():
-            result = Attributed()
-            bar.set_postfix_str(name)
-            for subject_name, subject in subjects.items():
-                try:
-                    _explain(
-                        explain, subject_name, subject, masks, elsewhere or {}, keep or {}, batch_size, result, bar
-                    )
-                except Exception as error:  # a method of the user's own may raise anything
-                    result.failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                    break
-            if result.failure:
-                bar.update(0)
-                result = _failed(subjects, elsewhere or {}, result.failure)
-            found[name] = result
-    return found
+        for subject_name, subject in subjects.items():
+            moved = (elsewhere or {}).get(subject_name)
+            kept = list((keep or {}).get(subject_name, ()))
+            parts: dict[str, list[_Part]] = {name: [] for name in methods}
+            met: list[int] = []
+            # Methods within batches, so that an image is composed once for all of them.
+            for rows in batches(len(subject.labels), batch_size):
+                images, regions = subject.batch(rows), masks(rows)
+                others = None if moved is None else moved(rows)
+                wanted = [place for place, row in enumerate(rows) if row in kept]
+                met += [rows[place] for place in wanted]
+                for name, explain in methods.items():
+                    bar.set_postfix_str(name)
+                    bar.update(len(rows))
+                    if found[name].failure:
+                        continue
+                    try:
+                        maps = _explain(explain, subject, images, rows)
+                    except Exception as error:  # a method of the user's own may raise anything
+                        found[name].failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                        continue
+                    parts[name].append(_reduce(maps, regions, others, wanted))
+            for name, result in found.items():
+                if not result.failure:
+                    _add(result, subject_name, parts[name], [met.index(row) for row in kept])
+    return {
+        name: _failed(subjects, elsewhere or {}, result.failure) if result.failure else result
+        for name, result in found.items()
+    }
 
 
-def _explain(
-    explain: ExplainFunc,
-    name: str,
-    subject: Subject,
-    masks: Callable[[list[int]], Tensor],
-    elsewhere: Mapping[str, Callable[[list[int]], Tensor]],
-    keep: Mapping[str, Sequence[int]],
-    batch_size: int,
-    result: Attributed,
-    bar: tqdm,
-) -> None:
-    inside, other = [], []
-    kept: dict[int, np.ndarray] = {}
-    for rows in batches(len(subject.labels), batch_size):
-        images = subject.batch(rows)
-        raw = np.asarray(explain(model=subject.model, inputs=images.numpy(), targets=subject.labels[rows].numpy()))
-        maps = _normalised(raw, images)
-        inside.append(concept_attribution(maps, masks(rows)))
-        if name in elsewhere:
-            other.append(concept_attribution(maps, elsewhere[name](rows)))
-        kept |= {row: maps[rows.index(row), 0].numpy() for row in keep.get(name, ()) if row in rows}
-        bar.update(len(rows))
-    result.inside[name] = torch.cat(inside).double()
-    if other:
-        result.elsewhere[name] = torch.cat(other).double()
-    if name in keep:
-        result.maps[name] = np.stack([kept[row] for row in keep[name]])
+class _Part(NamedTuple):
+    """What is left of the explanations of one batch."""
+
+    inside: Tensor
+    elsewhere: Tensor | None
+    maps: Tensor
+
+
+def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> Tensor:
+    # Copies, since a method may write into what it is given; and it may leave the model in another mode.
+    with evaluation_mode(subject.model):
+        raw = explain(model=subject.model, inputs=images.numpy().copy(), targets=subject.labels[rows].numpy())
+    return _normalised(to_numpy(raw), images)
+
+
+def _reduce(maps: Tensor, regions: Tensor, others: Tensor | None, wanted: list[int]) -> _Part:
+    return _Part(
+        inside=concept_attribution(maps, regions).double(),
+        elsewhere=None if others is None else concept_attribution(maps, others).double(),
+        maps=maps[wanted, 0],
+    )
+
+
+def _add(result: Attributed, subject: str, parts: Sequence[_Part], places: list[int]) -> None:
+    result.inside[subject] = torch.cat([part.inside for part in parts])
+    others = [part.elsewhere for part in parts if part.elsewhere is not None]
+    if others:
+        result.elsewhere[subject] = torch.cat(others)
+    if places:
+        result.maps[subject] = torch.cat([part.maps for part in parts])[places].numpy()
 
 
 def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:
@@ -194,9 +212,12 @@ def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:
             f"Expected the method to return attributions (N, C, H, W) for images {tuple(images.shape)} but got "
             f"{raw.shape}."
         )
-    if not np.isfinite(raw).all():
-        raise ValueError("the method returned NaN or infinity.")
-    return positive_percentile(torch.as_tensor(raw, dtype=torch.float32))
+    # A copy: torch knows no negative strides, and warns of arrays that cannot be written.
+    maps = np.array(raw, dtype=np.float64 if raw.dtype == np.float64 else np.float32)
+    if not np.isfinite(maps).all():
+        broken = int((~np.isfinite(maps).reshape(len(maps), -1).all(1)).sum())
+        raise ValueError(f"Expected finite attributions but got NaN or infinity for {broken} of {len(maps)} images.")
+    return positive_percentile(torch.from_numpy(maps))
 
 
 def _failed(

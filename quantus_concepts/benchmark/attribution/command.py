@@ -105,7 +105,14 @@ def attribution(
     step_size: Annotated[
         float | None,
         typer.Option(
-            help="Of that, on pixels of 0 to 255; by default 500.", rich_help_panel=METRICS_HELP
+            help="On pixels of 0 to 255; by default 500, and 5000 for the small network.", rich_help_panel=METRICS_HELP
+        ),
+    ] = None,
+    eta1: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight of the patch's size; by default 0.01, and 0.001 for the small network.",
+            rich_help_panel=METRICS_HELP,
         ),
     ] = None,
     threshold: Annotated[
@@ -184,6 +191,7 @@ def attribution(
         n_patches=n_patches,
         patch_steps=patch_steps,
         step_size=step_size,
+        eta1=eta1,
         threshold=threshold,
         tolerance=tolerance,
         relative=relative,

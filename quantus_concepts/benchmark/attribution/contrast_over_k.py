@@ -33,11 +33,14 @@ class RelativeOutcome:
         Accuracy of the target class with and without the object, for each k.
     sheet : Sheet
         Maps of one image, a line for each method, a column for each k.
+    notes : list of str
+        Methods that failed, and why.
     """
 
     records: list[Record]
     commonality: list[CommonalityRow]
     sheet: Sheet
+    notes: list[str]
 
 
 def model_name(commonality: float) -> str:
@@ -153,7 +156,8 @@ def contrast_over_k(
         "One image under models trained with the object in a share k of the scenes: from left to right the object "
         "should matter less (as the paper's Figure 6).",
     )
-    return RelativeOutcome(records, commonality, sheet)
+    notes = [f"{method} failed and has no scores: {each.failure}" for method, each in found.items() if each.failure]
+    return RelativeOutcome(records, commonality, sheet, notes)
 
 
 def _row_to_show(right: Tensor) -> int:
@@ -165,6 +169,8 @@ def _records(method: str, scores: Tensor, right_with: Tensor, right_without: Ten
     result = relative_contrast(scores, right_with, right_without, seed=seed)
     defined = (~scores.isnan()).sum(1).tolist()
     count = scores.shape[1]
+    # An image is what the bootstrap of the correlation draws.
+    n_images = int((~scores.isnan()).any(0).sum())
     records = [
         Record(
             method=method,
@@ -180,4 +186,14 @@ def _records(method: str, scores: Tensor, right_with: Tensor, right_without: Ten
         for k, value, low, high, n in zip(COMMONALITIES[:-1], *result.score, defined, strict=True)
     ]
     value, low, high = (float(number) for number in result.correlation)
-    return [*records, Record(method=method, metric="correlation", value=value, low=low, high=high, n=count, seed=seed)]
+    correlation = Record(
+        method=method,
+        metric="correlation",
+        value=value,
+        low=low,
+        high=high,
+        n=n_images,
+        undefined=count - n_images,
+        seed=seed,
+    )
+    return [*records, correlation]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quantus_concepts.benchmark.attribution.interleaving import Interleaved
 from quantus_concepts.benchmark.attribution.options import BAM, COCO, PAINTED, Options
 from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.checks import check_choice
 from quantus_concepts.datasets import (
     BAMFolder,
     COCOObjects,
@@ -19,13 +21,15 @@ from quantus_concepts.datasets import (
     SceneFolder,
     SceneSource,
 )
+from quantus_concepts.datasets.bam_layout import SETTINGS
 
-PAINTED_SIZE = 64
+#: Sizes that scenes can be painted in.
+SMALLEST_SCENE, LARGEST_SCENE = 32, 512
 #: Cut-outs and scenes of each class; as many as make memorising them useless.
 N_PAINTED = 120
 #: What the common feature of the embedded data is, as the paper's is a dog in the bamboo forest.
 PAINTED_OBJECT, PAINTED_SCENE = "bird", "bamboo forest"
-#: Images of the user's own, for the small network and for others.
+#: Of images, for the small network and for others.
 SMALL_SIZE, LARGE_SIZE = 64, 224
 
 
@@ -36,7 +40,7 @@ class AttributionData:
     Attributes
     ----------
     train, test : ComposedDataset
-        All pairs of objects and scenes, the object on the scene in view.
+        All pairs of objects and scenes, the object on the scene in view; classes take turns.
     at_commonality : callable or None
         From k and a split to images with the common object in a share k of the scenes; None where there are none.
     paper : bool
@@ -75,6 +79,12 @@ def load_data(options: Options) -> AttributionData:
     """
     data = _bam(options) if options.data == BAM else _composed(options)
     test = data.test
+    for name, wanted, known in (
+        ("--common-object", options.common_object, test.object_names),
+        ("--target-scene", options.target_scene, test.scene_names),
+    ):
+        if wanted is not None:
+            check_choice(name, wanted, known)
     data.settings |= {
         "images": f"{test.image_size} px",
         "object classes": ", ".join(test.object_names),
@@ -88,15 +98,21 @@ def load_data(options: Options) -> AttributionData:
 def _bam(options: Options) -> AttributionData:
     if options.root is None:
         raise ValueError("Expected argument `--root` beside `--data bam` but it is missing.")
-    size = options.image_size or (SMALL_SIZE if options.backbone == SMALL else LARGE_SIZE)
-    train, test = (BAMFolder(options.root, split=split, image_size=size) for split in ("train", "test"))
-    return AttributionData(train, test, paper=True, settings={"data": "BAM, the paper's release"})
+    train, test = (BAMFolder(options.root, split=split, image_size=_size(options)) for split in ("train", "test"))
+    # What would be missed only after the training.
+    for data, view in ((train, "0s"), (test, "0s"), (test, "og")):
+        data.with_view(view)
+    released = not (options.root / SETTINGS).exists()
+    name = "BAM, the paper's release" if released else f"composed images of {options.root.name}"
+    return AttributionData(Interleaved(train), Interleaved(test), paper=released, settings={"data": name})
+
+
+def _size(options: Options) -> int:
+    return options.image_size or (SMALL_SIZE if options.backbone == SMALL else LARGE_SIZE)
 
 
 def _composed(options: Options) -> AttributionData:
     objects, scenes, description = _sources(options)
-    small = PAINTED_SIZE if options.data == PAINTED else SMALL_SIZE
-    size = options.image_size or (small if options.backbone == SMALL else LARGE_SIZE)
     painted = options.data == PAINTED
 
     def compose(split: str, n_per_pair: int, commonality: float | None = None) -> ObjectsOnScenes:
@@ -107,7 +123,7 @@ def _composed(options: Options) -> AttributionData:
             scenes,
             split=split,
             n_per_pair=n_per_pair,
-            image_size=size,
+            image_size=_size(options),
             commonality=commonality,
             common_object=None if commonality is None else common,
             target_scene=None if commonality is None else target,
@@ -118,7 +134,7 @@ def _composed(options: Options) -> AttributionData:
     counts = {"train": options.n_train, "test": options.n_test}
     return AttributionData(
         compose("train", options.n_train),
-        compose("test", options.n_test),
+        Interleaved(compose("test", options.n_test)),
         lambda commonality, split: compose(split, counts[split], commonality),
         paper=options.data == COCO,
         settings={"data": description},
@@ -129,7 +145,8 @@ def _sources(options: Options) -> tuple[ObjectSource, SceneSource, str]:
     if options.data == PAINTED:
         objects: ObjectSource = PaintedObjects(N_PAINTED, seed=options.seed)
         # Painted at the size of the images: nothing is gained by shrinking larger ones.
-        scenes: SceneSource = PaintedScenes(N_PAINTED, size=options.image_size or PAINTED_SIZE, seed=options.seed)
+        size = min(max(_size(options), SMALLEST_SCENE), LARGEST_SCENE)
+        scenes: SceneSource = PaintedScenes(N_PAINTED, size=size, seed=options.seed)
         return objects, scenes, "painted objects on painted scenes"
     if options.objects is None or options.scenes is None:
         raise ValueError("Expected arguments `--objects` and `--scenes` but one is missing.")
@@ -137,5 +154,9 @@ def _sources(options: Options) -> tuple[ObjectSource, SceneSource, str]:
     if options.data == COCO:
         if options.annotations is None:
             raise ValueError("Expected argument `--annotations` beside `--data coco-miniplaces` but it is missing.")
-        return COCOObjects(options.annotations, options.objects), scenes, "COCO objects on MiniPlaces scenes"
+        try:
+            objects = COCOObjects(options.annotations, options.objects)
+        except ImportError as error:  # told in one line, as other bad input
+            raise ValueError(str(error)) from error
+        return objects, scenes, "COCO objects on MiniPlaces scenes"
     return CutoutFolder(options.objects), scenes, f"cut-outs of {options.objects.name} on {options.scenes.name}"

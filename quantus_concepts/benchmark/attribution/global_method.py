@@ -66,7 +66,7 @@ def tcav_records(
     data: AttributionData,
     commonality: Sequence[CommonalityRow],
     options: Options,
-) -> tuple[list[Record], list[str]]:
+) -> tuple[list[Record], dict[str, str]]:
     """Score the common object for f_o and f_s, and for the family where it was trained.
 
     Parameters
@@ -84,21 +84,27 @@ def tcav_records(
     -------
     list of Record
         MCS with the difference for random directions as the reference; relative MCS and correlation.
-    list of str
-        Notes: layers that passed, or why there is no score.
+    dict of str to str
+        For the report: the scores of the layers, or why there are none.
     """
     test = data.test
     common, target = _common(data, options)
-    concept = _images(data.train, torch.nonzero(data.train.object_labels == common).flatten()[:N_CONCEPT])
-    negatives = _spread(data.train.with_view("0s"), 3 * N_CONCEPT)
-    with_object = torch.nonzero(test.object_labels == common).flatten()[:N_INPUTS]
-    in_scene = torch.nonzero(test.scene_labels == target).flatten()[:N_INPUTS]
-    if len(concept) < 2 or len(negatives) < 2 * len(concept):
-        return [], [f"No TCAV: only {len(concept)} images show the common object."]
-    notes = []
+    concept = _images(data.train, data.train.object_labels == common, N_CONCEPT)
+    bare = data.train.with_view("0s")
+    negatives = _images(bare, torch.ones(len(bare), dtype=torch.bool), 3 * N_CONCEPT)
+    with_object = _images(test, test.object_labels == common, N_INPUTS)
+    in_scene = _images(test, test.scene_labels == target, N_INPUTS)
+    # Every direction takes as many images without the concept, twice, as with it.
+    n_samples = min(len(concept), len(negatives) // 2)
+    if n_samples < 2:
+        reason = (
+            f"left out: a direction needs 2 training images with {test.object_names[common]} and 4 bare scenes but "
+            f"there are {len(concept)} and {len(negatives)}"
+        )
+        return [], {TCAV: reason}
+    details: dict[str, str] = {}
 
-    def score(name: str, inputs: Tensor, label: int) -> TCAVScore:
-        images = _images(test, inputs)
+    def score(name: str, images: Tensor, label: int) -> TCAVScore:
         device = options.torch_device()
         result = tcav_score(
             models[name],
@@ -107,13 +113,13 @@ def tcav_records(
             negatives,
             images,
             label,
-            n_samples=len(concept),
+            n_samples=n_samples,
             batch_size=options.batch_size,
             device=device,
             seed=options.seed,
         )
         layers = [f"{layer} {found.score:.2f} (p = {found.p_value:.2g})" for layer, found in result.layers.items()]
-        notes.append(f"TCAV of {name}: {'; '.join(layers)}.")
+        details[f"TCAV of {name}"] = "; ".join(layers)
         return result
 
     contrast = tcav_contrast(score("f_o", with_object, common), score("f_s", in_scene, target))
@@ -128,15 +134,22 @@ def tcav_records(
             seed=options.seed,
         )
     ]
-    if not commonality:
-        return records, notes
-    both = torch.nonzero((test.scene_labels == target) & (test.object_labels == common)).flatten()
-    both = both if len(both) else in_scene
-    scores = {k: score(model_name(k), both, target) for k in COMMONALITIES}
+    if not commonality or data.at_commonality is None:
+        return records, details
+    both = data.at_commonality(1.0, "test")
+    together = _images(both, both.scene_labels == target, options.n_relative)
+    scores = {k: score(model_name(k), together, target) for k in COMMONALITIES}
     curve = torch.tensor([tcav_contrast(scores[k], scores[1.0]).score for k in COMMONALITIES[:-1]]).double()
     drops = torch.tensor([row.drop for row in commonality if row.k < 1]).double()
     records += [
-        Record(method=TCAV, metric="relative MCS", k=k, value=float(value), n=len(both), seed=options.seed)
+        Record(
+            method=TCAV,
+            metric="relative MCS",
+            k=k,
+            value=float(value),
+            n=0 if value.isnan() else len(together),
+            seed=options.seed,
+        )
         for k, value in zip(COMMONALITIES[:-1], curve, strict=True)
     ]
     defined = ~curve.isnan()
@@ -144,7 +157,7 @@ def tcav_records(
         float(torch.corrcoef(torch.stack([curve[defined], drops[defined]]))[0, 1]) if defined.sum() > 2 else math.nan
     )
     records.append(Record(method=TCAV, metric="correlation", value=pearson, n=int(defined.sum()), seed=options.seed))
-    return records, notes
+    return records, details
 
 
 def _common(data: AttributionData, options: Options) -> tuple[int, int]:
@@ -159,11 +172,6 @@ def _common(data: AttributionData, options: Options) -> tuple[int, int]:
     return common, target
 
 
-def _images(data: ComposedDataset, rows: Tensor) -> Tensor:
-    return data.images(rows.tolist()).float() / 255
-
-
-def _spread(data: ComposedDataset, count: int) -> Tensor:
-    """Return images from all over a data set, whatever the order of its classes."""
-    rows = torch.linspace(0, len(data) - 1, min(count, len(data))).long().unique()
-    return _images(data, rows)
+def _images(data: ComposedDataset, wanted: Tensor, count: int) -> Tensor:
+    """Return the first of the wanted images, in [0, 1]; classes take turns in these data."""
+    return data.images(torch.nonzero(wanted).flatten()[:count].tolist()).float() / 255

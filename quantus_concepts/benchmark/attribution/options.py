@@ -12,18 +12,20 @@ from quantus_concepts.benchmark.attribution.premises import Limits
 from quantus_concepts.benchmark.backbone_option import SMALL
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.checks import check_choice, check_range
+from quantus_concepts.metrics.patch import ETA1, STEP_SIZE
 
 PAINTED, COCO, FOLDERS, BAM = "painted", "coco-miniplaces", "folders", "bam"
 DATA = (PAINTED, COCO, FOLDERS, BAM)
-#: What each kind of data needs, and what else it can use.
-FILES = {
-    PAINTED: ((), ()),
-    COCO: (("objects", "annotations", "scenes"), ()),
-    FOLDERS: (("objects", "scenes"), ()),
-    BAM: (("root",), ()),
+#: What each kind of data needs.
+FILES: dict[str, tuple[str, ...]] = {
+    PAINTED: (),
+    COCO: ("objects", "annotations", "scenes"),
+    FOLDERS: ("objects", "scenes"),
+    BAM: ("root",),
 }
-PAPER_SIZE = 224
 MANY = 10_000_000
+#: The small network's logits change so little with a pixel that the usual weight of the patch's size would outdo them.
+SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Options:
         Which networks, how they are trained, and where trained ones are kept.
     methods, layer, n_samples, n_steps, noise
         Which methods, and their settings.
-    n_images, n_patches, patch_steps, step_size, threshold, tolerance
+    n_images, n_patches, patch_steps, step_size, eta1, threshold, tolerance
         How many images are explained, and how patches are made and judged.
     relative, common_object, target_scene, n_relative, tcav
         Of the relative contrast and of TCAV.
@@ -74,6 +76,7 @@ class Options:
     n_patches: int = 100
     patch_steps: int = 300
     step_size: float | None = None
+    eta1: float | None = None
     threshold: float = 0.1
     tolerance: float = 0.05
     relative: bool = False
@@ -102,6 +105,8 @@ class Options:
         for name in ("threshold", "tolerance", "step_size", "learning_rate"):
             if getattr(self, name) is not None:
                 check_range(option_name(name), getattr(self, name), 0, math.inf, open_low=True)
+        if self.eta1 is not None:
+            check_range("--eta1", self.eta1, 0, math.inf)
         if not 0 < self.test_share < 1:
             raise ValueError(f"Expected argument `--test-share` to lie in (0, 1) but got {self.test_share}.")
         if self.image_size is not None:
@@ -112,21 +117,23 @@ class Options:
                 f"layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
             )
         self._check_files()
-        _ = self.limits
+        for name in ("max_drop", "min_remain", "max_above_chance"):
+            check_range(option_name(name), getattr(self, name), 0, 1)
+        _ = self.method_names
         self.torch_device()
 
     def _check_files(self) -> None:
-        needed, optional = FILES[self.data]
+        needed = FILES[self.data]
         for name in ("objects", "annotations", "scenes", "root"):
             path = getattr(self, name)
             if path is None:
                 if name in needed:
                     raise ValueError(f"Expected argument `--{name}` beside `--data {self.data}` but it is missing.")
                 continue
-            if name not in (*needed, *optional):
+            if name not in needed:
                 raise ValueError(
                     f"Argument `--{name}` says nothing with `--data {self.data}`. Leave it out, or choose the data it "
-                    f"belongs to: {', '.join(kind for kind in DATA if name in FILES[kind][0])}."
+                    f"belongs to: {', '.join(kind for kind in DATA if name in FILES[kind])}."
                 )
             kind, fits = ("file", path.is_file()) if name == "annotations" else ("folder", path.is_dir())
             if not fits:
@@ -138,6 +145,18 @@ class Options:
     def limits(self) -> Limits:
         """When the ground truth counts as verified."""
         return Limits(self.max_drop, self.min_remain, self.max_above_chance)
+
+    @property
+    def patch_step_size(self) -> float:
+        """Step size of the patches, on pixels of 0 to 255."""
+        default = SMALL_STEP_SIZE if self.backbone == SMALL else STEP_SIZE
+        return default if self.step_size is None else self.step_size
+
+    @property
+    def patch_eta1(self) -> float:
+        """Weight of the patches' size."""
+        default = SMALL_ETA1 if self.backbone == SMALL else ETA1
+        return default if self.eta1 is None else self.eta1
 
     @property
     def method_names(self) -> list[str] | None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from torch import nn
 
 from captum_concepts import method_from_spec
+from captum_concepts.layers import find_layer
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
 from quantus_concepts.benchmark.attribution.augmentation import Augmentation
 from quantus_concepts.benchmark.attribution.checking import check_model
@@ -47,6 +48,7 @@ from quantus_concepts.benchmark.attribution.saliency import (
 from quantus_concepts.benchmark.attribution.samples import Target
 from quantus_concepts.benchmark.attribution.sheets import Sheet, plot_sheet
 from quantus_concepts.benchmark.attribution.tables import main_table
+from quantus_concepts.benchmark.backbone_option import SMALL
 from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import option_name
@@ -58,6 +60,8 @@ from quantus_concepts.metrics.patch import PatchResult, optimise_patch
 FILE_WIDTH = 100
 #: Rows of each saliency sheet, in images.
 N_SHOWN = 3
+#: What a network that was not built here is called within its model.
+LOADED = "network"
 #: Models whose premises are checked, with the labels they learn.
 LEARNS: dict[str, Target] = {"f_o": "object", "f_s": "scene"}
 
@@ -111,8 +115,14 @@ def run(options: Options) -> Path:
     """
     started = time.monotonic()
     with OutputFolder("attribution", options.out, overwrite=options.overwrite) as folder:
-        with warnings_as_notes() as warned:
-            outcome = evaluate(options, options.models or folder.path / "models")
+        models = options.models or folder.path / "models"
+        try:
+            with warnings_as_notes() as warned:
+                outcome = evaluate(options, models)
+        except KeyboardInterrupt:
+            if models.is_dir() and any(models.iterdir()):
+                typer.echo(f"What was trained is kept: go on with --models {models} and another --out.", err=True)
+            raise
         outcome.notes += [note for note in warned if note not in outcome.notes]
         outcome.settings["time"] = f"{time.monotonic() - started:.0f} s"
         figures = default_figures(outcome.records, outcome.commonality, threshold=options.threshold)
@@ -188,11 +198,15 @@ def evaluate(options: Options, models_folder: Path) -> Outcome:
         outcome.records += relative.records
         outcome.commonality = relative.commonality
         outcome.sheets.append(relative.sheet)
+        outcome.notes += [note for note in relative.notes if note not in outcome.notes]
     if options.tcav:
         _say(options, "TCAV")
-        records, notes = tcav_records(models, data, outcome.commonality, options)
-        outcome.records += records
-        outcome.notes += notes
+        try:
+            records, details = tcav_records(models, data, outcome.commonality, options)
+            outcome.records += records
+            outcome.settings |= details
+        except Exception as error:  # a network of the user's own; everything else must not be lost
+            outcome.notes.append(f"TCAV failed and has no scores: {type(error).__name__}: {error}")
     return outcome
 
 
@@ -216,7 +230,7 @@ def build_methods_asked_for(options: Options) -> dict[str, ExplainFunc]:
     return {
         name: method_from_spec(
             name,
-            layer=options.layer,
+            layer=_layer(options),
             n_samples=options.n_samples,
             n_steps=options.n_steps,
             noise=options.noise,
@@ -228,6 +242,13 @@ def build_methods_asked_for(options: Options) -> dict[str, ExplainFunc]:
     }
 
 
+def _layer(options: Options) -> str | None:
+    """Return the layer by its name in the networks that are trained: loaded ones have a normalisation in front."""
+    if options.layer is None or options.backbone == SMALL or options.layer.startswith(f"{LOADED}."):
+        return options.layer
+    return f"{LOADED}.{options.layer}"
+
+
 def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, nn.Module]:
     jobs = [
         Job("f_o", data.train, "object", len(data.train.object_names)),
@@ -237,6 +258,8 @@ def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, n
     if options.relative:
         jobs += family_jobs(data)
     build = network_builder(options.backbone, options.weights, image_size=data.train.image_size)
+    if (layer := _layer(options)) is not None:
+        find_layer(build(2, options.seed), layer)
     _say(options, f"Training {len(jobs)} models")
     return train_family(
         jobs,
@@ -280,8 +303,9 @@ def _absolute(
         converged=patches.converged.cpu(),
     )
     both = defined.contrast & defined.dependence
-    shown = rows_to_show(both, scenes, N_SHOWN)
-    shown_patched = rows_to_show(defined.independence & defined.converged, scenes[:n_patches], N_SHOWN)
+    shown = rows_to_show(both if both.any() else defined.contrast | defined.dependence, objects, scenes, N_SHOWN)
+    independent = defined.independence & defined.converged
+    shown_patched = rows_to_show(independent, objects[:n_patches], scenes[:n_patches], N_SHOWN)
     elsewhere = random_regions(test.masks, n_images, options.seed)
     _say(options, "Explaining")
     attributed = collect(
@@ -304,6 +328,10 @@ def _absolute(
         dependence_sheet(attributed, subjects, shown, test),
         independence_sheet(attributed, subjects, shown_patched, test),
     ]
+    entered = (defined.contrast[shown], defined.dependence[shown], independent[shown_patched])
+    for sheet, enters in zip(outcome.sheets, entered, strict=True):
+        if not enters.any():
+            sheet.caption += f" None of these images enters {sheet.name.upper()}: there were no better ones to show."
 
 
 def _patches(options: Options, data: AttributionData, model: nn.Module, count: int) -> PatchResult:
@@ -315,7 +343,8 @@ def _patches(options: Options, data: AttributionData, model: nn.Module, count: i
         data.test.masks(rows),
         data.test.images(rows).float() / 255,
         steps=options.patch_steps,
-        step_size=options.step_size,
+        step_size=options.patch_step_size,
+        eta1=options.patch_eta1,
         tolerance=options.tolerance,
         display_progressbar=options.progress,
     )
@@ -327,7 +356,8 @@ def _patch_settings(patches: PatchResult, options: Options) -> dict[str, str]:
     converged = f"{int(patches.converged.sum())} of {len(patches.converged)} converged"
     return {
         "patches": f"{converged} in {options.patch_steps} steps; median logit distance {100 * distance:.1f} % of the "
-        f"logits' norm, median size {size:.0f} (of pixels from 0 to 255)"
+        f"logits' norm, median size {size:.0f} (of pixels from 0 to 255); step size {options.patch_step_size:g}, eta1 "
+        f"{options.patch_eta1:g}"
     }
 
 

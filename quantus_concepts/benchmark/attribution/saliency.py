@@ -22,15 +22,17 @@ from quantus_concepts.datasets import ComposedDataset
 Line = tuple[str, Callable[[int], str]]
 
 
-def rows_to_show(chosen: Tensor, labels: Tensor, count: int) -> list[int]:
-    """Return the first images that enter a metric, of different classes while there are any.
+def rows_to_show(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) -> list[int]:
+    """Return the first images that enter a metric, of different objects and scenes while there are any.
 
     Parameters
     ----------
     chosen : Tensor
         (N,) of bool: which images enter.
-    labels : Tensor
-        (N,) classes.
+    objects : Tensor
+        (N,) classes of the objects.
+    scenes : Tensor
+        (N,) classes of the scenes.
     count : int
         How many.
 
@@ -40,8 +42,10 @@ def rows_to_show(chosen: Tensor, labels: Tensor, count: int) -> list[int]:
         Rows, ascending; all images stand in where none enters.
     """
     rows = torch.nonzero(chosen).flatten().tolist() or list(range(len(chosen)))
-    first = {int(labels[row]): row for row in reversed(rows)}
-    different = sorted(first.values())
+    different: list[int] = []
+    for row in rows:
+        if all(objects[row] != objects[other] and scenes[row] != scenes[other] for other in different):
+            different.append(row)
     rest = [row for row in rows if row not in different]
     return sorted([*different, *rest][:count])
 

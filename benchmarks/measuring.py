@@ -1,0 +1,174 @@
+"""What the benchmark scripts share: times in turn, peak memory, the table, sections, and their place in RESULTS.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Waiting OpenMP threads spin by default, which on a busy machine costs more than the work.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+
+SEED = 0
+THREADS = 2
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+class Row(dict[str, Any]):
+    """One line of the table: what, ours, baseline, ratio, target."""
+
+
+def row(what: str, ours: str, other: str, ratio: str, target: str, met: bool | None) -> Row:
+    """Make a line; `met` is None where nothing is asked for."""
+    return Row(
+        what=what, ours=ours, other=other, ratio=ratio, target=target, met={True: "yes", False: "no", None: ""}[met]
+    )
+
+
+def least(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return the least time of each call, the calls taken in turn so that all meet the same machine."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return {name: min(taken) for name, taken in times.items()}
+
+
+def alternate(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Return the times of each call in seconds, one for each repeat.
+
+    All are called once before; every second repeat takes them in reverse order, so that none always goes first.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for repeat in range(repeats):
+        for name in list(calls)[:: -1 if repeat % 2 else 1]:
+            start = time.perf_counter()
+            calls[name]()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+class Spread(NamedTuple):
+    """Median and extremes over the repeats."""
+
+    median: float
+    low: float
+    high: float
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.median:{spec}} ({self.low:{spec}} to {self.high:{spec}})"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+def ratios(above: Sequence[float], below: Sequence[float]) -> Spread:
+    """Return the ratios of times repeat by repeat: a machine that is slow for a while is slow for both."""
+    return spread([a / b for a, b in zip(above, below, strict=True)])
+
+
+def peak_mib() -> float:
+    """Return the peak memory of this process in MiB.
+
+    Linux tells that of the program alone; ru_maxrss is never below what the process that started it held.
+    """
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text()) if status.exists() else None
+    return (int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
+
+
+def processor() -> str:
+    """Name the processor, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
+    return f"{len(names) or os.cpu_count()} cores, {names[0] if names else platform.processor()}"
+
+
+def versions() -> str:
+    return f"torch {torch.__version__}, Python {platform.python_version()}, {THREADS} threads"
+
+
+def table(rows: Sequence[Row]) -> str:
+    head = "| what | ours | against | ratio | asked for | met |\n| --- | --- | --- | --- | --- | --- |\n"
+    return head + "\n".join("| " + " | ".join(row.values()) + " |" for row in rows) + "\n"
+
+
+def parts(text: str, mark: str) -> dict[str, str]:
+    """Split Markdown into its parts by their headings "MARK HEADING", each with its heading."""
+    found = [part for part in re.split(rf"(?m)^(?={mark} )", text) if part.startswith(f"{mark} ")]
+    return {part.splitlines()[0].removeprefix(f"{mark} "): part for part in found}
+
+
+def keep(title: str, body: str) -> None:
+    """Put what stands below a title of RESULTS.md in place of what stood there; other titles stay as they are."""
+    kept = parts(RESULTS.read_text(), "#") if RESULTS.exists() else {}
+    kept[title] = f"# {title}\n\n{body}"
+    new = RESULTS.with_suffix(".md.new")
+    new.write_text("\n\n".join(part.rstrip() for part in kept.values()) + "\n")
+    new.replace(RESULTS)
+
+
+def main(
+    script: str,
+    sections: Mapping[str, Callable[[], list[Row]]],
+    write: Callable[[dict[str, list[Row]]], None],
+    arguments: Sequence[str],
+    flags: Sequence[str] = (),
+) -> int:
+    """Run sections, each in a process of its own, and print one table.
+
+    Parameters
+    ----------
+    script : str
+        File that is called again for each section.
+    sections : mapping of str to callable
+        What can be measured.
+    write : callable
+        Keeps the rows by section.
+    arguments : sequence of str
+        Names of sections, all by default; "--write" to keep the rows; "--json" for one section in this process.
+    flags : sequence of str
+        Further arguments for the processes of the sections.
+
+    Returns
+    -------
+    int
+        0, or 2 where there is no such section.
+    """
+    names = [name for name in arguments if not name.startswith("--")] or list(sections)
+    unknown = {name for name in names if name not in sections}
+    unknown |= {name for name in arguments if name.startswith("--") and name not in ("--write", "--json")}
+    if unknown:
+        print(f"Unknown section {sorted(unknown)}; there are {list(sections)}.", file=sys.stderr)
+        return 2
+    if "--json" in arguments:
+        torch.set_num_threads(THREADS)
+        torch.manual_seed(SEED)
+        print(json.dumps(sections[names[0]]()))
+        return 0
+    rows: dict[str, list[Row]] = {}
+    for name in names:
+        command = [sys.executable, script, name, "--json", *flags]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        rows[name] = [Row(found) for found in json.loads(output)]
+        print(f"{name}: done", file=sys.stderr)
+    print(table([row for found in rows.values() for row in found]))
+    if "--write" in arguments:
+        write(rows)
+    return 0

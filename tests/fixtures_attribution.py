@@ -1,0 +1,63 @@
+"""Cut-outs and scenes of two classes each as files, and what a tiny run of the benchmark is asked for."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+OBJECTS, SCENES = ("leaf", "stone"), ("beach", "forest")
+METHOD = """
+import captum.attr
+import numpy as np
+
+
+def inverted(model):
+    return captum.attr.Saliency(model)
+
+
+def explains(model, inputs, targets, **kwargs):
+    return np.abs(inputs)
+
+
+def fails(model, inputs, targets, **kwargs):
+    raise RuntimeError("no\\n explanation")
+
+
+def gives_nan(model, inputs, targets, **kwargs):
+    return np.full(inputs.shape, np.nan)
+
+
+number = 3
+"""
+#: Of the smallest run there is.
+TINY = shlex.split(
+    "--n-train 4 --n-test 4 --test-share 0.25 --image-size 16 --epochs 2 --batch-size 16 --n-images 12 --n-patches 4 "
+    "--patch-steps 5 --n-samples 2 --n-steps 3 --no-progress --device cpu"
+)
+FOLDERS = shlex.split("--data folders --objects cutouts --scenes scenes")
+
+
+def write_folders(root: Path, n: int = 8) -> Path:
+    """Write RGBA cut-outs as PNG (red, or green), scenes as JPEG (rows, or columns), and a file of methods."""
+    rng = np.random.default_rng(0)
+    for label, name in enumerate(OBJECTS):
+        folder = root / "cutouts" / name
+        folder.mkdir(parents=True)
+        for number in range(n):
+            rgba = np.zeros((12, 14, 4), dtype=np.uint8)
+            rgba[2:10, 1:13, label] = rng.integers(180, 255)
+            rgba[2:10, 1:13, 3] = 255
+            Image.fromarray(rgba).save(folder / f"{number}.png")
+    for label, name in enumerate(SCENES):
+        folder = root / "scenes" / name
+        folder.mkdir(parents=True)
+        for number in range(n):
+            stripes = np.broadcast_to(np.arange(24)[:, None] // 4 % 2 * rng.integers(120, 250), (24, 24))
+            pixels = np.zeros((24, 24, 3), dtype=np.uint8)
+            pixels[..., 2] = stripes if label == 0 else stripes.T
+            Image.fromarray(pixels).save(folder / f"{number}.jpg")
+    (root / "methods.py").write_text(METHOD)
+    return root

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import concept_attribution, random_masks
+from reference import attribution as reference
+
+MAPS = torch.tensor([[[[1.0, -4.0], [0.5, 2.0]], [[-1.0, 1.0], [0.5, 0.0]]]]).repeat(3, 1, 1, 1)
+MASKS = torch.tensor([[[[1, 1], [0, 0]]], [[[0, 0], [1, 0]]], [[[0, 0], [0, 0]]]])
+
+
+def test_by_hand():
+    # (1 + 0 + 0 + 1) / 2 pixels; (0.5 + 0.5) / 1; no pixel
+    np.testing.assert_array_equal(concept_attribution(MAPS, MASKS), [1.0, 1.0, np.nan])
+
+
+def test_negative_maps_score_0():
+    np.testing.assert_array_equal(concept_attribution(-MAPS.abs(), MASKS), [0, 0, np.nan])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_agrees_with_the_reference(channels):
+    generator = torch.Generator().manual_seed(channels)
+    maps = torch.randn(20, channels, 9, 7, generator=generator)
+    masks = torch.rand(20, 1, 9, 7, generator=generator) < 0.3
+    masks[4] = False
+    masks[5] = True
+    expected = reference.concept_attribution(maps, masks)
+    for given in (maps, maps.double()):
+        np.testing.assert_allclose(concept_attribution(given, masks), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32, torch.float64])
+def test_masks_of_any_dtype(dtype):
+    np.testing.assert_array_equal(concept_attribution(MAPS, MASKS.to(dtype)), [1.0, 1.0, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
+)
+def test_dtype_of_the_scores(dtype, expected):
+    assert concept_attribution(MAPS.to(dtype), MASKS).dtype == expected
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_map_that_is_not_finite_anywhere_is_undefined(value):
+    maps = MAPS.clone()
+    maps[0, 1, 1, 1] = value
+    np.testing.assert_array_equal(concept_attribution(maps, MASKS), [np.nan, 1, np.nan])
+
+
+def test_scale_and_shape_of_the_region():
+    maps = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    masks = torch.zeros(5, 1, 8, 8)
+    masks[:, :, 2:5, 1:7] = 1
+    g = concept_attribution(maps, masks)
+    np.testing.assert_allclose(concept_attribution(3 * maps, masks), 3 * g)
+    np.testing.assert_allclose(g, maps[:, 0, 2:5, 1:7].mean((1, 2)))
+
+
+def test_gradients_are_not_followed():
+    assert not concept_attribution(MAPS.clone().requires_grad_(), MASKS).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("maps", "masks", "match"),
+    [
+        (MAPS[0], MASKS, r"`maps` to have shape \(N, C, H, W\) but got \(2, 2, 2\)"),
+        (MAPS, MASKS[:2], r"`masks` to have shape \(N, 1, H, W\) = \(3, 1, 2, 2\) but got \(2, 1, 2, 2\)"),
+        (MAPS, MASKS[..., :1], r"= \(3, 1, 2, 2\) but got \(3, 1, 2, 1\)"),
+        (MAPS, MASKS * 255, r"`masks` to hold only 0 and 1 but got 255"),
+        (MAPS, MASKS + torch.nan, r"only 0 and 1 but got nan"),
+    ],
+)
+def test_bad_values(maps, masks, match):
+    with pytest.raises(ValueError, match=match):
+        concept_attribution(maps, masks)
+
+
+def test_maps_of_integers():
+    with pytest.raises(TypeError, match=r"`maps` to be of a floating-point dtype but got torch.int64"):
+        concept_attribution(MAPS.long(), MASKS)
+
+
+class TestRandomMasks:
+    def test_size_stays_and_place_changes(self):
+        masks = torch.zeros(50, 1, 9, 11, dtype=torch.bool)
+        masks[:, :, 2:5, 3:8] = True
+        state = torch.get_rng_state()
+        moved = random_masks(masks, torch.Generator().manual_seed(0))
+        assert torch.equal(state, torch.get_rng_state())
+        assert moved.dtype == torch.bool
+        assert (moved.sum((1, 2, 3)) == 15).all()
+        assert (moved != masks).flatten(1).any(1).sum() > 40
+
+    def test_same_seed_same_places(self):
+        masks = torch.rand(10, 1, 6, 6, generator=torch.Generator().manual_seed(1)) < 0.3
+        one, same, other = (random_masks(masks, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+
+    def test_every_pixel_is_equally_likely(self):
+        masks = torch.zeros(8000, 1, 4, 5)
+        masks[:, :, :2, :2] = 1
+        share = random_masks(masks, torch.Generator().manual_seed(0)).mean((0, 1))
+        # 4 of 20 pixels; 4 standard errors of a share of 8000
+        assert (share - 0.2).abs().max() < 4 * (0.2 * 0.8 / 8000) ** 0.5
+
+    def test_no_masks_and_a_wrong_shape(self):
+        assert random_masks(torch.zeros(0, 1, 3, 3), torch.Generator()).shape == (0, 1, 3, 3)
+        with pytest.raises(ValueError, match=r"`masks` to have shape \(N, 1, H, W\)"):
+            random_masks(torch.zeros(2, 3, 3), torch.Generator())

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import idr, iir, mcs, perturbation
+from reference import attribution as reference
+
+NAN = np.nan
+FIRST = torch.tensor([0.5, 0.2, 0.0, 0.0, NAN, 0.4], dtype=torch.float64)
+SECOND = torch.tensor([0.25, 0.2, 0.1, 0.0, 0.3, NAN], dtype=torch.float64)
+
+
+def test_model_contrast_by_hand():
+    np.testing.assert_allclose(mcs(FIRST, SECOND), [0.25, 0, -0.1, 0, NAN, NAN])
+
+
+def test_input_dependence_by_hand():
+    # lower without the feature, equal, higher without it, both zero
+    np.testing.assert_array_equal(idr(FIRST, SECOND), [0, 0, 1, 0, NAN, NAN])
+    np.testing.assert_array_equal(idr(SECOND, FIRST), [1, 0, 0, 0, NAN, NAN])
+
+
+def test_perturbation_and_input_independence_by_hand():
+    np.testing.assert_allclose(perturbation(FIRST, SECOND), [0.5, 0, NAN, NAN, NAN, NAN])
+    np.testing.assert_array_equal(iir(FIRST, SECOND), [0, 1, NAN, NAN, NAN, NAN])
+    # smaller than the threshold, not as small as
+    np.testing.assert_array_equal(iir(FIRST, SECOND, 0.5), [0, 1, NAN, NAN, NAN, NAN])
+    np.testing.assert_array_equal(iir(FIRST, SECOND, 0.51), [1, 1, NAN, NAN, NAN, NAN])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_agree_with_the_reference(dtype):
+    generator = torch.Generator().manual_seed(0)
+    first = torch.rand(200, generator=generator, dtype=dtype)
+    second = first * (1 + 0.3 * torch.randn(200, generator=generator, dtype=dtype))
+    first[:5] = 0
+    second[3:8] = 0
+    first[8], second[9] = torch.nan, torch.nan
+    a, b = first.double().numpy(), second.double().numpy()
+    np.testing.assert_allclose(mcs(first, second), reference.mcs(a, b), atol=1e-6)
+    np.testing.assert_array_equal(idr(first, second), reference.idr(a, b))
+    np.testing.assert_allclose(perturbation(first, second), reference.perturbation(a, b), rtol=1e-6, atol=1e-6)
+    for threshold in (0.05, 0.1, 0.4):
+        np.testing.assert_array_equal(iir(first, second, threshold), reference.iir(a, b, threshold))
+    assert 0.2 < iir(first, second).nanmean() < 0.8
+
+
+def test_swapped_models_change_the_sign_and_scale_does_not_matter_to_rates():
+    first, second = torch.rand(2, 50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    np.testing.assert_array_equal(mcs(second, first), -mcs(first, second))
+    np.testing.assert_array_equal(idr(4 * first, 4 * second), idr(first, second))
+    np.testing.assert_array_equal(perturbation(4 * first, 4 * second), perturbation(first, second))
+
+
+@pytest.mark.parametrize("function", [mcs, idr, perturbation, iir])
+def test_bad_input(function):
+    with pytest.raises(ValueError, match=r"`g_\w+` to have shape \(N,?\) = \(6,?\) but got \(5,\)"):
+        function(FIRST, SECOND[:5])
+    with pytest.raises(ValueError, match=r"`g_\w+` to have shape \(N,?\) but got \(6, 1\)"):
+        function(FIRST[:, None], SECOND[:, None])
+    with pytest.raises(TypeError, match=r"`g_\w+` to be a torch.Tensor but got ndarray"):
+        function(FIRST.numpy(), SECOND)
+
+
+@pytest.mark.parametrize("threshold", [0, -0.1, NAN])
+def test_threshold_out_of_range(threshold):
+    with pytest.raises(ValueError, match=r"`threshold` to lie in \(0, inf\]"):
+        iir(FIRST, SECOND, threshold)

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import positive_percentile
+from reference import attribution as reference
+
+
+def test_by_hand_over_several_channels():
+    maps = np.array([[[[1.0, -5.0], [0.0, 3.0]], [[1.0, 1.0], [-1.0, 1.0]]]])
+    # positive parts summed: 2, 1, 0, 4
+    np.testing.assert_allclose(positive_percentile(maps, 100), [[[[0.5, 0.25], [0, 1]]]])
+    # the 50th percentile of 0, 1, 2, 4 is 1.5: 1.5 / 1.5, 1 / 1.5, 0, 1.5 / 1.5
+    np.testing.assert_allclose(positive_percentile(maps, 50), [[[[1, 2 / 3], [0, 1]]]])
+
+
+def test_percentile_on_an_element_and_between_two():
+    # of 0 ... 100 it is 99, an element; of 0 ... 99 it is 98.01
+    on, between = positive_percentile(np.arange(101.0)[None]), positive_percentile(np.arange(100.0)[None])
+    np.testing.assert_allclose(on[0], [*np.arange(100) / 99, 1])
+    np.testing.assert_allclose(between[0], [*np.arange(99) / 98.01, 1])
+
+
+def test_lowest_value_becomes_zero():
+    np.testing.assert_allclose(positive_percentile(np.array([[2.0, 3.0, 4.0]]), 100), [[0, 0.5, 1]])
+
+
+@pytest.mark.parametrize("value", [-3.0, 0.0, 0.7])
+def test_constant_and_negative_maps_become_zero(value):
+    assert not positive_percentile(np.full((2, 3, 4, 4), value)).any()
+    assert not positive_percentile(-np.random.default_rng(0).random((2, 3, 4, 4))).any()
+
+
+def test_one_bright_pixel_is_cut_at_the_maximum_instead():
+    maps = np.zeros((1, 1, 20, 20))
+    maps[0, 0, 3, 3], maps[0, 0, 4, 4] = 8, 2
+    scaled = positive_percentile(maps)
+    assert scaled[0, 0, 3, 3] == 1
+    assert scaled[0, 0, 4, 4] == 0.25
+    assert scaled.sum() == 1.25
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (10, 10), (7, 29), (1, 101), (3, 67), (16, 16)])
+@pytest.mark.parametrize("percentile", [100.0, 99.0, 97.5, 50.0, 1.0])
+def test_agrees_with_the_reference(channels, size, percentile):
+    rng = np.random.default_rng(size[0] * size[1] + channels)
+    maps = rng.normal(size=(6, channels, *size)) ** 3
+    # mostly zero, all negative, constant, ties
+    maps[1] *= rng.random(maps[1].shape) < 0.02
+    maps[2] = -np.abs(maps[2])
+    maps[3] = 0.4
+    maps[4] = maps[4].round()
+    expected = reference.positive_percentile(maps, percentile)
+    np.testing.assert_allclose(positive_percentile(maps, percentile), expected, atol=1e-6)
+    np.testing.assert_allclose(positive_percentile(torch.as_tensor(maps), percentile), expected, atol=1e-6)
+    without = positive_percentile(maps[:, 0], percentile)
+    np.testing.assert_allclose(without, reference.positive_percentile(maps[:, :1], percentile)[:, 0], atol=1e-6)
+
+
+def test_each_image_by_itself():
+    maps = np.random.default_rng(0).normal(size=(5, 3, 9, 9)) * 10.0 ** np.arange(5)[:, None, None, None]
+    apart = np.concatenate([positive_percentile(maps[i : i + 1]) for i in range(5)])
+    np.testing.assert_array_equal(positive_percentile(maps), apart)
+
+
+def test_positive_scale_does_not_matter_and_range_is_0_to_1():
+    maps = np.random.default_rng(1).normal(size=(4, 2, 11, 11))
+    scaled = positive_percentile(maps)
+    np.testing.assert_array_equal(positive_percentile(maps * 8), scaled)
+    np.testing.assert_array_equal(scaled.min((1, 2, 3)), 0)
+    np.testing.assert_array_equal(scaled.max((1, 2, 3)), 1)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_image_only(value):
+    maps = np.random.default_rng(2).normal(size=(3, 2, 20, 20))
+    maps[1, 0, 2, 2] = value
+    scaled = positive_percentile(maps)
+    assert np.isnan(scaled[1]).all()
+    assert np.isfinite(scaled[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8, bool])
+def test_kinds_of_numbers(dtype):
+    maps = (np.arange(12).reshape(1, 1, 3, 4) % 2).astype(dtype)
+    scaled = positive_percentile(maps)
+    assert scaled.dtype == (dtype if np.dtype(dtype).kind == "f" else np.float32)
+    np.testing.assert_array_equal(scaled, maps)
+
+
+def test_arrays_that_torch_does_not_like(recwarn):
+    maps = np.random.default_rng(3).normal(size=(2, 3, 6, 6))
+    expected = positive_percentile(maps)
+    np.testing.assert_array_equal(positive_percentile(maps[:, :, ::-1]), expected[:, :, ::-1])
+    maps.flags.writeable = False
+    np.testing.assert_array_equal(positive_percentile(maps), expected)
+    assert not recwarn.list
+
+
+def test_the_argument_is_left_alone():
+    maps = np.array([[[[-1.0, 5.0, 3.0]]]])
+    positive_percentile(maps)
+    np.testing.assert_array_equal(maps, [[[[-1, 5, 3]]]])
+
+
+def test_no_samples():
+    assert positive_percentile(np.empty((0, 3, 4, 4))).shape == (0, 1, 4, 4)
+
+
+@pytest.mark.parametrize("percentile", [0, -1, 101, np.nan])
+def test_percentile_out_of_range(percentile):
+    with pytest.raises(ValueError, match=r"`percentile` to lie in \(0, 100\]"):
+        positive_percentile(np.ones((1, 1, 2, 2)), percentile)
+
+
+def test_no_sample_axis():
+    with pytest.raises(ValueError, match=r"`a` to have shape \(N, C, H, W\) or \(N, ...\) but got \(4,\)"):
+        positive_percentile(np.ones(4))

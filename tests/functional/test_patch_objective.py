@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import patch_objective
+from reference import attribution as reference
+
+LOGITS = torch.tensor([[1.0, 2.0], [0.0, 0.0]])
+PATCHED = torch.tensor([[4.0, 6.0], [0.0, 0.0]])
+IMAGES = torch.tensor([[[[0.0, 100.0]]], [[[250.0, 5.0]]]])
+DELTA = torch.tensor([[[[-30.0, 40.0]]], [[[10.0, 0.0]]]])
+
+
+def test_by_hand():
+    # 5 - 0.01 * 50 + 0.02 * 30 below zero; 0 - 0.01 * 10 + 0.02 * 5 above 255
+    value = patch_objective(PATCHED, LOGITS, IMAGES, DELTA, (0, 255), 0.01, 0.02)
+    np.testing.assert_allclose(value, [5.1, 0.0], atol=1e-6)
+    # 25 - 0.01 * 2500 + 0.6; 0 - 0.01 * 100 + 0.1
+    value = patch_objective(PATCHED, LOGITS, IMAGES, DELTA, (0, 255), 0.01, 0.02, squared=True)
+    np.testing.assert_allclose(value, [0.6, -0.9], atol=1e-5)
+
+
+def test_range_penalty_drives_pixels_back_and_size_drives_the_patch_on():
+    delta = DELTA.clone().requires_grad_()
+    (outside,) = torch.autograd.grad(patch_objective(LOGITS, LOGITS, IMAGES, delta, (0, 255), 0, 0.5).sum(), delta)
+    # descent raises the pixel at -30 and lowers the one at 260
+    np.testing.assert_array_equal(outside, [[[[-0.5, 0]]], [[[0.5, 0]]]])
+    (size,) = torch.autograd.grad(patch_objective(LOGITS, LOGITS, IMAGES, delta, (0, 255), 1, 0).sum(), delta)
+    # descent moves along the patch, by its unit vector
+    np.testing.assert_allclose(-size, [[[[-0.6, 0.8]]], [[[1, 0]]]], atol=1e-6)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("pixel_range", [(0.0, 255.0), (-1.0, 1.0)])
+def test_agrees_with_the_reference(squared, pixel_range):
+    generator = torch.Generator().manual_seed(0)
+    logits, patched = torch.randn(2, 7, 5, generator=generator)
+    images, delta = torch.randn(2, 7, 3, 4, 6, generator=generator) * (pixel_range[1] - pixel_range[0])
+    found = patch_objective(patched, logits, images, delta, pixel_range, 0.3, 0.7, squared)
+    expected = [
+        reference.patch_objective(*(part.double().numpy() for part in parts), pixel_range, 0.3, 0.7, squared)
+        for parts in zip(patched, logits, images, delta, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    double = patch_objective(
+        *(part.double() for part in (patched, logits, images, delta)), pixel_range, 0.3, 0.7, squared
+    )
+    np.testing.assert_allclose(double, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_gradient_against_finite_differences(squared):
+    generator = torch.Generator().manual_seed(1)
+    images = torch.rand(2, 2, 3, 4, generator=generator, dtype=torch.float64)
+    delta = torch.randn(2, 2, 3, 4, generator=generator, dtype=torch.float64)
+    matrix = torch.randn(24, 5, generator=generator, dtype=torch.float64)
+
+    def value(delta):
+        logits, patched = (torch.tanh(x.flatten(1) @ matrix) for x in (images, images + delta))
+        return patch_objective(patched, logits, images, delta, (0.0, 1.0), 0.2, 0.3, squared)
+
+    assert torch.autograd.gradcheck(value, delta.requires_grad_())
+    # and by hand, in one direction
+    direction = torch.randn(2, 2, 3, 4, generator=generator, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad(value(delta).sum(), delta)
+    with torch.no_grad():
+        slope = (value(delta + 1e-6 * direction) - value(delta - 1e-6 * direction)).sum() / 2e-6
+    assert (gradient * direction).sum().item() == pytest.approx(slope.item(), rel=1e-6)
+
+
+def test_gradient_where_nothing_has_changed_is_finite():
+    delta = torch.zeros(2, 1, 1, 2, requires_grad=True)
+    patch_objective(LOGITS, LOGITS, IMAGES, delta, (0, 255)).sum().backward()
+    assert not delta.grad.any()
+
+
+def test_images_are_independent_of_each_other():
+    together = patch_objective(PATCHED, LOGITS, IMAGES, DELTA, (0, 255))
+    apart = [
+        patch_objective(PATCHED[i : i + 1], LOGITS[i : i + 1], IMAGES[i : i + 1], DELTA[i : i + 1], (0, 255))
+        for i in range(2)
+    ]
+    np.testing.assert_array_equal(together, torch.cat(apart))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((PATCHED[:1], LOGITS, IMAGES, DELTA), r"`logits_patched` to have shape \(N, K\) = \(2, 2\) but got \(1, 2\)"),
+        ((PATCHED[0], LOGITS[0], IMAGES, DELTA), r"`logits` to have shape \(N, K\) but got \(2,\)"),
+        ((PATCHED, LOGITS, IMAGES, DELTA[..., :1]), r"`delta` to have shape \(N, C, H, W\) = \(2, 1, 1, 2\)"),
+        ((PATCHED, LOGITS, IMAGES[:1], DELTA[:1]), r"`images` to have shape \(N, C, H, W\) = \(2, "),
+        ((PATCHED, LOGITS, IMAGES[0], DELTA[0]), r"`images` to have shape \(N, C, H, W\)"),
+    ],
+)
+def test_bad_shapes(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        patch_objective(*arguments, (0, 255))

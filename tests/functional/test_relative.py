@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import relative_contrast
+from reference import attribution as reference
+
+SCORES = torch.tensor([[0.6, 0.8, torch.nan, 0.4], [0.3, 0.1, 0.2, torch.nan], [0.0, 0.0, 0.2, 0.2]]).double()
+WITH = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1]]).bool()
+WITHOUT = torch.tensor([[0, 0, 0, 1], [1, 0, 0, 0], [0, 1, 1, 0]]).bool()
+
+
+def test_by_hand():
+    result = relative_contrast(SCORES, WITH, WITHOUT)
+    np.testing.assert_allclose(result.score.value, [0.6, 0.2, 0.1])
+    np.testing.assert_allclose(result.drop.value, [0.75, 0.5, 0.25])
+    # deviations (0.3, -0.1, -0.2) and (0.25, 0, -0.25): 0.125 / sqrt(0.14 * 0.125)
+    assert result.correlation.value.item() == pytest.approx(0.125 / (0.14 * 0.125) ** 0.5)
+
+
+@pytest.mark.parametrize("n_images", [30, 400])
+def test_agrees_with_the_reference(n_images):
+    generator = torch.Generator().manual_seed(n_images)
+    scores = torch.randn(9, n_images, generator=generator) + torch.linspace(1, 0, 9)[:, None]
+    scores[torch.rand(9, n_images, generator=generator) < 0.2] = torch.nan
+    with_ = torch.rand(9, n_images, generator=generator) < 0.9
+    without = torch.rand(9, n_images, generator=generator) < torch.linspace(0.2, 0.8, 9)[:, None]
+    result = relative_contrast(scores, with_, without, n_resamples=200)
+    curve, drop, correlation = reference.relative_contrast(scores.tolist(), with_.tolist(), without.tolist())
+    np.testing.assert_allclose(result.score.value, curve, atol=1e-6)
+    np.testing.assert_allclose(result.drop.value, drop, atol=1e-6)
+    np.testing.assert_allclose(result.correlation.value, correlation, atol=1e-6)
+    for estimate in result:
+        assert (estimate.low <= estimate.value).all()
+        assert (estimate.value <= estimate.high).all()
+        assert (estimate.low < estimate.high).all()
+
+
+def test_a_curve_that_follows_the_drop_correlates_fully():
+    correct = torch.zeros(5, 10, dtype=torch.bool)
+    for row in range(5):
+        correct[row, : 2 * row] = True
+    # each image's score is 3 times its own drop
+    result = relative_contrast(correct * 3.0, correct, torch.zeros_like(correct))
+    for value in result.correlation:
+        assert value.item() == pytest.approx(1)
+    opposite = relative_contrast(correct * -3.0, correct, torch.zeros_like(correct)).correlation
+    assert all(value.item() == pytest.approx(-1) and value >= -1 for value in opposite)
+
+
+def test_interval_of_a_mean_is_that_of_the_normal_distribution():
+    scores = torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    none = torch.zeros(1, 1000, dtype=torch.bool)
+    low, high = (end.item() for end in relative_contrast(scores, none, none).score[1:])
+    half = 1.96 * scores.std().item() / 1000**0.5
+    assert high - low == pytest.approx(2 * half, rel=0.1)
+    assert (high + low) / 2 == pytest.approx(scores.mean().item(), abs=0.2 * half)
+
+
+def test_coverage_of_the_interval():
+    generator = torch.Generator().manual_seed(1)
+    none = torch.zeros(1, 60, dtype=torch.bool)
+    hits = 0
+    for seed in range(100):
+        score = relative_contrast(torch.rand(1, 60, generator=generator), none, none, 400, seed).score
+        hits += int((score.low <= 0.5).item() and (score.high >= 0.5).item())
+    # 95 %, less about one of a bootstrap of 60; below 87 with a probability under 1 in 500
+    assert hits >= 87
+
+
+def test_constant_curves_and_single_points_have_no_correlation():
+    ones = torch.ones(3, 20, dtype=torch.bool)
+    constant = relative_contrast(torch.full((3, 20), 0.3), ones, torch.rand(3, 20) < 0.5)
+    assert all(value.isnan() for value in constant.correlation)
+    assert all(value.isnan() for value in relative_contrast(SCORES[:1], WITH[:1], WITHOUT[:1]).correlation)
+
+
+def test_a_commonality_without_a_defined_score_is_undefined():
+    scores = SCORES.clone()
+    scores[1] = torch.nan
+    result = relative_contrast(scores, WITH, WITHOUT)
+    for value in result.score:
+        np.testing.assert_array_equal(value.isnan(), [False, True, False])
+    assert result.correlation.value.isnan()
+    assert not result.drop.value.isnan().any()
+
+
+def test_order_of_images_and_seed():
+    generator = torch.Generator().manual_seed(2)
+    scores, with_ = torch.rand(4, 50, generator=generator), torch.rand(4, 50, generator=generator) < 0.8
+    without = torch.rand(4, 50, generator=generator) < 0.5
+    order = torch.randperm(50, generator=generator)
+    state = torch.get_rng_state()
+    one, same = (relative_contrast(scores, with_, without, seed=1) for _ in range(2))
+    assert torch.equal(state, torch.get_rng_state())
+    other = relative_contrast(scores[:, order], with_[:, order], without[:, order], seed=2)
+    for a, b, c in zip(one, same, other, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+        np.testing.assert_allclose(a.value, c.value)
+        np.testing.assert_allclose(a.low, c.low, atol=0.1)
+        assert not torch.equal(a.low, c.low)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"`correct_with` to have shape \(R, N\) = \(3, 4\) but got \(2, 4\)"):
+        relative_contrast(SCORES, WITH[:2], WITHOUT)
+    with pytest.raises(TypeError, match=r"`correct_without` to be a tensor of torch.bool but got torch.int64"):
+        relative_contrast(SCORES, WITH, WITHOUT.long())
+    with pytest.raises(TypeError, match=r"`scores` to be a torch.Tensor but got list"):
+        relative_contrast(SCORES.tolist(), WITH, WITHOUT)
+    with pytest.raises(ValueError, match=r"`n_resamples`"):
+        relative_contrast(SCORES, WITH, WITHOUT, n_resamples=10)

@@ -1,0 +1,103 @@
+"""Objects on scenes small enough to see through: models that use one or the other, explainers that know or do not."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+SIZE = 12
+OBJECT, SCENE, SEEN = range(3)
+
+
+class Reader(nn.Module):
+    """Class 1 where the mean of a channel is above 0.5; `uses` says of which pixels.
+
+    The first two channels show the classes of object and scene, the third is 1 where an object is seen.
+    """
+
+    def __init__(self, uses: str) -> None:
+        super().__init__()
+        self.uses = uses
+        self.scale = nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = x[:, SEEN] > 0.5
+        used = {"object": seen, "scene": ~seen, "everything": torch.ones_like(seen)}[self.uses]
+        channel = x[:, OBJECT if self.uses == "object" else SCENE]
+        mean = (channel * used).sum((1, 2)) / used.sum((1, 2)).clamp(min=1)
+        return self.scale * torch.stack([1 - mean, mean], 1)
+
+
+class World:
+    """The same scenes with and without an object, and everything a metric may be asked."""
+
+    def __init__(self, n: int = 8, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.object_labels, self.scene_labels = rng.integers(0, 2, (2, n))
+        self.masks = np.zeros((n, 1, SIZE, SIZE), dtype=bool)
+        for mask in self.masks:
+            row, column = rng.integers(0, 7, 2)
+            mask[0, row : row + 4, column : column + 5] = True
+        noise = rng.uniform(-0.2, 0.2, (n, 2, SIZE, SIZE))
+        self.scenes = np.zeros((n, 3, SIZE, SIZE), dtype=np.float32)
+        self.scenes[:, SCENE] = noise[:, 1] + np.where(self.scene_labels, 0.75, 0.25)[:, None, None]
+        self.images = self.scenes.copy()
+        inside = self.masks[:, 0]
+        self.images[:, OBJECT][inside] = (noise[:, 0] + np.where(self.object_labels, 0.75, 0.25)[:, None, None])[inside]
+        self.images[:, SEEN][inside] = 1
+        # Whoever reads scenes everywhere does not see this patch, which people do.
+        self.patched = self.images.copy()
+        self.object_model, self.scene_model, self.blind = Reader("object"), Reader("scene"), Reader("everything")
+
+
+def seen(inputs: Any) -> np.ndarray:
+    """Where an object is seen, (n, 1, H, W)."""
+    return np.asarray(inputs)[:, SEEN:][:, :1] > 0.5
+
+
+def knows(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    """Highlight what the model uses."""
+    if model.uses == "everything":
+        return np.ones((len(inputs), 1, SIZE, SIZE))
+    return np.where(seen(inputs) == (model.uses == "object"), 1.0, 0.0)
+
+
+def always(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    """Highlight the object."""
+    return np.where(seen(inputs), 1.0, 0.2)
+
+
+def never(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    """Highlight everything else."""
+    return np.where(seen(inputs), 0.0, 0.2)
+
+
+def constant(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    return np.full((len(inputs), 1, SIZE, SIZE), 0.3)
+
+
+def zero(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    return np.zeros((len(inputs), 1, SIZE, SIZE))
+
+
+def random(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    """Look at nothing, but answer the same question alike."""
+    own = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()) + model.uses.encode()
+    maps = []
+    for image in np.asarray(inputs, dtype=np.float32):
+        digest = hashlib.sha256(own + image.tobytes()).digest()
+        maps.append(np.random.default_rng(np.frombuffer(digest, dtype=np.uint32)).normal(size=(1, SIZE, SIZE)))
+    return np.array(maps)
+
+
+def gradient(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    """Gradient with respect to each channel."""
+    x = torch.as_tensor(np.ascontiguousarray(inputs)).requires_grad_()
+    with torch.enable_grad():
+        chosen = model(x).gather(1, torch.as_tensor(np.asarray(targets))[:, None]).sum()
+        (found,) = torch.autograd.grad(chosen, x)
+    return found.numpy()

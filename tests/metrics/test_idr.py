@@ -1,0 +1,148 @@
+"""IDR as a Quantus metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import known_truth
+from known_truth import World
+from quantus_concepts import IDR
+from reference import attribution as reference
+from reference.chance import at_chance
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    arguments = {
+        "model": world.scene_model,
+        "x_batch": world.images,
+        "y_batch": world.scene_labels,
+        "explain_func": explain,
+        **(call or {}),
+    }
+    # Normalised, a map of ones would be a constant map, that is zero.
+    return IDR(**{"counterpart": world.scenes, "masks": world.masks, "normalise": False, **kwargs})(**arguments)
+
+
+# inside the mask with and without the object: 0 and 1; 1 and 0.2; 0 and 0.2; equal; equal
+@pytest.mark.parametrize(
+    ("explainer", "expected"), [("knows", 1), ("always", 0), ("never", 1), ("constant", 0), ("zero", 0)]
+)
+def test_controls(explainer: str, expected: float, world: World) -> None:
+    assert score(world, getattr(known_truth, explainer)) == [expected] * 8
+
+
+def test_random_attributions_are_at_chance() -> None:
+    scores = np.array(score(World(8000), known_truth.random, normalise=True)).reshape(20, 400)
+    assert at_chance(scores, 0.5)
+    assert set(scores.ravel()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_agrees_with_the_reference(normalise: bool, world: World) -> None:
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(16, 3, 12, 12))
+    every = np.concatenate([world.images, world.scenes])
+
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        return maps[[np.flatnonzero((every == x).all((1, 2, 3)))[0] for x in inputs]]
+
+    treated = reference.positive_percentile(maps) if normalise else maps
+    g = reference.concept_attribution(treated, np.concatenate([world.masks, world.masks]))
+    np.testing.assert_array_equal(score(world, explain, normalise=normalise), reference.idr(g[:8], g[8:]))
+
+
+def test_without_the_feature_the_same_class_is_explained(world: World) -> None:
+    asked = []
+
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        asked.append((bool(known_truth.seen(inputs).any()), len(inputs), list(targets)))
+        return known_truth.knows(model, inputs, targets)
+
+    score(world, explain)
+    assert (True, 8, list(world.scene_labels)) in asked
+    assert (False, 8, list(world.scene_labels)) in asked
+
+
+@pytest.mark.parametrize("where", ["images", "scenes"])
+def test_images_classified_wrongly_with_or_without_the_feature_are_undefined(where: str, world: World) -> None:
+    changed = getattr(world, where)
+    if where == "scenes":
+        # inside the mask only: the counterpart shows something else there
+        changed[3, known_truth.SCENE][world.masks[3, 0]] = 40 * (1 - 2 * world.scene_labels[3])
+    else:
+        for images in (world.images, world.scenes):
+            images[3, known_truth.SCENE] = 1 - images[3, known_truth.SCENE]
+    np.testing.assert_array_equal(score(world), np.where(np.arange(8) == 3, np.nan, 1))
+
+
+def test_labels_tell_the_true_class(world: World) -> None:
+    other = 1 - world.scene_labels
+    assert np.isnan(score(world, call={"y_batch": other})).all()
+    assert score(world, labels=world.scene_labels, call={"y_batch": other}) == [1.0] * 8
+
+
+def test_counterpart_in_a_loop(world: World) -> None:
+    loop = IDR(normalise=False)
+    for rows in (slice(0, 3), slice(3, 8)):
+        loop(
+            world.scene_model,
+            world.images[rows],
+            world.scene_labels[rows],
+            s_batch=world.masks[rows],
+            explain_func=known_truth.random,
+            custom_batch={"counterpart": world.scenes[rows]},
+        )
+    assert loop.all_evaluation_scores == score(world, known_truth.random)
+    assert set(loop.all_evaluation_scores) == {0.0, 1.0}
+
+
+class TestAlignment:
+    @pytest.mark.parametrize("shift", [1, -1, 3])
+    def test_rolled(self, shift: int, world: World) -> None:
+        with pytest.raises(ValueError, match=r"`counterpart` to show the images of `x_batch`.* Align it"):
+            score(world, counterpart=np.roll(world.scenes, shift, 0))
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_shuffled(self, seed: int, world: World) -> None:
+        order = np.random.default_rng(seed).permutation(8)
+        with pytest.raises(ValueError, match="is another picture"):
+            score(world, counterpart=world.scenes[order])
+
+    def test_one_sample_lost_near_the_end(self, world: World) -> None:
+        order = [0, 1, 2, 3, 4, 6, 7, 7]
+        with pytest.raises(ValueError, match="image 6 is another picture"):
+            score(world, counterpart=world.scenes[order])
+
+    def test_two_swapped(self, world: World) -> None:
+        with pytest.raises(ValueError, match="image 2, 3 is another picture"):
+            score(world, counterpart=world.scenes[[0, 1, 3, 2, 4, 5, 6, 7]])
+
+    def test_compression_and_pictures_that_are_alike_are_no_reason(self, world: World) -> None:
+        noise = np.random.default_rng(0).normal(0, 0.01, world.scenes.shape).astype(np.float32)
+        assert score(world, counterpart=world.scenes + noise) == [1.0] * 8
+        world.images[:, known_truth.SCENE] = world.scenes[:, known_truth.SCENE] = 0.25
+        world.scene_labels[:] = 0
+        assert score(world, counterpart=world.scenes + noise) == [1.0] * 8
+
+    def test_bytes_do_not_wrap_around(self, world: World) -> None:
+        images, scenes = ((part.clip(0, 1) * 255).astype(np.uint8) for part in (world.images, world.scenes))
+        scenes[:, known_truth.OBJECT] += 1
+        call = {"x_batch": images, "y_batch": np.ones(8, int)}
+        assert np.isfinite(score(world, counterpart=scenes, call=call)).any()
+
+    def test_one_image_has_no_neighbour(self, world: World) -> None:
+        call = {"x_batch": world.images[:1], "y_batch": world.scene_labels[:1]}
+        assert score(world, counterpart=world.scenes[:1], masks=world.masks[:1], call=call) == [1.0]
+
+
+def test_arrays_with_negative_strides(world: World) -> None:
+    call = {"x_batch": world.images[:, :, ::-1]}
+    assert score(world, counterpart=world.scenes[:, :, ::-1], masks=world.masks[:, :, ::-1], call=call) == [1.0] * 8

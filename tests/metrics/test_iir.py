@@ -1,0 +1,310 @@
+"""IIR as a Quantus metric."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from quantus.helpers.enums import ScoreDirection
+from torch import nn
+
+import known_truth
+from known_truth import World
+from quantus_concepts import IIR, Patch, optimise_patch
+from reference import attribution as reference
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    arguments = {
+        "model": world.blind,
+        "x_batch": world.scenes,
+        "y_batch": world.scene_labels,
+        "explain_func": explain,
+        **(call or {}),
+    }
+    # Normalised, a map of ones would be a constant map, that is zero.
+    return IIR(**{"patched": world.patched, "masks": world.masks, "normalise": False, **kwargs})(**arguments)
+
+
+# inside the mask without and with the patch: 1 and 1; 0.2 and 1; 0.2 and 0; 0.3 and 0.3; 0 and 0
+@pytest.mark.parametrize(
+    ("explainer", "expected", "change"),
+    [("knows", 1, 0), ("always", 0, 4), ("never", 0, 1), ("constant", 1, 0), ("zero", np.nan, np.nan)],
+)
+def test_controls(explainer: str, expected: float, change: float, world: World) -> None:
+    explain = getattr(known_truth, explainer)
+    np.testing.assert_array_equal(score(world, explain), [expected] * 8)
+    np.testing.assert_allclose(score(world, explain, average=True), [change] * 8)
+
+
+def test_threshold(world: World) -> None:
+    def explain(inputs: Any, **kwargs: Any) -> np.ndarray:
+        return np.where(known_truth.seen(inputs), 0.3, 0.25)
+
+    for threshold, expected in ((0.1, 0), (0.19, 0), (0.21, 1)):
+        assert (
+            score(world, lambda model, inputs, targets, **_: explain(inputs), normalise=False, threshold=threshold)
+            == [expected] * 8
+        )
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_agrees_with_the_reference(normalise: bool, world: World) -> None:
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(8, 3, 12, 12))
+    maps = np.concatenate([maps, maps + 0.2 * rng.normal(size=maps.shape)])
+    every = np.concatenate([world.scenes, world.patched])
+
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        return maps[[np.flatnonzero((every == x).all((1, 2, 3)))[0] for x in inputs]]
+
+    treated = reference.positive_percentile(maps) if normalise else maps
+    g = reference.concept_attribution(treated, np.concatenate([world.masks, world.masks]))
+    found = score(world, explain, normalise=normalise, average=True)
+    np.testing.assert_allclose(found, reference.perturbation(g[:8], g[8:]), atol=1e-6)
+    for threshold in (0.02, 0.1):
+        found = score(world, explain, normalise=normalise, threshold=threshold)
+        np.testing.assert_array_equal(found, reference.iir(g[:8], g[8:], threshold))
+
+
+def test_direction_is_that_of_the_score(world: World) -> None:
+    assert IIR(world.patched).score_direction == ScoreDirection.HIGHER
+    assert IIR(world.patched, average=True).score_direction == ScoreDirection.LOWER
+    assert IIR.score_direction == ScoreDirection.HIGHER
+
+
+def test_images_classified_wrongly_are_undefined(world: World) -> None:
+    world.scene_labels[3] = 1 - world.scene_labels[3]
+    np.testing.assert_array_equal(score(world), np.where(np.arange(8) == 3, np.nan, 1))
+    assert score(world, labels=World().scene_labels) == [1.0] * 8
+
+
+class TestConvergence:
+    """Patches that the model sees are left out, counted and reported."""
+
+    @pytest.fixture
+    def visible(self, world: World) -> World:
+        # far enough for the logits of images 1 and 4, the second to the other class
+        for i, by in ((1, 0.2), (4, 5.0)):
+            sign = 1 if world.scene_labels[i] == 0 else -1
+            world.patched[i, known_truth.SCENE] += sign * by * world.masks[i, 0]
+        return world
+
+    def test_unconverged_are_undefined_and_counted(self, visible: World) -> None:
+        metric = IIR(visible.patched, masks=visible.masks, tolerance=0.01, normalise=False)
+        with pytest.warns(UserWarning, match=r"IIR: scores are NaN where the model sees the patch .* \(2 of 8 samples"):
+            scores = metric(visible.blind, visible.scenes, visible.scene_labels, explain_func=known_truth.knows)
+        np.testing.assert_array_equal(np.isnan(scores), np.isin(np.arange(8), [1, 4]))
+        assert metric.undefined == 2
+        assert metric.converged.tolist() == [True, False, True, True, False, True, True, True]
+
+    def test_distance_and_size_by_formula(self, visible: World) -> None:
+        metric = IIR(visible.patched, masks=visible.masks, disable_warnings=True)
+        metric(visible.blind, visible.scenes, visible.scene_labels, explain_func=known_truth.knows, batch_size=3)
+        means = [images[:, known_truth.SCENE].mean((1, 2)) for images in (visible.scenes, visible.patched)]
+        before, after = (np.stack([1 - mean, mean], 1) for mean in means)
+        expected = np.linalg.norm(after - before, axis=1) / np.linalg.norm(before, axis=1)
+        np.testing.assert_allclose(metric.logit_distance, expected, atol=1e-6)
+        difference = (visible.patched - visible.scenes).reshape(8, -1)
+        np.testing.assert_allclose(metric.patch_size, np.linalg.norm(difference, axis=1), rtol=1e-6)
+
+    def test_tolerance(self, visible: World) -> None:
+        for tolerance, undefined in ((0.01, [1, 4]), (0.05, [4]), (100.0, [4])):
+            metric = IIR(visible.patched, masks=visible.masks, tolerance=tolerance, disable_warnings=True)
+            metric(visible.blind, visible.scenes, visible.scene_labels, explain_func=known_truth.knows)
+            # whatever is tolerated, the class may not change
+            assert np.flatnonzero(~metric.converged).tolist() == undefined
+
+    def test_before_a_call_there_is_nothing(self, world: World) -> None:
+        assert len(IIR(world.patched).converged) == len(IIR(world.patched).logit_distance) == 0
+
+
+class Pixels(nn.Module):
+    """Reads every pixel a little; counts the images that it sees."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * known_truth.SIZE**2, 3)
+        with torch.no_grad():
+            weight = torch.randn(self.linear.weight.shape, generator=torch.Generator().manual_seed(seed))
+            self.linear.weight.copy_(0.02 * weight)
+            self.linear.bias.copy_(torch.tensor([3.0, 0.0, -1.0]))
+        self.images_seen = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.images_seen += len(x)
+        return self.linear(x.flatten(1))
+
+
+class TestPatches:
+    """`patch=` makes the patched images."""
+
+    @pytest.fixture
+    def model(self) -> Pixels:
+        return Pixels().eval()
+
+    @pytest.fixture
+    def normalised(self, world: World) -> np.ndarray:
+        return (world.scenes.clip(0, 1) - 0.5) / 0.25
+
+    @pytest.fixture
+    def classes(self, model: Pixels, normalised: np.ndarray) -> np.ndarray:
+        return model(torch.as_tensor(normalised)).argmax(1).numpy()
+
+    @staticmethod
+    def patch(**kwargs: Any) -> Patch:
+        init = (np.random.default_rng(1).random((3, 12, 12), dtype=np.float32) - 0.5) / 0.25
+        return Patch(**{"init": init, "mean": [0.5] * 3, "std": [0.25] * 3, "steps": 30, "tolerance": 0.1, **kwargs})
+
+    def test_is_what_optimise_patch_makes(
+        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
+    ) -> None:
+        patch = self.patch()
+        metric = IIR(patch=patch, masks=world.masks, disable_warnings=True)
+        seen = []
+
+        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            seen.append(np.array(inputs))
+            return known_truth.gradient(model, inputs, targets)
+
+        metric(model, normalised, classes, explain_func=explain)
+        made = optimise_patch(
+            model,
+            normalised * 0.25 + 0.5,
+            world.masks,
+            patch.init * 0.25 + 0.5,
+            preprocess=lambda x: (x - 0.5) / 0.25,
+            steps=30,
+            tolerance=0.1,
+        )
+        np.testing.assert_allclose(seen[-1], (made.images - 0.5) / 0.25, atol=1e-5)
+        np.testing.assert_allclose(metric.logit_distance, made.relative_distance, atol=1e-5)
+        np.testing.assert_allclose(metric.patch_size, made.patch_size / 255 / 0.25, rtol=1e-4)
+        np.testing.assert_array_equal(metric.converged, made.converged)
+        assert made.converged.any()
+        outside = np.broadcast_to(~world.masks, normalised.shape)
+        np.testing.assert_array_equal(seen[-1][outside], normalised[outside])
+
+    def test_made_once_for_all_methods_of_one_evaluate(
+        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World, monkeypatch: Any
+    ) -> None:
+        made = []
+        make = Patch.make
+        monkeypatch.setattr(
+            Patch, "make", lambda self, model, x, *args: made.append(len(x)) or make(self, model, x, *args)
+        )
+        iir = IIR(patch=self.patch(), disable_warnings=True)
+        call = {"x_batch": normalised, "y_batch": classes, "s_batch": world.masks.astype(float)}
+        results = quantus.evaluate(
+            metrics={"IIR": iir},
+            xai_methods={
+                "one": known_truth.gradient,
+                "Saliency": {"method": "Saliency"},
+                "three": known_truth.gradient,
+            },
+            model=model,
+            explain_func_kwargs={},
+            call_kwargs={"call": {"batch_size": 3}},
+            **call,
+        )
+        assert made == [3, 3, 2]
+        np.testing.assert_array_equal(results["one"]["IIR"], results["three"]["IIR"])
+        assert np.isfinite(results["one"]["IIR"]).any()
+        # another model makes its own
+        quantus.evaluate(
+            metrics={"IIR": iir},
+            xai_methods={"one": known_truth.gradient},
+            model=Pixels(1).eval(),
+            explain_func_kwargs={},
+            **{**call, "y_batch": Pixels(1)(torch.as_tensor(normalised)).argmax(1).numpy()},
+        )
+        assert made == [3, 3, 2, 8]
+
+    def test_a_loop_over_a_loader_keeps_only_the_last_patches(
+        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
+    ) -> None:
+        iir = IIR(patch=self.patch(steps=1), disable_warnings=True)
+        for i in range(8):
+            rows = slice(i, i + 1)
+            iir(
+                model,
+                normalised[rows],
+                classes[rows],
+                s_batch=world.masks[rows],
+                explain_func=known_truth.gradient,
+            )
+        assert len(iir._made) + len(iir._made_before) <= 2
+
+    def test_batches_do_not_matter(
+        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
+    ) -> None:
+        init = np.random.default_rng(2).random(normalised.shape) * 2 - 1
+        found = []
+        for batch_size in (64, 3, 1):
+            metric = IIR(patch=self.patch(init=init), masks=world.masks, average=True, disable_warnings=True)
+            scores = metric(model, normalised, classes, explain_func=known_truth.gradient, batch_size=batch_size)
+            found.append((scores, metric.logit_distance))
+        assert np.isfinite(found[0][0]).any()
+        for scores, distances in found[1:]:
+            np.testing.assert_allclose(scores, found[0][0], atol=1e-4)
+            np.testing.assert_allclose(distances, found[0][1], atol=1e-5)
+
+    def test_an_image_without_a_mask_has_no_patch(
+        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
+    ) -> None:
+        expected = IIR(patch=self.patch(), masks=world.masks, disable_warnings=True)
+        scores = expected(model, normalised, classes, explain_func=known_truth.gradient)
+        world.masks[2] = False
+        metric = IIR(patch=self.patch(), masks=world.masks)
+        with pytest.warns(UserWarning, match=r"masks are empty or full, of samples 2 \(1 of 8 samples\)"):
+            found = metric(model, normalised, classes, explain_func=known_truth.gradient)
+        np.testing.assert_array_equal(found, np.where(np.arange(8) == 2, np.nan, scores))
+        assert metric.patch_size[2] == 0
+
+    def test_bytes_as_images(self, classes: np.ndarray, world: World) -> None:
+        model = Pixels().eval()
+        with torch.no_grad():
+            model.linear.weight /= 255
+        images = (world.scenes.clip(0, 1) * 255).astype(np.uint8)
+        init = np.random.default_rng(3).integers(0, 256, (3, 12, 12)).astype(np.uint8)
+        metric = IIR(patch=Patch(init, pixel_range=(0, 255), steps=30), masks=world.masks, disable_warnings=True)
+        labels = model(torch.as_tensor(images).float()).argmax(1).numpy()
+
+        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            return known_truth.gradient(model, np.asarray(inputs, dtype=np.float32), targets)
+
+        metric(model, images, labels, explain_func=explain)
+        floats = IIR(patch=Patch(init, pixel_range=(0, 255), steps=30), masks=world.masks, disable_warnings=True)
+        floats(model, images.astype(np.float32), labels, explain_func=explain)
+        np.testing.assert_allclose(metric.patch_size, floats.patch_size, rtol=1e-5)
+        np.testing.assert_allclose(metric.logit_distance, floats.logit_distance, atol=1e-6)
+
+    def test_copies_pickles_and_parameters(
+        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
+    ) -> None:
+        metric = IIR(patch=self.patch(steps=2), masks=world.masks, disable_warnings=True)
+        scores = metric(model, normalised, classes, explain_func=known_truth.gradient)
+        again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
+        np.testing.assert_array_equal(again(model, normalised, classes, explain_func=known_truth.gradient), scores)
+        assert not any(key.startswith("_m") for key in metric.get_params)
+
+    def test_tolerance_is_that_of_the_patch_unless_said(self) -> None:
+        assert IIR(patch=self.patch(tolerance=0.2)).tolerance == 0.2
+        assert IIR(patch=self.patch(tolerance=0.2), tolerance=0.3).tolerance == 0.3
+
+    def test_progress_is_shown_only_on_demand(
+        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World, capsys: Any
+    ) -> None:
+        metric = IIR(patch=self.patch(steps=1), masks=world.masks, disable_warnings=True)
+        metric(model, normalised, classes, explain_func=known_truth.gradient)
+        assert capsys.readouterr().err == ""

@@ -1,0 +1,177 @@
+"""MCS as a Quantus metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import known_truth
+from known_truth import Reader, World
+from quantus_concepts import MCS
+from reference import attribution as reference
+from reference.chance import at_chance
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def metric(world: World, **kwargs: Any) -> MCS:
+    return MCS(world.scene_model, world.scene_labels, **{"masks": world.masks, **kwargs})
+
+
+def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    arguments = {
+        "model": world.object_model,
+        "x_batch": world.images,
+        "y_batch": world.object_labels,
+        "explain_func": explain,
+        **(call or {}),
+    }
+    return metric(world, **kwargs)(**arguments)
+
+
+# a map of what the model uses is 1 there under the one and 0 under the other; the rest does not look at the model
+@pytest.mark.parametrize(
+    ("explainer", "expected"), [("knows", 1), ("always", 0), ("never", 0), ("constant", 0), ("zero", 0)]
+)
+@pytest.mark.parametrize("normalise", [False, True])
+def test_controls(explainer: str, expected: float, normalise: bool, world: World) -> None:
+    scores = score(world, getattr(known_truth, explainer), normalise=normalise)
+    np.testing.assert_array_equal(scores, [expected] * 8)
+
+
+def test_swapped_models_score_the_opposite(world: World) -> None:
+    swapped = MCS(world.object_model, world.object_labels, world.masks)
+    scores = swapped(world.scene_model, world.images, world.scene_labels, explain_func=known_truth.knows)
+    np.testing.assert_array_equal(scores, [-1] * 8)
+
+
+def test_random_attributions_are_at_chance() -> None:
+    world = World(8000)
+    scores = np.array(score(world, known_truth.random)).reshape(20, 400)
+    assert at_chance(scores, 0)
+    # one mask says nothing of the other, so that scores differ
+    assert scores.std() > 0.01
+
+
+def test_a_model_against_itself_is_exactly_0(world: World) -> None:
+    same = MCS(world.object_model, world.object_labels, world.masks)
+    scores = same(world.object_model, world.images, world.object_labels, explain_func=known_truth.gradient)
+    assert scores == [0.0] * 8
+
+
+def test_by_hand_each_model_explains_its_own_label(world: World) -> None:
+    """Maps that hold the explained class: 0.5 and 0.25 inside the mask, normalised or not by nothing."""
+    asked = []
+
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        asked.append((model.uses, list(targets)))
+        value = 0.5 if model.uses == "object" else 0.25
+        return np.broadcast_to((value + 0.125 * targets)[:, None, None, None], (len(inputs), 1, 12, 12))
+
+    scores = score(world, explain, normalise=False)
+    expected = 0.25 + 0.125 * (world.object_labels - world.scene_labels)
+    np.testing.assert_allclose(scores, expected)
+    assert ("object", list(world.object_labels)) in asked
+    assert ("scene", list(world.scene_labels)) in asked
+    assert len(set(expected)) == 3
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_agrees_with_the_reference(normalise: bool, world: World) -> None:
+    rng = np.random.default_rng(0)
+    maps = {"object": rng.normal(size=(8, 3, 12, 12)), "scene": rng.normal(size=(8, 3, 12, 12))}
+
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        return maps[model.uses][[np.flatnonzero((world.images == x).all((1, 2, 3)))[0] for x in inputs]]
+
+    first, second = (
+        reference.concept_attribution(reference.positive_percentile(part) if normalise else part, world.masks)
+        for part in (maps["object"], maps["scene"])
+    )
+    np.testing.assert_allclose(score(world, explain, normalise=normalise), reference.mcs(first, second), atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", ["first", "second", "labels"])
+def test_images_that_a_model_gets_wrong_are_undefined(wrong: str, world: World) -> None:
+    flip = np.arange(8) == 3
+    if wrong == "first":
+        scores = score(world, call={"y_batch": np.where(flip, 1 - world.object_labels, world.object_labels)})
+    elif wrong == "second":
+        world.scene_labels[3] = 1 - world.scene_labels[3]
+        scores = score(world)
+    else:
+        scores = score(world, labels=np.where(flip, 1 - world.object_labels, world.object_labels))
+    np.testing.assert_array_equal(scores, np.where(flip, np.nan, 1))
+
+
+def test_labels_tell_the_true_class_where_another_is_explained(world: World) -> None:
+    other = 1 - world.object_labels
+    assert np.isnan(score(world, call={"y_batch": other})).all()
+    assert score(world, labels=world.object_labels, call={"y_batch": other}) == [1.0] * 8
+
+
+def test_abs_counts_what_is_negative(world: World) -> None:
+    def negative(**kwargs: Any) -> np.ndarray:
+        return -known_truth.knows(**kwargs)
+
+    assert score(world, negative) == [0.0] * 8
+    assert score(world, negative, abs=True) == [1.0] * 8
+
+
+def test_a_random_region_is_the_baseline() -> None:
+    world = World(3000)
+    scores = np.array(score(world, random_region=True, seed=1))
+    # under the one model the map is 1 on 20 pixels, under the other on the other 124, and 20 of 144 are looked at
+    expected = (20 - 124) / 144
+    assert abs(scores.mean() - expected) < 2.576 * scores.std() / 3000**0.5
+    np.testing.assert_array_equal(score(world, random_region=True, seed=1, call={"batch_size": 7}), scores)
+    assert (score(world, random_region=True, seed=2) != scores).any()
+
+
+def test_contrast_labels_in_a_loop(world: World) -> None:
+    loop = MCS(world.scene_model, None)
+    for rows in (slice(0, 3), slice(3, 8)):
+        loop(
+            world.object_model,
+            world.images[rows],
+            world.object_labels[rows],
+            explain_func=known_truth.gradient,
+            custom_batch={"contrast_labels": world.scene_labels[rows], "masks": world.masks[rows]},
+        )
+    np.testing.assert_array_equal(loop.all_evaluation_scores, score(world, known_truth.gradient))
+    with pytest.raises(ValueError, match="MCS needs argument `contrast_labels`"):
+        loop(world.object_model, world.images, world.object_labels, explain_func=known_truth.knows)
+
+
+def test_both_models_are_put_back(world: World) -> None:
+    world.object_model.train()
+    world.scene_model.train()
+    assert score(world, known_truth.gradient) == score(World(), known_truth.gradient)
+    assert world.object_model.training
+    assert world.scene_model.training
+
+
+def test_a_second_model_in_double_precision(world: World) -> None:
+    single = score(world, known_truth.knows)
+    world.scene_model.double()
+    assert score(world, known_truth.knows) == single
+
+
+def test_a_second_model_with_other_classes(world: World) -> None:
+    class More(Reader):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(super().forward(x), (3, 0))
+
+    metric = MCS(More("scene"), world.scene_labels + 3, world.masks)
+    scores = metric(world.object_model, world.images, world.object_labels, explain_func=known_truth.knows)
+    assert scores == [1.0] * 8
+    with pytest.raises(ValueError, match=r"`contrast_labels`.* 0 to 1, .* but got 3 at 0\. Are the labels of two"):
+        MCS(world.scene_model, world.scene_labels * 0 + 3, world.masks)(
+            world.object_model, world.images, world.object_labels, explain_func=known_truth.knows
+        )

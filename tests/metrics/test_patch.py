@@ -1,0 +1,355 @@
+"""Patches that a model does not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from quantus_concepts import Patch, optimise_patch
+from reference import attribution as reference
+
+N, SIZE = 5, 8
+
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
+
+
+class Divided(nn.Module):
+    def __init__(self, model: nn.Module, by: float) -> None:
+        super().__init__()
+        self.model, self.by = model, by
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x / self.by)
+
+
+class Blind(nn.Module):
+    """Sees nothing inside a region."""
+
+    def __init__(self, model: nn.Module, region: Tensor) -> None:
+        super().__init__()
+        self.model, self.region = model, region
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(torch.where(self.region, 0.0, x))
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def net(generator: torch.Generator) -> nn.Module:
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), Mean(), nn.Linear(4, 3)).double()
+    with torch.no_grad():
+        for parameter in layers.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return layers.eval()
+
+
+@pytest.fixture
+def images(generator: torch.Generator) -> Tensor:
+    return torch.rand(N, 3, SIZE, SIZE, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def objects(generator: torch.Generator) -> Tensor:
+    return torch.rand(N, 3, SIZE, SIZE, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def masks() -> Tensor:
+    masks = torch.zeros(N, 1, SIZE, SIZE, dtype=torch.bool)
+    for i in range(N):
+        masks[i, :, i // 2 : i // 2 + 4, 1:6] = True
+    return masks
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"step_size": 2000.0, "eta1": 0.05, "eta2": 0.2},
+        {"squared": True, "step_size": 5.0},
+    ],
+)
+def test_ten_steps_agree_with_the_reference(
+    settings: dict[str, Any], net: Any, images: Tensor, masks: Tensor, objects: Tensor
+) -> None:
+    result = optimise_patch(net, images, masks, objects, steps=10, **settings)
+    weights = (net[0].weight, net[0].bias, net[3].weight, net[3].bias)
+    slow = reference.ConvNet(*(weight.detach().numpy() for weight in weights))
+    for i in range(N):
+        x, mask, init = (part[i].double().numpy() for part in (images * 255, masks, objects * 255))
+        expected = reference.patched(slow, x, mask, init, **{"steps": 10, "step_size": 500.0, **settings})
+        np.testing.assert_allclose(result.images[i] * 255, expected, atol=1e-6)
+        before, after = slow.logits(x / 255), slow.logits(expected / 255)
+        distance = np.linalg.norm(after - before)
+        np.testing.assert_allclose(result.logit_distance[i], distance, atol=1e-9)
+        np.testing.assert_allclose(result.relative_distance[i], distance / np.linalg.norm(before), atol=1e-9)
+        np.testing.assert_allclose(result.patch_size[i], np.linalg.norm(expected - x), atol=1e-6)
+    assert (result.patch_size > 100).all()
+
+
+def test_one_step_by_hand() -> None:
+    # f(x) = x_1 / 50 of two pixels; the mask is the first, x = (100, 7), the object (150, 9)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
+    model[1].weight.data = torch.tensor([[0.02, 0.0], [0.0, 0.0]])
+    images, masks = torch.tensor([[[[100.0, 7.0]]]]), torch.tensor([[[[1, 0]]]])
+    init = torch.tensor([[[[150.0, 9.0]]]])
+    result = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=1, step_size=100)
+    # gradient 0.02 of the distance less 0.01 of the size: 50 - 100 * 0.01 = 49
+    np.testing.assert_allclose(result.images, [[[[149.0, 7.0]]]], atol=1e-4)
+    np.testing.assert_allclose(result.logit_distance, [0.98], atol=1e-5)
+    np.testing.assert_allclose(result.relative_distance, [0.49], atol=1e-5)
+    np.testing.assert_allclose(result.patch_size, [49.0], atol=1e-4)
+    assert result.converged.tolist() == [False]
+    looser = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=1, step_size=100, tolerance=0.495)
+    assert looser.converged.tolist() == [True]
+
+
+def test_a_patch_that_changes_the_class_has_not_converged() -> None:
+    # logits (x_1, 100): the class is 1 for the image, 0 for the object, and only 2 % of the norm lie between them
+    model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))
+    model[1].weight.data, model[1].bias.data = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([0.0, 100.0])
+    images, masks = torch.tensor([[[[99.0, 7.0]]]] * 2), torch.tensor([[[[1, 0]]]] * 2)
+    init = torch.tensor([[[[102.0, 7.0]]], [[[96.0, 7.0]]]])
+    result = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=1, step_size=1e-9)
+    assert (result.relative_distance < 0.05).all()
+    assert result.converged.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, N, 64, None])
+def test_chunks_do_not_matter(chunk_size: int | None, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+    together = optimise_patch(net, images, masks, objects, steps=10, chunk_size=N)
+    apart = optimise_patch(net, images, masks, objects, steps=10, chunk_size=chunk_size)
+    for one, other in zip(together, apart, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-10)
+    alone = optimise_patch(net, images[3:4], masks[3:4], objects[3:4], steps=10)
+    np.testing.assert_allclose(alone.images, together.images[3:4], atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_outside_the_masks_to_the_bit(
+    dtype: torch.dtype, net: Any, images: Tensor, masks: Tensor, objects: Tensor
+) -> None:
+    images = images.to(dtype)
+    result = optimise_patch(net.to(dtype), images, masks, objects, steps=3)
+    outside = ~masks.expand_as(images)
+    assert torch.equal(result.images[outside], images[outside])
+    assert (result.images[~outside] != images[~outside]).float().mean() > 0.9
+    patch = Patch((objects - 0.4) / 0.3, mean=(0.4,) * 3, std=(0.3,) * 3, steps=3)
+    normalised = (images - 0.4) / 0.3
+    assert torch.equal(patch.make(net, normalised, masks).images[outside], normalised[outside])
+
+
+@pytest.mark.parametrize("pixel_range", [(0.0, 255.0), (-1.0, 1.0), (0.0, 1.0)])
+def test_the_step_is_of_0_to_255_whatever_the_range(
+    pixel_range: tuple[float, float], net: Any, images: Tensor, masks: Tensor, objects: Tensor
+) -> None:
+    expected = optimise_patch(net, images, masks, objects, steps=10)
+    low, width = pixel_range[0], pixel_range[1] - pixel_range[0]
+
+    def in_range(x: Tensor) -> Tensor:
+        return low + x * width
+
+    result = optimise_patch(
+        net,
+        in_range(images),
+        masks,
+        in_range(objects),
+        pixel_range=pixel_range,
+        preprocess=lambda pixels: (pixels - low) / width,
+        steps=10,
+    )
+    np.testing.assert_allclose(result.images, in_range(expected.images), atol=1e-10 * width)
+    for one, other in zip(result[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9)
+    if low == 0:
+        divided = optimise_patch(
+            Divided(net, width), images * width, masks, objects * width, pixel_range=pixel_range, steps=10
+        )
+        np.testing.assert_allclose(divided.images, expected.images * width, atol=1e-10 * width)
+
+
+def test_normalised_images_get_the_same_patch(net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+    mean, std = torch.tensor([0.4, 0.5, 0.3]).double(), torch.tensor([0.2, 0.3, 0.25]).double()
+
+    def normalise(x: Tensor) -> Tensor:
+        return (x - mean[:, None, None]) / std[:, None, None]
+
+    expected = optimise_patch(net, images, masks, objects, preprocess=normalise, steps=10)
+    for values in ((mean.tolist(), std.tolist()), (mean.numpy(), std.numpy()), (mean, std)):
+        patch = Patch(normalise(objects), mean=values[0], std=values[1], steps=10)
+        result = patch.make(net, normalise(images), masks)
+        np.testing.assert_allclose(result.images, normalise(expected.images), atol=1e-9)
+        np.testing.assert_allclose(result.patch_size, expected.patch_size, atol=1e-8)
+    # the model without its normalisation makes another patch
+    assert not np.allclose(optimise_patch(net, images, masks, objects, steps=10).images, expected.images, atol=1e-3)
+    one = Patch(normalise(objects)[0], mean=mean, std=std, steps=10).make(net, normalise(images), masks)
+    np.testing.assert_allclose(
+        one.images[1],
+        normalise(optimise_patch(net, images, masks, objects[0], preprocess=normalise, steps=10).images[1]),
+        atol=1e-9,
+    )
+
+
+def test_pixels_end_in_their_range(net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+    result = optimise_patch(net, images, masks, objects, steps=5, step_size=1e6)
+    assert result.images.min() >= 0
+    assert result.images.max() <= 1
+    inside = masks.expand_as(images)
+    assert ((result.images == 0) | (result.images == 1))[inside].float().mean() > 0.8
+
+
+def test_a_heavier_range_penalty_brings_pixels_back(net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+    def share_at_the_ends(eta2: float) -> float:
+        found = optimise_patch(net, images, masks, objects, steps=40, step_size=200, eta1=0.5, eta2=eta2).images
+        return float(((found == 0) | (found == 1))[masks.expand_as(found)].float().mean())
+
+    assert share_at_the_ends(0.0) > 0.5
+    assert share_at_the_ends(1.0) < 0.5 * share_at_the_ends(0.0)
+
+
+class TestControls:
+    def test_a_model_that_sees_nothing_there_is_not_disturbed(
+        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor
+    ) -> None:
+        blind = Blind(net, masks[0])
+        same = masks[:1].expand(N, -1, -1, -1)
+        result = optimise_patch(blind, images, same, objects, steps=10)
+        assert not result.logit_distance.any()
+        assert result.converged.all()
+        # it stays the object, and more of it
+        start = optimise_patch(blind, images, same, objects, steps=1, step_size=1e-9)
+        assert (result.patch_size > start.patch_size).all()
+        shown = ((result.images - images) * (objects - images) * same).flatten(1).sum(1)
+        length = torch.linalg.vector_norm(((objects - images) * same).flatten(1), dim=1)
+        assert (shown / length / (result.patch_size / 255) > 0.95).all()
+
+    def test_growth_along_the_object_by_hand(self) -> None:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+        model[1].weight.data[:, :2] = 0
+        images = torch.tensor([[[[100.0, 100.0, 9.0]]]])
+        init = torch.tensor([[[[130.0, 140.0, 200.0]]]])
+        masks = torch.tensor([[[[1, 1, 0]]]])
+        result = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=10)
+        # (30, 40) grows by 500 * 0.01 a step, from 50 to 100
+        np.testing.assert_allclose(result.images, [[[[160.0, 180.0, 9.0]]]], atol=1e-3)
+        assert result.logit_distance.item() == 0
+        long = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=100, eta2=0.0)
+        np.testing.assert_allclose(long.images, [[[[255.0, 255.0, 9.0]]]])
+
+    def test_a_linear_model_is_deceived(self, images: Tensor, masks: Tensor, generator: torch.Generator) -> None:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 3)).double()
+        with torch.no_grad():
+            model[1].weight.copy_(0.05 * torch.randn(3, 3 * SIZE * SIZE, generator=generator))
+            model[1].bias.copy_(torch.tensor([6.0, 2.0, -2.0]))
+        objects = 0.25 + 0.5 * torch.rand(N, 3, SIZE, SIZE, generator=generator, dtype=torch.float64)
+        start = optimise_patch(model, images, masks, objects, steps=1, step_size=1e-9, tolerance=5e-3)
+        assert not start.converged.any()
+        result = optimise_patch(model, images, masks, objects, eta1=1e-4, tolerance=5e-3)
+        assert result.converged.all()
+        assert (result.logit_distance < 0.1 * start.logit_distance).all()
+        # it is still most of the object
+        assert (result.patch_size > 0.5 * start.patch_size).all()
+
+
+class TestNothingIsChanged:
+    @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+    def test_flags_gradients_and_random_numbers(
+        self, context: Callable[[], Any], net: Any, images: Tensor, masks: Tensor, objects: Tensor
+    ) -> None:
+        model = nn.Sequential(nn.BatchNorm2d(3), net, nn.Dropout(0.5)).double()
+        expected = optimise_patch(model.eval(), images, masks, objects, steps=3)
+        model.train()
+        model[1].eval()
+        model[1][0].weight.requires_grad_(False)
+        flags = [module.training for module in model.modules()]
+        required = [parameter.requires_grad for parameter in model.parameters()]
+        copies = [images.clone(), objects.clone(), masks.clone()]
+        state = {key: value.clone() for key, value in model.state_dict().items()}
+        random_state = torch.get_rng_state()
+        patch = Patch((objects - 0.5) / 0.5, mean=(0.5,) * 3, std=(0.5,) * 3, steps=3)
+        with context():
+            result = optimise_patch(model, images, masks, objects, steps=3)
+            patch.make(model, (images - 0.5) / 0.5, masks)
+            patch.make(model, (images.numpy() - 0.5) / 0.5, masks.numpy())
+        assert torch.equal(result.images, expected.images)
+        assert not any(part.requires_grad for part in result)
+        assert flags == [module.training for module in model.modules()]
+        assert required == [parameter.requires_grad for parameter in model.parameters()]
+        assert all(parameter.grad is None for parameter in model.parameters())
+        assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+        assert torch.equal(random_state, torch.get_rng_state())
+        assert all(torch.equal(a, b) for a, b in zip(copies, (images, objects, masks), strict=True))
+
+    def test_the_same_twice(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+        one, two = (optimise_patch(net, images, masks, objects, steps=20) for _ in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+    def test_flags_after_an_error(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+        net.train()
+        with pytest.raises(RuntimeError, match="channels"):
+            optimise_patch(net, images[:, :2], masks, objects[:, :2])
+        assert net.training
+
+
+class TestKinds:
+    def test_the_models_device_and_precision(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+        # The meta device stands for an accelerator: whatever stayed on the CPU would raise.
+        meta = nn.Sequential(nn.Conv2d(3, 4, 3), Mean(), nn.Linear(4, 3)).to("meta")
+        result = optimise_patch(meta, images, masks, objects, steps=2)
+        assert {part.device.type for part in result} == {"meta"}
+        assert result.images.dtype == torch.float32
+        assert optimise_patch(net, images.float(), masks, objects.float(), steps=2).images.dtype == torch.float64
+
+    def test_arrays_masks_without_a_channel_and_one_object(
+        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor
+    ) -> None:
+        expected = optimise_patch(net, images, masks, objects[:1].expand(N, -1, -1, -1), steps=3)
+        for mask in (masks[:, 0].numpy(), masks.int(), masks.numpy().astype(float)):
+            found = optimise_patch(net, images.numpy(), mask, objects[0].numpy(), steps=3)
+            assert torch.equal(found.images, expected.images)
+        flipped = optimise_patch(net, images.numpy()[::-1], masks.numpy()[::-1], objects[0], steps=3)
+        np.testing.assert_allclose(flipped.images.flip(0), expected.images, atol=1e-10)
+
+    def test_bytes(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+        pixels, init = ((part * 255).byte() for part in (images, objects))
+        model = Divided(net, 255)
+        found = optimise_patch(model, pixels, masks, init, pixel_range=(0, 255), steps=3)
+        expected = optimise_patch(model, pixels.double(), masks, init.double(), pixel_range=(0, 255), steps=3)
+        assert torch.equal(found.images, expected.images)
+
+    def test_a_patch_that_diverges_is_finite_and_has_not_converged(
+        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor
+    ) -> None:
+        net[1] = nn.Identity()
+        result = optimise_patch(net, images, masks, objects, steps=200, step_size=1e4, squared=True)
+        assert result.images.isfinite().all()
+        assert not result.converged.any()
+
+    def test_the_release_step_is_the_default(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+        default = optimise_patch(net, images, masks, objects, steps=2)
+        assert torch.equal(default.images, optimise_patch(net, images, masks, objects, steps=2, step_size=500).images)
+
+    def test_progress_is_shown_only_on_demand(
+        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any
+    ) -> None:
+        optimise_patch(net, images, masks, objects, steps=1)
+        assert capsys.readouterr().err == ""
+        optimise_patch(net, images, masks, objects, steps=1, display_progressbar=True)
+        assert "optimising patches" in capsys.readouterr().err
+
+    def test_nearly_black_photographs_of_0_to_255(self, net: Any, images: Tensor, masks: Tensor) -> None:
+        dark = (images > 0.99).double()
+        assert dark.max() == 1
+        optimise_patch(net, dark, masks, dark, pixel_range=(0, 255), steps=1)

@@ -1,0 +1,459 @@
+"""What MCS, IDR and IIR share: masks, the check that a method repeats itself, and methods that fail."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from captum.attr import NoiseTunnel, Saliency
+from torch import nn
+
+import known_truth
+from captum_concepts import explain_func
+from known_truth import World
+from quantus_concepts import IDR, IIR, MCS, positive_percentile
+from quantus_concepts.metrics.reexplaining import correlation, telling_samples
+from tiny_models import TinyConceptModel
+
+N = 8
+NAMES = ["MCS", "IDR", "IIR"]
+
+
+@pytest.fixture
+def world() -> World:
+    return World(N)
+
+
+def metric(name: str, world: World, **kwargs: Any) -> Any:
+    """Return the metric and its call; each explains again, and wants 1 of `known_truth.knows`."""
+    kwargs = {"masks": world.masks, "normalise": False, **kwargs}
+    if name == "MCS":
+        return MCS(world.scene_model, world.scene_labels, **kwargs)
+    if name == "IDR":
+        return IDR(world.scenes, **kwargs)
+    return IIR(world.patched, **kwargs)
+
+
+def call(name: str, world: World, **kwargs: Any) -> dict[str, Any]:
+    model, x, y = {
+        "MCS": (world.object_model, world.images, world.object_labels),
+        "IDR": (world.scene_model, world.images, world.scene_labels),
+        "IIR": (world.blind, world.scenes, world.scene_labels),
+    }[name]
+    return {"model": model, "x_batch": x, "y_batch": y, "explain_func": known_truth.knows, **kwargs}
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestMasks:
+    def test_bound_passed_and_without_a_channel(self, name: str, world: World) -> None:
+        expected = metric(name, world)(**call(name, world, explain_func=known_truth.random))
+        assert len(set(expected)) > 1
+        for masks in (world.masks, world.masks.astype(float), world.masks[:, 0], torch.as_tensor(world.masks[:, 0])):
+            assert metric(name, world, masks=masks)(**call(name, world, explain_func=known_truth.random)) == expected
+        for masks in (world.masks, world.masks[:, 0].astype(np.uint8)):
+            passed = call(name, world, explain_func=known_truth.random, s_batch=masks)
+            assert metric(name, world, masks=None)(**passed) == expected
+        own = call(name, world, explain_func=known_truth.random, custom_batch={"masks": world.masks})
+        assert metric(name, world, masks=~world.masks)(**own) == expected
+
+    def test_bound_masks_come_before_those_of_the_call(self, name: str, world: World) -> None:
+        others = world.masks | np.roll(world.masks, 6, 3)
+        expected = metric(name, world)(**call(name, world, explain_func=known_truth.random))
+        assert metric(name, world)(**call(name, world, explain_func=known_truth.random, s_batch=others)) == expected
+        passed = call(name, world, explain_func=known_truth.random, s_batch=others)
+        assert metric(name, world, masks=None)(**passed) != expected
+
+    def test_some_that_are_empty_or_full_are_undefined_and_named(self, name: str, world: World) -> None:
+        world.masks[2], world.masks[5] = False, True
+        tested = metric(name, world)
+        with pytest.warns(UserWarning, match=rf"{name}: scores are NaN where masks are .* samples 2, 5 \(2 of 8 samp"):
+            scores = tested(**call(name, world))
+        np.testing.assert_array_equal(scores, np.where(np.isin(np.arange(N), [2, 5]), np.nan, 1))
+        assert tested.undefined == 2
+
+    def test_many_are_counted(self, name: str, world: World) -> None:
+        world.masks[1:] = False
+        with pytest.warns(UserWarning, match=r"of samples 1, 2, 3, 4, 5 and 2 more \(7 of 8 samples\)"):
+            metric(name, world)(**call(name, world))
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestInvariance:
+    @pytest.mark.parametrize("explain", [known_truth.gradient, known_truth.random])
+    @pytest.mark.parametrize("normalise", [True, False])
+    def test_batch_size(self, explain: Any, normalise: bool, name: str, world: World) -> None:
+        expected = metric(name, world, normalise=normalise)(**call(name, world, explain_func=explain))
+        for batch_size in (1, 3):
+            arguments = call(name, world, explain_func=explain, batch_size=batch_size)
+            np.testing.assert_array_equal(metric(name, world, normalise=normalise)(**arguments), expected)
+
+    def test_order_of_the_samples(self, name: str, world: World) -> None:
+        expected = metric(name, world)(**call(name, world, explain_func=known_truth.random))
+        order = np.random.default_rng(0).permutation(N)
+        for key in ("masks", "images", "scenes", "patched", "object_labels", "scene_labels"):
+            setattr(world, key, getattr(world, key)[order])
+        found = metric(name, world)(**call(name, world, explain_func=known_truth.random))
+        np.testing.assert_array_equal(found, np.array(expected)[order])
+
+    def test_normalisation_is_by_sample(self, name: str, world: World) -> None:
+        """A scale of its own for each image changes nothing."""
+
+        def scaled(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            scale = 10.0 ** (np.asarray(inputs).sum((1, 2, 3)) % 7).round()
+            return known_truth.random(model, inputs, targets) * scale[:, None, None, None]
+
+        expected = metric(name, world, normalise=True)(**call(name, world, explain_func=known_truth.random))
+        found = metric(name, world, normalise=True)(**call(name, world, explain_func=scaled))
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+    def test_normalise_func_and_its_arguments(self, name: str, world: World) -> None:
+        half = metric(name, world, normalise=True, normalise_func_kwargs={"percentile": 50})
+        partial = metric(name, world, normalise=True, normalise_func=lambda a: positive_percentile(a, 50))
+        arguments = call(name, world, explain_func=known_truth.random)
+        found = half(**arguments)
+        assert found == partial(**arguments)
+        assert name != "MCS" or found != metric(name, world, normalise=True)(**arguments)
+        host = metric(name, world, normalise=True, normalise_func=quantus.normalise_by_max)
+        assert np.isfinite(host(**arguments)).all()
+
+    def test_explanations_given_or_asked_for(self, name: str, world: World) -> None:
+        arguments = call(name, world, explain_func=known_truth.gradient)
+        asked = metric(name, world, normalise=True)(**arguments)
+        a_batch = known_truth.gradient(arguments["model"], arguments["x_batch"], arguments["y_batch"])
+        given = metric(name, world, normalise=True)(**arguments, a_batch=a_batch)
+        np.testing.assert_array_equal(given, asked)
+        # three channels of gradients, of which only one is not zero
+        one = metric(name, world, normalise=True)(**arguments, a_batch=a_batch)
+        np.testing.assert_array_equal(one, asked)
+
+    def test_a_map_without_channels(self, name: str, world: World) -> None:
+        expected = metric(name, world)(**call(name, world))
+
+        def flat(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            return known_truth.knows(model, inputs, targets)[:, 0]
+
+        assert metric(name, world)(**call(name, world, explain_func=flat)) == expected
+
+
+def per_call(first: Callable[..., np.ndarray], then: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    calls = []
+
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        calls.append(len(inputs))
+        return (first if len(calls) == 1 else then)(model, inputs, targets)
+
+    return explain
+
+
+def raises(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    raise RuntimeError("no gradient")
+
+
+FAILURES: dict[str, tuple[Callable[..., Any], str]] = {
+    "raises": (raises, r"RuntimeError: no gradient"),
+    "NaN": (lambda model, inputs, targets, **_: np.full((len(inputs), 1, 12, 12), np.nan), r"hold NaN or infinity"),
+    "infinite": (lambda model, inputs, targets, **_: np.full((len(inputs), 1, 12, 12), np.inf), r"NaN or infinity"),
+    "another size": (lambda model, inputs, targets, **_: np.ones((len(inputs), 1, 6, 6)), r"shape \(1, 6, 6\)"),
+    "no size": (lambda model, inputs, targets, **_: np.ones(len(inputs)), r"shape \(\)"),
+    "fewer samples": (lambda model, inputs, targets, **_: np.ones((1, 1, 12, 12)), r"shape \(1, 1, 12, 12\) for 8"),
+    "nothing": (lambda model, inputs, targets, **_: None, r"shape \(\) for 8 samples"),
+    "text": (lambda model, inputs, targets, **_: np.full((len(inputs), 1, 12, 12), "a"), r"not numeric but <U1"),
+    "complex": (lambda model, inputs, targets, **_: np.ones((len(inputs), 1, 12, 12)) * 1j, r"not numeric but complex"),
+    "objects": (lambda model, inputs, targets, **_: np.full((len(inputs), 1, 12, 12), None), r"not numeric but obj"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("normalise", [positive_percentile, quantus.normalise_by_negative, None])
+@pytest.mark.parametrize("failure", FAILURES)
+class TestFailures:
+    def settings(self, normalise: Any) -> dict[str, Any]:
+        return {"normalise": normalise is not None, **({} if normalise is None else {"normalise_func": normalise})}
+
+    def test_everywhere(self, failure: str, normalise: Any, name: str, world: World) -> None:
+        explain, match = FAILURES[failure]
+        tested = metric(name, world, **self.settings(normalise))
+        with pytest.warns(UserWarning, match=match) as caught:
+            scores = tested(**call(name, world, explain_func=explain))
+        assert len(scores) == N
+        assert np.isnan(scores).all()
+        assert len([w for w in caught if issubclass(w.category, UserWarning)]) == 1
+        assert tested.undefined == N
+
+    def test_given_right_and_failing_when_asked_again(
+        self, failure: str, normalise: Any, name: str, world: World
+    ) -> None:
+        explain, _ = FAILURES[failure]
+        arguments = call(name, world, explain_func=explain)
+        a_batch = known_truth.random(arguments["model"], arguments["x_batch"], arguments["y_batch"])
+        with pytest.warns(
+            UserWarning, match=f"^{name}: scores are NaN where the explanation method failed: "
+        ) as caught:
+            scores = metric(name, world, **self.settings(normalise))(**arguments, a_batch=a_batch)
+        assert np.isnan(scores).all()
+        assert len(caught) == 1
+
+    def test_on_the_second_model_or_images_only(self, failure: str, normalise: Any, name: str, world: World) -> None:
+        explain, match = FAILURES[failure]
+
+        def second(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> Any:
+            elsewhere = model.uses == "scene" if name == "MCS" else known_truth.seen(inputs).any() == (name == "IIR")
+            return (explain if elsewhere else known_truth.random)(model, inputs, targets)
+
+        with pytest.warns(UserWarning, match=match) as caught:
+            scores = metric(name, world, **self.settings(normalise))(**call(name, world, explain_func=second))
+        assert np.isnan(scores).all()
+        assert len(caught) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_broken_map_costs_one_score(name: str, world: World) -> None:
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        maps = known_truth.random(model, inputs, targets)
+        maps[(np.asarray(inputs) == call(name, world)["x_batch"][0]).all((1, 2, 3)), 0, 0, 0] = np.nan
+        return maps
+
+    for normalise in (True, False):
+        with pytest.warns(UserWarning, match=r"NaN or infinity \(1 of 8 samples\)"):
+            scores = metric(name, world, normalise=normalise)(**call(name, world, explain_func=explain))
+        np.testing.assert_array_equal(np.isnan(scores), np.arange(N) == 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestTheSameMethod:
+    """Two samples are explained again, and have to come out as they were given."""
+
+    def given(self, name: str, world: World, explain: Any = known_truth.gradient) -> np.ndarray:
+        arguments = call(name, world)
+        return explain(arguments["model"], arguments["x_batch"], arguments["y_batch"])
+
+    def test_another_method(self, name: str, world: World) -> None:
+        arguments = call(name, world, explain_func=known_truth.random, a_batch=self.given(name, world)[:, :1] * 0 + 1)
+        arguments["a_batch"] = np.random.default_rng(5).normal(size=(N, 1, 12, 12))
+        with pytest.warns(
+            UserWarning, match=r"asked again about 2 samples it gave other .*\(8 of 8 samples\)"
+        ) as caught:
+            scores = metric(name, world)(**arguments)
+        assert np.isnan(scores).all()
+        assert len(caught) == 1
+        assert '{"Saliency": {"method": "Saliency"}}' in str(caught[0].message)
+
+    def test_a_method_that_changes_between_calls(self, name: str, world: World) -> None:
+        explain = per_call(
+            known_truth.random, lambda model, inputs, targets: -known_truth.random(model, inputs, targets)
+        )
+        with pytest.warns(UserWarning, match=r"correlation -1\.00, at least 0\.3 wanted"):
+            assert np.isnan(metric(name, world)(**call(name, world, explain_func=explain))).all()
+
+    def test_a_method_that_draws_without_a_seed(self, name: str, world: World) -> None:
+        rng = np.random.default_rng(0)
+
+        def noisy(share: float) -> Callable[..., np.ndarray]:
+            def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+                noise = rng.normal(size=(len(inputs), 1, 12, 12))
+                return (1 - share) * known_truth.random(model, inputs, targets) + share * noise
+
+            return explain
+
+        with pytest.warns(UserWarning, match="seed a method that draws at random, or lower `agreement`"):
+            assert np.isnan(metric(name, world)(**call(name, world, explain_func=noisy(1.0)))).all()
+        # half noise correlates by about a half
+        assert np.isfinite(metric(name, world)(**call(name, world, explain_func=noisy(0.5)))).all()
+        assert np.isfinite(metric(name, world, agreement=-1)(**call(name, world, explain_func=noisy(1.0)))).all()
+        with pytest.warns(UserWarning, match=r"at least 0\.9 wanted"):
+            metric(name, world, agreement=0.9)(**call(name, world, explain_func=noisy(0.5)))
+
+    def test_a_method_that_draws_nothing_has_to_give_the_same(self, name: str, world: World) -> None:
+        """Gradient times input looks much like the gradient where inputs are positive, and is another method."""
+        arguments = call(name, world, explain_func=known_truth.random)
+        a_batch = self.given(name, world, known_truth.random)
+        other = a_batch * (0.5 + np.random.default_rng(0).random(a_batch.shape))
+        assert 0.8 < correlation(a_batch, other) < 0.98
+        with pytest.warns(UserWarning, match=r"correlation 0\.9\d, at least 0\.99 wanted"):
+            assert np.isnan(metric(name, world)(**arguments, a_batch=other)).all()
+        assert np.isfinite(metric(name, world, agreement=-1)(**arguments, a_batch=other)).all()
+        # in single precision, on another scale
+        near = (3 * a_batch).astype(np.float32)
+        assert np.isfinite(metric(name, world)(**arguments, a_batch=near)).all()
+
+    def test_samples_that_say_nothing_are_passed_over(self, name: str, world: World) -> None:
+        arguments = call(name, world, explain_func=known_truth.random)
+        a_batch = np.random.default_rng(5).normal(size=(N, 1, 12, 12))
+        a_batch[0], a_batch[1], a_batch[2] = 0, np.nan, 0.5
+        for batch_size in (2, 64):
+            with pytest.warns(UserWarning, match="it gave other attributions"):
+                scores = metric(name, world)(**arguments, a_batch=a_batch, batch_size=batch_size)
+            assert np.isnan(scores[3:]).all()
+
+    def test_asks_two_samples_and_no_more_than_it_needs(self, name: str, world: World) -> None:
+        asked = []
+
+        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            asked.append(len(inputs))
+            return known_truth.random(model, inputs, targets)
+
+        a_batch = self.given(name, world, known_truth.random)
+        metric(name, world)(**call(name, world, explain_func=explain), a_batch=a_batch, batch_size=3)
+        assert asked == [2, 3, 3, 2]
+
+    def test_given_without_the_function(self, name: str, world: World) -> None:
+        arguments = call(name, world, explain_func=None, a_batch=self.given(name, world))
+        with pytest.raises(ValueError, match=rf"{name} explains again.*: pass `explain_func`"):
+            metric(name, world)(**arguments)
+
+
+class TestInEvaluate:
+    """The traps of quantus.evaluate; nothing else of a call is lost."""
+
+    @pytest.fixture
+    def model(self) -> nn.Module:
+        return TinyConceptModel()
+
+    @pytest.fixture
+    def images(self) -> np.ndarray:
+        # all positive, as photographs in [0, 1]
+        return np.random.default_rng(1).random((N, 3, 12, 12), dtype=np.float32)
+
+    @pytest.fixture
+    def evaluate(self, model: nn.Module, images: np.ndarray, capsys: Any) -> Callable[..., dict[str, Any]]:
+        contrast = TinyConceptModel(seed=1)
+        with torch.no_grad():
+            classes, others = (each(torch.as_tensor(images)).argmax(1).numpy() for each in (model, contrast))
+        masks = np.zeros((N, 1, 12, 12))
+        masks[:, :, 3:9, 2:7] = 1
+        changed = np.where(masks, 0.9 * images + 0.05, images).astype(np.float32)
+
+        def run(xai_methods: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            results = quantus.evaluate(
+                metrics={
+                    "MCS": MCS(contrast, others),
+                    "IDR": IDR(changed),
+                    "IIR": IIR(changed, tolerance=10),
+                    "Sparseness": quantus.Sparseness(),
+                    "RelevanceMass": quantus.RelevanceMassAccuracy(abs=True),
+                },
+                xai_methods=xai_methods,
+                model=model,
+                x_batch=images,
+                y_batch=classes,
+                s_batch=masks,
+                **kwargs,
+            )
+            assert "Failed to evaluate" not in capsys.readouterr().out
+            for scores in results.values():
+                assert np.isfinite(scores["Sparseness"]).all()
+                assert np.isfinite(scores["RelevanceMass"]).all()
+            return results
+
+        return run
+
+    @pytest.mark.parametrize("method", ["Saliency", "InputXGradient", "IntegratedGradients"])
+    def test_the_key_is_not_the_method(self, method: str, evaluate: Callable[..., dict[str, Any]]) -> None:
+        with pytest.warns(UserWarning, match="scores are NaN") as caught:
+            results = evaluate({method: {}})
+        ours = [str(w.message) for w in caught if "scores are NaN" in str(w.message)]
+        assert len(ours) == 3
+        for name, message in zip(NAMES, ours, strict=True):
+            assert np.isnan(results[method][name]).all()
+            assert message.startswith(f"{name}: scores are NaN where the explanation method '{method}' failed: asked")
+            assert 'write {"Saliency": {"method": "Saliency"}}' in message
+        assert np.isfinite(evaluate({method: {"method": method}})[method]["MCS"]).any()
+
+    def test_arrays_under_a_key_that_is_no_method(
+        self, evaluate: Callable[..., dict[str, Any]], images: np.ndarray
+    ) -> None:
+        with pytest.warns(UserWarning, match="scores are NaN") as caught:
+            results = evaluate({"mine": np.random.default_rng(0).normal(size=(N, 1, 12, 12))})
+        ours = [str(w.message) for w in caught if "scores are NaN" in str(w.message)]
+        assert len(ours) == 3
+        assert all("'mine' failed: asked again about 2 samples it raised" in message for message in ours)
+        assert all("give a callable in place of an array" in message for message in ours)
+        assert all(np.isnan(results["mine"][name]).all() for name in NAMES)
+
+    def test_arrays_under_the_key_of_their_method(
+        self, evaluate: Callable[..., dict[str, Any]], model: nn.Module, images: np.ndarray, recwarn: Any
+    ) -> None:
+        expected = evaluate({"Saliency": {"method": "Saliency"}})["Saliency"]
+        with torch.no_grad():
+            classes = model(torch.as_tensor(images)).argmax(1).numpy()
+        a_batch = quantus.explain(model, images, classes, method="Saliency")
+        found = evaluate({"Saliency": a_batch})["Saliency"]
+        for name in NAMES:
+            np.testing.assert_array_equal(found[name], expected[name])
+        assert not [w for w in recwarn if "scores are NaN" in str(w.message)]
+
+    def test_a_good_method_beside_bad_ones(self, evaluate: Callable[..., dict[str, Any]]) -> None:
+        def changing(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            changing.calls = getattr(changing, "calls", 0) + 1
+            return np.random.default_rng(changing.calls).normal(size=(len(inputs), 1, 12, 12))
+
+        good = explain_func(Saliency, abs=False, channels="sum")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = evaluate(
+                {
+                    "good": good,
+                    "changing": changing,
+                    "Saliency": {"method": "Saliency"},
+                    "array": np.random.default_rng(0).normal(size=(N, 1, 12, 12)),
+                    "InputXGradient": {"method": "InputXGradient"},
+                    "good again": good,
+                },
+                explain_func_kwargs={},
+            )
+        for name in NAMES:
+            for method in ("good", "Saliency", "InputXGradient"):
+                assert np.isfinite(results[method][name]).any()
+            for method in ("changing", "array"):
+                assert np.isnan(results[method][name]).all()
+            np.testing.assert_array_equal(results["good"][name], results["good again"][name])
+
+    def test_stochastic_but_seeded(self, evaluate: Callable[..., dict[str, Any]], recwarn: Any) -> None:
+        smooth = explain_func(
+            lambda model: NoiseTunnel(Saliency(model)), nt_samples=8, stdevs=0.05, abs=False, channels="sum"
+        )
+        results = evaluate({"SmoothGrad": smooth}, explain_func_kwargs={})
+        assert not [w for w in recwarn if "scores are NaN" in str(w.message)]
+        assert np.isfinite(results["SmoothGrad"]["MCS"]).any()
+
+    def test_positive_percentile_normalises_built_in_metrics(self, model: nn.Module, images: np.ndarray) -> None:
+        masks = np.zeros((N, 1, 12, 12))
+        masks[:, :, 3:9, 2:7] = 1
+        a_batch = np.random.default_rng(0).normal(size=(N, 3, 12, 12))
+        results = quantus.evaluate(
+            metrics={"mass": quantus.RelevanceMassAccuracy(normalise=True, normalise_func=positive_percentile)},
+            xai_methods={"random": a_batch},
+            model=model,
+            x_batch=images,
+            y_batch=np.zeros(N, int),
+            s_batch=masks,
+        )
+        scaled = positive_percentile(a_batch)
+        expected = (scaled * masks).sum((1, 2, 3)) / scaled.sum((1, 2, 3))
+        np.testing.assert_allclose(results["random"]["mass"], expected)
+
+
+def test_telling_samples() -> None:
+    maps = np.zeros((5, 1, 2, 2))
+    assert telling_samples(maps).tolist() == [0, 1]
+    maps[3, 0, 0, 0] = 1
+    assert telling_samples(maps).tolist() == [3]
+    maps[4, 0, 0, 0], maps[1, 0, 0, 0] = 2, np.nan
+    assert telling_samples(maps).tolist() == [3, 4]
+    assert telling_samples(np.full((2, 1, 2, 2), np.nan)).tolist() == []
+    assert telling_samples(np.empty((3, 0))).tolist() == []
+
+
+def test_correlation_by_hand() -> None:
+    a = np.array([[0.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
+    assert correlation(a, a) == pytest.approx(1)
+    # the first upside down, the second, a constant one, no longer constant
+    assert correlation(a, np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0]])) == pytest.approx(-0.5)
+    assert correlation(a, a[:, :2]) == 0
+    assert np.isnan(correlation(a, a * np.nan))
+    assert np.isnan(correlation(a, np.empty((2, 0))))
