@@ -32,8 +32,9 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
     shape = tuple(value.shape)
     fits = len(shape) == len(sizes) and all(want is None or want == got for want, got in zip(sizes, shape, strict=True))
     if not fits:
-        known = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + ")"
-        expected = f"({', '.join(axes)})" + ("" if all(size is None for size in sizes) else f" = {known}")
+        comma = "," if len(sizes) == 1 else ""
+        known = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + comma + ")"
+        expected = f"({', '.join(axes)}{comma})" + ("" if all(size is None for size in sizes) else f" = {known}")
         raise ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
 
 

@@ -12,10 +12,11 @@ from PIL import Image
 from quantus_concepts.datasets.bam_layout import FOLDERS, MASKS_PER_OBJECT, SPLIT_FOLDERS, parse_name
 from quantus_concepts.datasets.composed import Box
 
-_CONVERSION = """\
-import numpy as np
-masks = np.load({source!r}, allow_pickle=True)
-np.savez_compressed({target!r}, **{{str(i): np.asarray(mask, dtype=bool) for i, mask in enumerate(masks)}})"""
+# In one line, since the command tells its errors in one.
+_CONVERSION = (
+    "import numpy as np; masks = np.load({source!r}, allow_pickle=True); "
+    "np.savez_compressed({target!r}, **{{str(i): np.asarray(mask, dtype=bool) for i, mask in enumerate(masks)}})"
+)
 
 
 class MaskFiles(ABC):

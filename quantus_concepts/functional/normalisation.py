@@ -70,7 +70,13 @@ def _percentile(flat: Tensor, percentile: float) -> Tensor:
     """
     position = (flat.shape[1] - 1) * percentile / 100
     below = math.floor(position)
-    largest = flat.topk(flat.shape[1] - below, 1).values
-    lower = largest[:, -1:]
-    upper = largest[:, -2:-1] if position > below else lower
+    if flat.device.type == "cpu" and flat.dtype in (torch.float32, torch.float64):
+        # NumPy's selection is several times faster than a partial sort.
+        ordered = torch.from_numpy(np.partition(flat.detach().numpy(), below, axis=1)[:, below:])
+        lower = ordered[:, :1]
+        upper = ordered[:, 1:].amin(1, keepdim=True) if position > below else lower
+    else:
+        largest = flat.topk(flat.shape[1] - below, 1).values
+        lower = largest[:, -1:]
+        upper = largest[:, -2:-1] if position > below else lower
     return lower + (upper - lower) * (position - below)

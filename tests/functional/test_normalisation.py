@@ -117,3 +117,12 @@ def test_percentile_out_of_range(percentile):
 def test_no_sample_axis():
     with pytest.raises(ValueError, match=r"`a` to have shape \(N, C, H, W\) or \(N, ...\) but got \(4,\)"):
         positive_percentile(np.ones(4))
+
+
+@pytest.mark.parametrize("percentile", [50.0, 99.0, 100.0])
+def test_half_precision_takes_the_way_of_accelerators_to_the_same_values(percentile):
+    # Values that half precision holds exactly, so that only the selection can differ.
+    maps = np.random.default_rng(3).integers(-50, 50, (4, 3, 13, 11)).astype(np.float32)
+    half = positive_percentile(torch.as_tensor(maps).half(), percentile)
+    assert half.dtype == torch.float16
+    np.testing.assert_allclose(half.float(), positive_percentile(maps, percentile), atol=2e-3)

@@ -125,6 +125,12 @@ class TestAlignment:
         with pytest.raises(ValueError, match="image 2, 3 is another picture"):
             score(world, counterpart=world.scenes[[0, 1, 3, 2, 4, 5, 6, 7]])
 
+    def test_altogether_other_pictures(self, world: World) -> None:
+        # as far from each image as from its neighbours
+        one, other = np.random.default_rng(0).random((2, *world.scenes.shape), dtype=np.float32)
+        with pytest.raises(ValueError, match="image 0, 1, 2, 3, 4 and 3 more is another picture"):
+            score(world, counterpart=other, call={"x_batch": one})
+
     def test_compression_and_pictures_that_are_alike_are_no_reason(self, world: World) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, world.scenes.shape).astype(np.float32)
         assert score(world, counterpart=world.scenes + noise) == [1.0] * 8

@@ -125,6 +125,14 @@ class TestConvergence:
             # whatever is tolerated, the class may not change
             assert np.flatnonzero(~metric.converged).tolist() == undefined
 
+    def test_sizes_of_bytes_do_not_wrap_around(self, world: World) -> None:
+        scenes = np.full((8, 3, 12, 12), 200, dtype=np.uint8)
+        patched = np.where(world.masks, np.uint8(190), scenes)
+        metric = IIR(patched, masks=world.masks, disable_warnings=True)
+        metric(world.blind, scenes, np.ones(8, int), explain_func=known_truth.constant)
+        # 20 pixels of 3 channels, each lower by 10
+        np.testing.assert_allclose(metric.patch_size, 10 * 60**0.5)
+
     def test_before_a_call_there_is_nothing(self, world: World) -> None:
         assert len(IIR(world.patched).converged) == len(IIR(world.patched).logit_distance) == 0
 

@@ -153,7 +153,7 @@ def _try(network: nn.Module, spec: str, n_classes: int, image_size: int) -> None
     except (RuntimeError, TypeError, IndexError, AttributeError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"The network {spec} does not take images of shape (3, {image_size}, {image_size}): {reason} "
+            f"The network {spec} does not take images of shape (3, {image_size}, {image_size}): {reason.rstrip('.')}. "
             "Change the size with --image-size, or name a network for such images."
         ) from error
     if not isinstance(logits, Tensor) or logits.shape != (1, n_classes):

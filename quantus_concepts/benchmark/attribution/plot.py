@@ -114,7 +114,7 @@ def plot_iir(records: Sequence[Record], ax: Axes | None = None, *, threshold: fl
     """
     fig, ax = _bars(records, "IIR", ax, scale=100.0)
     ax.set_xlim(0, 108)
-    ax.set_xlabel(f"IIR: images in which a meaningless patch changes the attribution by less than {threshold:.0%} (%)")
+    ax.set_xlabel(f"IIR: images where the patch changes the attribution by less than {threshold:.0%} (%)")
     return fig, ax
 
 
