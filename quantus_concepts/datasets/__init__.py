@@ -8,6 +8,7 @@ from quantus_concepts.datasets.composed import ComposedDataset, ComposedSample
 from quantus_concepts.datasets.concept_folder import ConceptFolder
 from quantus_concepts.datasets.cub200 import CUB200
 from quantus_concepts.datasets.image_folders import CutoutFolder, SceneFolder
+from quantus_concepts.datasets.mixed_scenes import MixedScenes
 from quantus_concepts.datasets.objects_on_scenes import ObjectsOnScenes
 from quantus_concepts.datasets.painted_birds import PaintedBirds
 from quantus_concepts.datasets.painted_objects import PaintedObjects
@@ -26,6 +27,7 @@ __all__ = [
     "ConceptSample",
     "Cutout",
     "CutoutFolder",
+    "MixedScenes",
     "ObjectSource",
     "ObjectsOnScenes",
     "PaintedBirds",

@@ -14,6 +14,7 @@ from quantus_concepts.datasets import (
     COCOObjects,
     ComposedDataset,
     CutoutFolder,
+    MixedScenes,
     ObjectsOnScenes,
     ObjectSource,
     PaintedObjects,
@@ -27,6 +28,8 @@ from quantus_concepts.datasets.bam_layout import SETTINGS
 SMALLEST_SCENE, LARGEST_SCENE = 32, 512
 #: Cut-outs and scenes of each class; as many as make memorising them useless.
 N_PAINTED = 120
+#: Share of another scene in the scenes of the relative contrast, and what sets the seeds of the two apart.
+MIXED, OTHER_SCENES = (0.2, 0.4), 1_000_003
 #: What the common feature of the embedded data is, as the paper's is a dog in the bamboo forest.
 PAINTED_OBJECT, PAINTED_SCENE = "bird", "bamboo forest"
 #: Of images, for the small network and for others.
@@ -114,13 +117,15 @@ def _size(options: Options) -> int:
 def _composed(options: Options) -> AttributionData:
     objects, scenes, description = _sources(options)
     painted = options.data == PAINTED
+    # Painted scenes are told without fail, so that no model would ever need the common object.
+    hard = MixedScenes(scenes, _painted_scenes(options, options.seed + OTHER_SCENES), MIXED) if painted else scenes
 
     def compose(split: str, n_per_pair: int, commonality: float | None = None) -> ObjectsOnScenes:
         common = options.common_object or (PAINTED_OBJECT if painted else None)
         target = options.target_scene or (PAINTED_SCENE if painted else None)
         return ObjectsOnScenes(
             objects,
-            scenes,
+            scenes if commonality is None else hard,
             split=split,
             n_per_pair=n_per_pair,
             image_size=_size(options),
@@ -137,20 +142,17 @@ def _composed(options: Options) -> AttributionData:
         Interleaved(compose("test", options.n_test)),
         lambda commonality, split: compose(split, counts[split], commonality),
         paper=options.data == COCO,
-        settings={"data": description},
+        settings={"data": description} | _relative_settings(options),
     )
 
 
 def _sources(options: Options) -> tuple[ObjectSource, SceneSource, str]:
     if options.data == PAINTED:
         objects: ObjectSource = PaintedObjects(N_PAINTED, seed=options.seed)
-        # Painted at the size of the images: nothing is gained by shrinking larger ones.
-        size = min(max(_size(options), SMALLEST_SCENE), LARGEST_SCENE)
-        scenes: SceneSource = PaintedScenes(N_PAINTED, size=size, seed=options.seed)
-        return objects, scenes, "painted objects on painted scenes"
+        return objects, _painted_scenes(options, options.seed), "painted objects on painted scenes"
     if options.objects is None or options.scenes is None:
         raise ValueError("Expected arguments `--objects` and `--scenes` but one is missing.")
-    scenes = SceneFolder(options.scenes)
+    scenes: SceneSource = SceneFolder(options.scenes)
     if options.data == COCO:
         if options.annotations is None:
             raise ValueError("Expected argument `--annotations` beside `--data coco-miniplaces` but it is missing.")
@@ -160,3 +162,15 @@ def _sources(options: Options) -> tuple[ObjectSource, SceneSource, str]:
             raise ValueError(str(error)) from error
         return objects, scenes, "COCO objects on MiniPlaces scenes"
     return CutoutFolder(options.objects), scenes, f"cut-outs of {options.objects.name} on {options.scenes.name}"
+
+
+def _painted_scenes(options: Options, seed: int) -> PaintedScenes:
+    # Painted at the size of the images: nothing is gained by shrinking larger ones.
+    return PaintedScenes(N_PAINTED, size=min(max(_size(options), SMALLEST_SCENE), LARGEST_SCENE), seed=seed)
+
+
+def _relative_settings(options: Options) -> dict[str, str]:
+    if options.data != PAINTED or not options.relative:
+        return {}
+    low, high = (f"{100 * share:.0f}" for share in MIXED)
+    return {"scenes of the relative contrast": f"each has {low} to {high} % of a scene of another class in it"}

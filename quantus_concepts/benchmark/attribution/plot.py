@@ -242,7 +242,8 @@ def _limits(chosen: Sequence[Record], commonality: Sequence[CommonalityRow]) -> 
     scores = [end for record in chosen for end in (record.value, *record.ends) if not math.isnan(end)]
     drops = [row.drop for row in commonality if not math.isnan(row.drop)]
     size = max([1e-6, *(abs(score) for score in scores)])
-    drop_size = max([1e-6, *(abs(drop) for drop in drops)])
+    # Drops of nothing are shown on a scale of one percent.
+    drop_size = max([0.01, *(abs(drop) for drop in drops)])
     shares = [score / size for score in scores] + [drop / drop_size for drop in drops]
     low, high = min([0.0, *shares]) - 0.06, max([0.0, *shares]) + 0.06
     return (low * size, high * size), (low * drop_size, high * drop_size)

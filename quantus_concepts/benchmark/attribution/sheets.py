@@ -19,7 +19,7 @@ from quantus_concepts.checks import check_shape
 COLOUR_MAP = "viridis"
 OUTLINE = "#FFFFFF"
 #: Size of a cell, and of what stands around the cells, in inches.
-CELL, GAP, TITLES, LABELS = 1.12, 0.05, 0.42, 1.05
+CELL, GAP, TITLES, LABELS = 1.12, 0.05, 0.42, 1.25
 #: Letters of a column's title in one line.
 LINE = 13
 

@@ -59,7 +59,20 @@ def test_scenes_are_painted_at_the_size_of_the_images(changes, size, painted, mo
     )
     data = load_data(Options(n_train=1, n_test=1, device="cpu", **changes))
     assert data.test.image_size == size
-    assert made == [painted]
+    assert set(made) == {painted}
+
+
+def test_only_the_relative_contrast_has_mixed_scenes():
+    data = load_data(Options(n_train=1, n_test=2, relative=True, device="cpu"))
+    assert "20 to 40 %" in data.settings["scenes of the relative contrast"]
+    family = data.at_commonality(1.0, "test")
+    assert type(family.scenes).__name__ == "MixedScenes"
+    # what is mixed in leaves the label what it was: the scene itself shows through
+    bare, plain = family.with_view("0s").images([0])[0].numpy(), family.scenes.scenes
+    own = [index for index in range(len(plain)) if plain.labels[index] == family.scene_labels[0]]
+    corners = [np.corrcoef(plain[index].transpose(2, 0, 1).ravel(), bare.ravel())[0, 1] for index in own]
+    assert 0.5 < max(corners) < 0.999
+    assert load_data(Options(n_train=1, n_test=2, device="cpu")).settings.keys() < data.settings.keys()
 
 
 def test_folders(files):
