@@ -167,7 +167,7 @@ def plot_correlation(records: Sequence[Record], ax: Axes | None = None) -> tuple
     fig, ax = _bars(records, "correlation", ax)
     _zero_line(ax)
     lowest = min([0.0, *(_low(record) for record in select(records, metric="correlation") if record.defined)])
-    ax.set_xlim(lowest - 0.12 if lowest < 0 else 0, 1.15)
+    ax.set_xlim(lowest - 0.2 if lowest < 0 else 0, 1.15)
     ax.set_xlabel("Pearson correlation of relative MCS with the accuracy drop (1 is best)")
     return fig, ax
 
