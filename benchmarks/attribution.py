@@ -70,8 +70,8 @@ class Scan:
 class Sizes:
     """How large everything is."""
 
-    small: Case = Case(256, 64, 64, 11)
-    large: Case = Case(64, 224, 32, 3)
+    small: Case = Case(256, 64, 64, 5)
+    large: Case = Case(32, 224, 16, 2)
     scans: tuple[Scan, ...] = (
         Scan(64, 64, (4, 8, 16, 32, 64), 7),
         Scan(128, 64, (2, 4, 8, 16), 3),
@@ -262,15 +262,12 @@ def metrics_of(network: Callable[[int], nn.Module], name: str, method: str, give
 
 def measure_metrics(sizes: Sizes) -> list[Row]:
     """MCS, IDR and IIR against the explanations and predictions they ask for."""
-    return [
-        metrics_of(network, name, method, given, case)
-        for network, name, case in (
-            (small_network, "SmallResNet", sizes.small),
-            (resnet18, "ResNet-18", sizes.large),
-        )
-        for method in METHODS
-        for given in (False, True)
+    # The cheapest method is the hardest case; one on the larger network is enough to see how the ratio falls.
+    cases = [
+        (small_network, "SmallResNet", method, given, sizes.small) for method in METHODS for given in (False, True)
     ]
+    cases.append((resnet18, "ResNet-18", METHODS[0], False, sizes.large))
+    return [metrics_of(*case) for case in cases]
 
 
 def patch_arguments(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
