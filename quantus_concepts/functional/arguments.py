@@ -60,6 +60,26 @@ def check_bool(name: str, value: Any) -> None:
         )
 
 
+def finite_rows(values: Tensor) -> Tensor:
+    """Tell which samples hold neither NaN nor infinity.
+
+    Parameters
+    ----------
+    values : Tensor
+        (N, ...), floating.
+
+    Returns
+    -------
+    Tensor
+        (N,) of bool; True for samples without a value.
+    """
+    flat = values.flatten(1)
+    if not flat.shape[1]:
+        return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+    # Both extremes hand NaN on, and are much faster than looking at every value.
+    return flat.amax(1).isfinite() & flat.amin(1).isfinite()
+
+
 def check_zero_one(name: str, value: Any) -> None:
     """Raise unless an argument is a tensor of nothing but 0 and 1.
 

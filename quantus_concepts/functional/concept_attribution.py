@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.checks import check_shape
-from quantus_concepts.functional.arguments import check_floating, check_zero_one
+from quantus_concepts.functional.arguments import check_floating, check_zero_one, finite_rows
 
 
 @torch.no_grad()
@@ -46,8 +46,7 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     inside = masks.to(maps.device, maps.dtype)
     attributed = (maps.clamp(min=0).sum(1, keepdim=True) * inside).sum((1, 2, 3))
     size = inside.sum((1, 2, 3))
-    broken = ~maps.isfinite().flatten(1).all(1)
-    return (attributed / size).masked_fill(broken | (size == 0), torch.nan)
+    return (attributed / size).masked_fill(~finite_rows(maps) | (size == 0), torch.nan)
 
 
 def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.checks import check_range
+from quantus_concepts.functional.arguments import finite_rows
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -48,7 +49,7 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
         raise ValueError(f"Expected argument `a` to have shape (N, C, H, W) or (N, ...) but got {tuple(maps.shape)}.")
     if not maps.is_floating_point():
         maps = maps.float()
-    broken = ~maps.isfinite().flatten(1).all(1, keepdim=True)
+    broken = ~finite_rows(maps)[:, None]
     maps = maps.clamp(min=0)
     if maps.ndim == 4:
         maps = maps.sum(1, keepdim=True)

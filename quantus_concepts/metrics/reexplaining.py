@@ -184,7 +184,9 @@ class ReExplainingMetric(ConceptMetric):
             a_batch = a_batch[:, None]
         channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
         maps = self.usable(a_batch, (channels, *masks.shape[2:]), "a map (C, H, W) of the images' size")
-        return concept_attribution(torch.as_tensor(maps.astype(float)), torch.as_tensor(masks))
+        # A copy only where torch needs one: of whole numbers, and of arrays that cannot be written.
+        exact = np.require(maps, maps.dtype if maps.dtype in (np.float32, np.float64) else float, ("C", "W"))
+        return concept_attribution(torch.as_tensor(exact), torch.as_tensor(masks)).double()
 
 
 def telling_samples(a_batch: np.ndarray) -> np.ndarray:

@@ -137,7 +137,7 @@ def test_bad_input(importance, truth, per, error, message):
         (torch.zeros(2, 3), torch.tensor([0, 4]), None, ValueError, "class indices 0 to 3 but got values from 0 to 4"),
         (torch.zeros(2, 3), torch.tensor([-1, 0]), None, ValueError, "from -1 to 0"),
         (torch.zeros(2, 3), torch.tensor([0.0, 1.0]), None, TypeError, "integer dtype but got torch.float32"),
-        (torch.zeros(2, 3), torch.tensor([0]), None, ValueError, r"`classes` to have shape \(N\) = \(2\)"),
+        (torch.zeros(2, 3), torch.tensor([0]), None, ValueError, r"`classes` to have shape \(N,\) = \(2,\)"),
         (torch.zeros(2, 2), torch.tensor([0, 1]), None, ValueError, r"`values` to have shape \(N, L\) = \(\*, 3\)"),
         (torch.zeros(2, 3).int(), torch.tensor([0, 1]), None, TypeError, "`values` to be of a floating-point dtype"),
         (torch.zeros(2, 3), torch.tensor([0, 1]), torch.ones(2), TypeError, "`mask` to be a tensor of torch.bool"),
@@ -146,7 +146,7 @@ def test_bad_input(importance, truth, per, error, message):
             torch.tensor([0, 1]),
             torch.ones(3).bool(),
             ValueError,
-            r"`mask` to have shape \(N\) = \(2\)",
+            r"`mask` to have shape \(N,\) = \(2,\)",
         ),
     ],
 )

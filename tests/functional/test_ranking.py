@@ -66,7 +66,7 @@ def test_positive_scale_does_not_change_the_order():
             1,
             torch.ones(2).bool(),
             ValueError,
-            r"`eligible` to have shape \(L\) = \(3\) but got \(2,\)",
+            r"`eligible` to have shape \(L,\) = \(3,\) but got \(2,\)",
         ),
         (
             torch.zeros(2, 3),
