@@ -618,7 +618,7 @@ X, Y, V = labelled_images(40)
         (loader_of(X), {"concept_labels": V}, ValueError, r"start with \(images, labels\) but got 1 items"),
         ([{"image": X}], {}, ValueError, "but got dict"),
         ([(X, Y.tolist(), V)], {}, ValueError, "labels as a tensor but got list"),
-        ([(X, Y[:3], V)], {}, ValueError, r"`labels` to have shape \(N\) = \(40\)"),
+        ([(X, Y[:3], V)], {}, ValueError, r"`labels` to have shape \(N,\) = \(40,\)"),
         ([(X, Y.float(), V)], {}, ValueError, "class indices"),
         ([(X, Y - 1, V)], {}, ValueError, "smallest value -1"),
         ([(X, Y, V[:, 0])], {}, ValueError, r"`concept_labels` to have shape \(N, L\)"),

@@ -123,7 +123,7 @@ def test_a_class_without_a_sample_is_never_predicted(fit):
     ("values", "labels", "kwargs", "message"),
     [
         (np.ones(4), [0, 1, 0, 1], {}, r"`values` to have shape \(N, L\)"),
-        (np.ones((4, 2)), [0, 1, 0], {}, r"`labels` to have shape \(N\) = \(4\) but got \(3,\)"),
+        (np.ones((4, 2)), [0, 1, 0], {}, r"`labels` to have shape \(N,\) = \(4,\) but got \(3,\)"),
         (np.full((2, 1), np.nan), [0, 1], {}, "`values` to be finite"),
         (np.ones((2, 1)), [0.0, 1.0], {}, "class indices from 0 but got float64"),
         (np.ones((2, 1)), [-1, 1], {}, "class indices from 0"),

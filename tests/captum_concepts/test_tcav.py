@@ -261,7 +261,7 @@ def test_contrast():
         ({"negative_images": NEGATIVE[..., :9]}, ValueError, "`negative_images` to have shape"),
         ({"inputs": INPUTS[0]}, ValueError, "`inputs` to have shape|to have shape"),
         ({"concept_images": POSITIVE * torch.nan}, ValueError, "`concept_images` to be finite"),
-        ({"target": torch.zeros(8, dtype=torch.long)}, ValueError, r"`target` to have shape \(N\) = \(9\)"),
+        ({"target": torch.zeros(8, dtype=torch.long)}, ValueError, r"`target` to have shape \(N,\) = \(9,\)"),
         ({"target": 0.5}, TypeError, "indices of classes"),
         ({"n_random": 1}, ValueError, "`n_random` to be a whole number of at least 2"),
         ({"alpha": 2.0}, ValueError, "`alpha` to lie in"),

@@ -244,7 +244,7 @@ def test_the_model_is_left_as_it_was():
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"labels": torch.tensor([0, 1])}, ValueError, r"`labels` to have shape \(N\) = \(3\) but got \(2,\)"),
+        ({"labels": torch.tensor([0, 1])}, ValueError, r"`labels` to have shape \(N,\) = \(3,\) but got \(2,\)"),
         ({"labels": torch.tensor([0, 1, 2])}, ValueError, r"`labels` to lie in \[0, 1\], the classes of the model"),
         ({"labels": torch.tensor([0, -1, 0])}, ValueError, "1 of 3 are negative. Every image needs an object"),
         ({"labels": torch.tensor([0.0, 1.0, 0.0])}, TypeError, "classes of int64 but got torch.float32"),
