@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from captum_concepts.checks import check_choice, check_finite
 from captum_concepts.layers import find_layer
+from captum_concepts.randomness import seeded_generators
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -224,7 +225,7 @@ class ExplainFunc:
                 settings["target"] = chosen.to(place, copy=True)
             # A wrapper that the factory has built is in train mode, whatever the modules in it are.
             stack.enter_context(_eval_mode(model, getattr(attribution, "forward_func", None)))
-            stack.enter_context(_own_randomness(place, self.seed))
+            stack.enter_context(seeded_generators(place, self.seed))
             stack.enter_context(_without_chatter())
             for start in range(0, n, self.batch_size):
                 part = slice(start, start + self.batch_size)
@@ -454,28 +455,6 @@ def _eval_mode(*models: Any) -> Iterator[None]:
     finally:
         for module, flag in zip(modules, flags, strict=True):
             module.training = flag
-
-
-@contextlib.contextmanager
-def _own_randomness(device: torch.device, seed: int | None) -> Iterator[None]:
-    """Seed the global generators, which Captum draws from, and put them back as they were."""
-    if seed is None:
-        seed = int(np.random.SeedSequence().generate_state(1)[0])
-    on_device = device.type != "cpu"
-    module = getattr(torch, device.type, None)
-    # GradientShap draws from NumPy's global generator.
-    state = np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
-        # Not torch.manual_seed: that would seed the other devices too.
-        torch.default_generator.manual_seed(seed)
-        if on_device and module is not None:
-            with module.device(device) if hasattr(module, "device") else contextlib.nullcontext():
-                module.manual_seed(seed)
-        try:
-            np.random.seed(seed % 2**32)  # noqa: NPY002
-            yield
-        finally:
-            np.random.set_state(state)  # noqa: NPY002
 
 
 @contextlib.contextmanager

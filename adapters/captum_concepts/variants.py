@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from captum_concepts.embedding import evaluation_mode
 from captum_concepts.layers import find_layer, last_spatial_layer
+from captum_concepts.randomness import kept_generators
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
 
@@ -279,8 +280,6 @@ class Smoothed(Attribution):
             (N, C, H, W).
         """
         settings = self.settings
-        device = inputs.device
-        on_device = device.type != "cpu"
         results = []
         for i in range(len(inputs)):
             image = inputs[i : i + 1].detach()
@@ -289,7 +288,7 @@ class Smoothed(Attribution):
                 stdev = settings.noise * float(image.max() - image.min())
             more = dict(kwargs) if baselines is None else {**kwargs, "baselines": baselines[i : i + 1]}
             # Each image starts from the same state, whichever images come before it.
-            with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
+            with kept_generators(inputs.device):
                 result = self.tunnel.attribute(
                     image.requires_grad_(),
                     nt_type="smoothgrad",

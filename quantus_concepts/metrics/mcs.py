@@ -125,7 +125,8 @@ default_plot_func, disable_warnings, display_progressbar
             )
         extra = super()._check_call(model, x_batch, y_batch, s_batch)
         with evaluation_mode(self.contrast_model):
-            self._check_classes("contrast_labels", self.call.truth["contrast_labels"], self.contrast_model, x_batch)
+            labels = {"contrast_labels": self.call.truth["contrast_labels"]}
+            self._check_classes(labels, self.contrast_model, x_batch)
         if self.random_region:
             generator = torch.Generator().manual_seed(self.seed)
             extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()

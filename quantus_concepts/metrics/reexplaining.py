@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,9 @@ class ReExplainingMetric(ConceptMetric):
                 "that made `a_batch`. `captum_concepts.explain_func` makes one of any Captum attribution."
             )
         masks = self._masks(x_batch, s_batch)
-        self._check_classes("y_batch", y_batch, model, x_batch)
-        if "labels" in self.call.truth:
-            self._check_classes("labels", self.call.truth["labels"], model, x_batch)
-        return {"masks": masks, "labels": self.call.truth.get("labels", y_batch)}
+        bound = {"labels": self.call.truth["labels"]} if "labels" in self.call.truth else {}
+        self._check_classes({"y_batch": y_batch} | bound, model, x_batch)
+        return {"masks": masks, "labels": bound.get("labels", y_batch)}
 
     def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
         name = "masks" if "masks" in self.call.truth else "s_batch"
@@ -95,15 +95,16 @@ class ReExplainingMetric(ConceptMetric):
             masks = masks & ~unusable_masks(masks)[:, None, None, None]
         return masks
 
-    def _check_classes(self, name: str, labels: np.ndarray, model: nn.Module, x_batch: np.ndarray) -> None:
-        """Raise where labels name an output that the model does not have."""
+    def _check_classes(self, labels: Mapping[str, np.ndarray], model: nn.Module, x_batch: np.ndarray) -> None:
+        """Raise where labels, by the name of their argument, name an output that the model does not have."""
         n_classes = self._predict(model, x_batch[:1]).shape[-1]
-        outside = np.flatnonzero((labels < 0) | (labels >= n_classes))
-        if outside.size:
-            raise ValueError(
-                f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of its model, but "
-                f"got {int(labels[outside[0]])} at {int(outside[0])}. Are the labels of two models swapped?"
-            )
+        for name, classes in labels.items():
+            outside = np.flatnonzero((classes < 0) | (classes >= n_classes))
+            if outside.size:
+                raise ValueError(
+                    f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of its model, "
+                    f"but got {int(classes[outside[0]])} at {int(outside[0])}. Are the labels of two models swapped?"
+                )
 
     def _predict(self, model: nn.Module, x_batch: np.ndarray) -> Tensor:
         return predict_logits(model, x_batch, **self.call.model_predict_kwargs)

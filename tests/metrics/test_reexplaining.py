@@ -49,6 +49,15 @@ def call(name: str, world: World, **kwargs: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_classes_of_the_model_are_counted_once(name: str, world: World) -> None:
+    arguments = call(name, world)
+    sizes: list[int] = []
+    arguments["model"].register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
+    metric(name, world, labels=arguments["y_batch"])(**arguments)
+    assert sizes.count(1) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
 class TestMasks:
     def test_bound_passed_and_without_a_channel(self, name: str, world: World) -> None:
         expected = metric(name, world)(**call(name, world, explain_func=known_truth.random))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from quantus_concepts.benchmark.attribution.premises import CommonalityRow, Limits, PremiseCheck
+from quantus_concepts.benchmark.attribution.premises import Limits, PremiseCheck
 from quantus_concepts.benchmark.attribution.samples import TARGETS, ComposedImages, Target
 from quantus_concepts.checks import check_choice, check_finite, check_range, check_shape
 from quantus_concepts.metrics.inference import evaluation_mode, to_model
@@ -166,118 +166,6 @@ def check_premise(
         n=n,
         limits=Limits() if limits is None else limits,
     )
-
-
-def commonality_row(
-    model: nn.Module,
-    k: float,
-    data_with: ComposedImages,
-    data_without: ComposedImages,
-    target_scene: int,
-    *,
-    batch_size: int = BATCH_SIZE,
-    display_progressbar: bool = False,
-) -> CommonalityRow:
-    """Return how much the target class of a model f_s^k depends on the object.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Images (B, 3, H, W) in [0, 1] to logits (B, K), trained on the scenes of X^k_os.
-    k : float
-        Commonality, in (0, 1].
-    data_with : ComposedImages
-        N test images whose target class has the object.
-    data_without : ComposedImages
-        The same scenes without it.
-    target_scene : int
-        The class.
-    batch_size : int
-        Images at once.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    CommonalityRow
-        Of the images of the target class alone.
-
-    Raises
-    ------
-    ValueError
-        If the two sets are not of the same scenes, there is no image of the target class, or one of them has no
-        object.
-    """
-    check_range("k", k, 0, 1, open_low=True)
-    _check_aligned("data_without", data_without, len(data_with))
-    scenes = torch.as_tensor(data_with.scene_labels)
-    if not torch.equal(scenes, torch.as_tensor(data_without.scene_labels)):
-        raise ValueError("Expected argument `data_without` to have the scene labels of `data_with`, in the same order.")
-    chosen = (scenes == target_scene).nonzero().flatten()
-    if len(chosen) == 0:
-        raise ValueError(
-            f"Expected argument `target_scene` to be a class with images but there is none of {target_scene}."
-        )
-    bare = int((torch.as_tensor(data_with.object_labels)[chosen] < 0).sum())
-    if bare:
-        raise ValueError(
-            f"Expected every image of the target scene in `data_with` to have an object but {bare} of {len(chosen)} "
-            "have none."
-        )
-    correct = np.empty((2, len(chosen)), dtype=bool)
-    with evaluation_mode(model):
-        for part in _rows(len(chosen), batch_size, f"commonality {k:g}", display_progressbar):
-            rows = chosen[part].tolist()
-            for line, data in enumerate((data_with, data_without)):
-                logits = _logits(model, f"f_s^{k:g}", data, rows)
-                correct[line, part] = (logits.argmax(1) == target_scene).numpy()
-    return CommonalityRow(k, _share(correct[0]), _share(correct[1]), len(chosen))
-
-
-def accuracy(
-    model: nn.Module,
-    name: str,
-    data: ComposedImages,
-    labels: Tensor,
-    *,
-    batch_size: int = BATCH_SIZE,
-    display_progressbar: bool = False,
-) -> float:
-    """Return the share of images that a model classifies correctly; of f_0 nothing else is asked.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Images (B, 3, H, W) in [0, 1] to logits (B, K).
-    name : str
-        Of the model.
-    data : ComposedImages
-        N images.
-    labels : Tensor
-        (N,) classes of int64.
-    batch_size : int
-        Images at once.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    float
-        In [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If labels are not classes of the model, or its outputs are not logits or not finite.
-    """
-    labels = _check_labels(labels, len(data))
-    correct = np.empty(len(data), dtype=bool)
-    with evaluation_mode(model):
-        for rows in _rows(len(data), batch_size, f"accuracy of {name}", display_progressbar):
-            logits = _logits(model, name, data, rows)
-            _check_classes(labels[rows], logits.shape[1])
-            correct[rows] = (logits.argmax(1) == labels[rows]).numpy()
-    return _share(correct)
 
 
 def _rows(n: int, batch_size: int, description: str, display_progressbar: bool) -> Iterator[list[int]]:

@@ -9,13 +9,20 @@ import typer
 
 from quantus_concepts.benchmark.attribution.options import DATA, Options
 from quantus_concepts.benchmark.attribution.run import run
+from quantus_concepts.benchmark.run_options import (
+    BatchSizeOption,
+    DeviceOption,
+    OutOption,
+    OverwriteOption,
+    ProgressOption,
+    SeedOption,
+)
 
 DATA_HELP = "Data"
 BACKBONE_HELP = "Models"
 METHODS_HELP = "Methods"
 METRICS_HELP = "Metrics"
 PREMISES_HELP = "When the ground truth counts as verified"
-RUN_HELP = "Run"
 
 
 def attribution(
@@ -145,20 +152,12 @@ def attribution(
         float,
         typer.Option(help="Accuracy above chance that the feature alone may have.", rich_help_panel=PREMISES_HELP),
     ] = Options.max_above_chance,
-    device: Annotated[
-        str,
-        typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", rich_help_panel=RUN_HELP),
-    ] = Options.device,
-    batch_size: Annotated[int, typer.Option(help="Images at once.", rich_help_panel=RUN_HELP)] = Options.batch_size,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", rich_help_panel=RUN_HELP)] = Options.seed,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder to write; by default a new one under reports/.", rich_help_panel=RUN_HELP),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=RUN_HELP)
-    ] = False,
-    progress: Annotated[bool, typer.Option(help="Progress bars.", rich_help_panel=RUN_HELP)] = True,
+    device: DeviceOption = Options.device,
+    batch_size: BatchSizeOption = Options.batch_size,
+    seed: SeedOption = Options.seed,
+    out: OutOption = None,
+    overwrite: OverwriteOption = False,
+    progress: ProgressOption = True,
 ) -> None:
     """Ask attribution methods for the importance of what provably does not matter: MCS, IDR, IIR.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quantus_concepts.benchmark.attribution.paper import HIGHEST_CONTRAST, MISLED, ROBUST
-from quantus_concepts.benchmark.attribution.results import CONTROLS, TCAV, Record, against, find, select
+from quantus_concepts.benchmark.attribution.results import CONTROLS, TCAV, Record, against
 from quantus_concepts.benchmark.attribution.writing import enumerate_names
 from quantus_concepts.benchmark.concepts.verdicts import percent
+from quantus_concepts.benchmark.records import find, select
 
 
 def paper_findings(records: Sequence[Record]) -> list[tuple[str, str]]:

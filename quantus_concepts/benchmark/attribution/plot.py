@@ -14,15 +14,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow
-from quantus_concepts.benchmark.attribution.results import (
-    CONTROLS,
-    Record,
-    find,
-    methods_of,
-    select,
-)
+from quantus_concepts.benchmark.attribution.results import CONTROLS, Record, methods_of
 from quantus_concepts.benchmark.attribution.writing import WRITERS, correlation, whole
 from quantus_concepts.benchmark.figures import INK, new_axes, tidy
+from quantus_concepts.benchmark.records import find, select
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart.
 METHOD, MASK, CONTROL = "#0072B2", "#E69F00", "#9A9A9A"

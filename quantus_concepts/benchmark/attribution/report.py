@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from quantus_concepts.benchmark.attribution import paper as published
 from quantus_concepts.benchmark.attribution.premise_tables import commonality_table, premise_table
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow, PremiseCheck
-from quantus_concepts.benchmark.attribution.results import TCAV, Record, find, select
+from quantus_concepts.benchmark.attribution.results import TCAV, Record
 from quantus_concepts.benchmark.attribution.tables import (
     TCAV_SCALE,
     ReportTable,
@@ -28,6 +28,7 @@ from quantus_concepts.benchmark.attribution.verdicts import verdicts
 from quantus_concepts.benchmark.attribution.writing import enumerate_names
 from quantus_concepts.benchmark.figures import png_base64
 from quantus_concepts.benchmark.pages import render_page
+from quantus_concepts.benchmark.records import find, select
 
 #: By figure: the metric it rests on, and what it shows.
 FIGURES = {
@@ -117,7 +118,7 @@ def render_report(
         name: _figure(name, figure, captions.get(name), premises, commonality, bool(missing))
         for name, figure in drawn.items()
     }
-    if "mcs" in placed and find(records, method=TCAV, metric="MCS"):
+    if "mcs" in placed and find(records, method=TCAV, metric="MCS") is not None:
         placed["mcs"]["caption"] += f" {TCAV_SCALE}"
     said = verdicts(records, premises, commonality)
     return render_page(

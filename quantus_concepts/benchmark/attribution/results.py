@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from quantus_concepts.benchmark.intervals import interval, relation
+from quantus_concepts.benchmark.records import find, select
 from quantus_concepts.checks import check_choice, to_numpy
 
 METRICS = ("MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation")
@@ -121,64 +120,6 @@ def mean_record(scores: Any, *, method: str, metric: str, **fields: Any) -> Reco
         undefined=int(values.size - defined.size),
         **fields,
     )
-
-
-def to_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Return the records as a long table, as results.csv holds it.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Any records.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row a record; columns are the fields of `Record` in their order; counts and `seed` are nullable
-        integers.
-    """
-    columns = [field.name for field in dataclasses.fields(Record)]
-    frame = pd.DataFrame([dataclasses.astuple(record) for record in records], columns=columns)
-    integers = dict.fromkeys(("n", "undefined", "unconverged", "seed"), "Int64")
-    floats = dict.fromkeys(("k", "value", "low", "high", "reference"), "float64")
-    return frame.astype(integers | floats)
-
-
-def select(records: Iterable[Record], **fields: Any) -> list[Record]:
-    """Return all records whose fields have the given values.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Where to look.
-    **fields
-        Fields of `Record` and the value each must have.
-
-    Returns
-    -------
-    list of Record
-        In their order.
-    """
-    wanted = fields.items()
-    return [record for record in records if all(getattr(record, name) == want for name, want in wanted)]
-
-
-def find(records: Iterable[Record], **fields: Any) -> Record | None:
-    """Return the first record whose fields have the given values.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Where to look.
-    **fields
-        Fields of `Record` and the value each must have.
-
-    Returns
-    -------
-    Record or None
-        None where there is no such record.
-    """
-    return next(iter(select(records, **fields)), None)
 
 
 def methods_of(records: Iterable[Record]) -> list[str]:

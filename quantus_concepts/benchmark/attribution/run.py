@@ -38,13 +38,8 @@ from quantus_concepts.benchmark.attribution.records import (
     score_records,
 )
 from quantus_concepts.benchmark.attribution.report import write_report
-from quantus_concepts.benchmark.attribution.results import Record, to_frame
-from quantus_concepts.benchmark.attribution.saliency import (
-    contrast_sheet,
-    dependence_sheet,
-    independence_sheet,
-    rows_to_show,
-)
+from quantus_concepts.benchmark.attribution.results import Record
+from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.samples import Target
 from quantus_concepts.benchmark.attribution.sheets import Sheet, plot_sheet
 from quantus_concepts.benchmark.attribution.tables import main_table
@@ -53,8 +48,9 @@ from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import option_name
 from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.benchmark.records import to_frame
 from quantus_concepts.benchmark.versions import versions
-from quantus_concepts.metrics.patch import PatchResult, optimise_patch
+from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
 
 #: Columns of the main table in a file or a pipe.
 FILE_WIDTH = 100
@@ -128,7 +124,7 @@ def run(options: Options) -> Path:
         figures = default_figures(outcome.records, outcome.commonality, threshold=options.threshold)
         sheets = {f"sheet_{sheet.name}": plot_sheet(sheet)[0] for sheet in outcome.sheets}
         with folder.file("results.csv") as path:
-            to_frame(outcome.records).to_csv(path, index=False)
+            to_frame(outcome.records, Record).to_csv(path, index=False)
         save_figures(folder, figures | sheets)
         with folder.file("report.html") as path:
             write_report(
@@ -324,9 +320,9 @@ def _absolute(
     outcome.records += score_records(attributed, defined, threshold=options.threshold, seed=options.seed)
     outcome.settings["images explained"] = f"{n_images} for MCS and IDR, {n_patches} for IIR"
     outcome.sheets += [
-        contrast_sheet(attributed, subjects, shown, test),
-        dependence_sheet(attributed, subjects, shown, test),
-        independence_sheet(attributed, subjects, shown_patched, test),
+        lay_out(CONTRAST, attributed, subjects, shown, test),
+        lay_out(DEPENDENCE, attributed, subjects, shown, test),
+        lay_out(INDEPENDENCE, attributed, subjects, shown_patched, test),
     ]
     entered = (defined.contrast[shown], defined.dependence[shown], independent[shown_patched])
     for sheet, enters in zip(outcome.sheets, entered, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +19,66 @@ from quantus_concepts.benchmark.attribution.records import (
 from quantus_concepts.benchmark.attribution.sheets import Sheet, SheetRow
 from quantus_concepts.datasets import ComposedDataset
 
-#: A subject, and the label of its line from the row's number.
-Line = tuple[str, Callable[[int], str]]
+#: A subject, and the label of its line from the data and the row's number.
+Line = tuple[str, Callable[[ComposedDataset, int], str]]
+
+
+class Layout(NamedTuple):
+    """What a sheet shows of each image.
+
+    Attributes
+    ----------
+    name : str
+        Of the sheet: the metric it is of.
+    lines : tuple of Line
+        A line for each subject.
+    caption : str
+        What to look for.
+    """
+
+    name: str
+    lines: tuple[Line, ...]
+    caption: str
+
+
+def _object(data: ComposedDataset, row: int) -> str:
+    return data.object_names[int(data.object_labels[row])]
+
+
+def _scene(data: ComposedDataset, row: int) -> str:
+    return data.scene_names[int(data.scene_labels[row])]
+
+
+#: Of f_o and f_s on the same images, as the paper's Figure 4.
+CONTRAST = Layout(
+    "mcs",
+    (
+        (OBJECT_MODEL, lambda data, row: f"f_o: {_object(data, row)}"),
+        (SCENE_MODEL, lambda data, row: f"f_s: {_scene(data, row)}"),
+    ),
+    "The same image explained for the model of objects (f_o) and the model of scenes (f_s): importance inside the "
+    "outline should be high above and low below.",
+)
+#: Of f_s with the object and without it, as the paper's Figure 8a.
+DEPENDENCE = Layout(
+    "idr",
+    (
+        (SCENE_MODEL, lambda data, row: f"{_scene(data, row)}, with object"),
+        (SCENE_MODEL_BARE, lambda data, row: "without object"),
+    ),
+    "The model of scenes (f_s) with an object, which it does not use, and without it: importance inside the outline "
+    "should be lower above than below.",
+)
+#: Of f_0 without and with a patch it does not see, as the paper's Figure 8b.
+INDEPENDENCE = Layout(
+    "iir",
+    (
+        (BARE_MODEL, _scene),
+        (BARE_MODEL_PATCHED, lambda data, row: "with patch"),
+    ),
+    "A model of bare scenes (f_0) without and with a patch that leaves its logits as they were: importance inside the "
+    "outline should stay as it is.",
+)
 
 
 def rows_to_show(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) -> list[int]:
@@ -50,125 +109,46 @@ def rows_to_show(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) ->
     return sorted([*different, *rest][:count])
 
 
-def contrast_sheet(
-    attributed: Mapping[str, Attributed], subjects: Mapping[str, Subject], rows: Sequence[int], data: ComposedDataset
-) -> Sheet:
-    """Lay out the maps of f_o and f_s on the same images, as the paper's Figure 4.
-
-    Parameters
-    ----------
-    attributed : mapping of str to Attributed
-        By method, with the maps of `rows` kept.
-    subjects : mapping of str to Subject
-        By name.
-    rows : sequence of int
-        Which images.
-    data : ComposedDataset
-        Of the masks and the names of classes.
-
-    Returns
-    -------
-    Sheet
-        Two lines for each image.
-    """
-    lines: list[Line] = [
-        (OBJECT_MODEL, lambda row: f"f_o: {data.object_names[int(data.object_labels[row])]}"),
-        (SCENE_MODEL, lambda row: f"f_s: {data.scene_names[int(data.scene_labels[row])]}"),
-    ]
-    caption = (
-        "The same image explained for the model of objects (f_o) and the model of scenes (f_s): importance inside the "
-        "outline should be high above and low below."
-    )
-    return _sheet("mcs", caption, attributed, subjects, lines, rows, data)
-
-
-def dependence_sheet(
-    attributed: Mapping[str, Attributed], subjects: Mapping[str, Subject], rows: Sequence[int], data: ComposedDataset
-) -> Sheet:
-    """Lay out the maps of f_s with the object and without it, as the paper's Figure 8a.
-
-    Parameters
-    ----------
-    attributed : mapping of str to Attributed
-        By method, with the maps of `rows` kept.
-    subjects : mapping of str to Subject
-        By name.
-    rows : sequence of int
-        Which images.
-    data : ComposedDataset
-        Of the masks and the names of classes.
-
-    Returns
-    -------
-    Sheet
-        Two lines for each image.
-    """
-    lines: list[Line] = [
-        (SCENE_MODEL, lambda row: f"{data.scene_names[int(data.scene_labels[row])]}, with object"),
-        (SCENE_MODEL_BARE, lambda row: "without object"),
-    ]
-    caption = (
-        "The model of scenes (f_s) with an object, which it does not use, and without it: importance inside the "
-        "outline should be lower above than below."
-    )
-    return _sheet("idr", caption, attributed, subjects, lines, rows, data)
-
-
-def independence_sheet(
-    attributed: Mapping[str, Attributed], subjects: Mapping[str, Subject], rows: Sequence[int], data: ComposedDataset
-) -> Sheet:
-    """Lay out the maps of f_0 without and with a patch it does not see, as the paper's Figure 8b.
-
-    Parameters
-    ----------
-    attributed : mapping of str to Attributed
-        By method, with the maps of `rows` kept.
-    subjects : mapping of str to Subject
-        By name.
-    rows : sequence of int
-        Which images.
-    data : ComposedDataset
-        Of the masks and the names of classes.
-
-    Returns
-    -------
-    Sheet
-        Two lines for each image.
-    """
-    lines: list[Line] = [
-        (BARE_MODEL, lambda row: data.scene_names[int(data.scene_labels[row])]),
-        (BARE_MODEL_PATCHED, lambda row: "with patch"),
-    ]
-    caption = (
-        "A model of bare scenes (f_0) without and with a patch that leaves its logits as they were: importance inside "
-        "the outline should stay as it is."
-    )
-    return _sheet("iir", caption, attributed, subjects, lines, rows, data)
-
-
-def _sheet(
-    name: str,
-    caption: str,
+def lay_out(
+    layout: Layout,
     attributed: Mapping[str, Attributed],
     subjects: Mapping[str, Subject],
-    lines: Sequence[Line],
     rows: Sequence[int],
     data: ComposedDataset,
 ) -> Sheet:
-    """Lay out maps: for each image one line for each subject, a column for each method that did not fail."""
+    """Lay out maps: for each image one line for each subject, a column for each method that did not fail.
+
+    Parameters
+    ----------
+    layout : Layout
+        Which subjects, and what is written beside them.
+    attributed : mapping of str to Attributed
+        By method, with the maps of `rows` kept.
+    subjects : mapping of str to Subject
+        By name.
+    rows : sequence of int
+        Which images.
+    data : ComposedDataset
+        Of the masks and the names of classes.
+
+    Returns
+    -------
+    Sheet
+        As many lines for each image as the layout has.
+    """
     shown = {method: found for method, found in attributed.items() if not found.failure}
     regions = data.masks(list(rows))[:, 0].numpy()
     laid_out = []
     for place, row in enumerate(rows):
-        for subject_name, label in lines:
+        for subject_name, label in layout.lines:
             image = subjects[subject_name].batch([row])[0].permute(1, 2, 0).clamp(0, 1)
             laid_out.append(
                 SheetRow(
-                    label=label(row),
+                    label=label(data, row),
                     image=image.numpy(),
                     maps=[found.maps[subject_name][place] for found in shown.values()],
                     mask=regions[place],
                     values=[float(found.inside[subject_name][row]) for found in shown.values()],
                 )
             )
-    return Sheet(name=name, columns=list(shown), rows=laid_out, caption=caption)
+    return Sheet(name=layout.name, columns=list(shown), rows=laid_out, caption=layout.caption)

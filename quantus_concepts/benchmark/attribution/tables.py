@@ -16,10 +16,8 @@ from quantus_concepts.benchmark.attribution.results import (
     Record,
     against_reference,
     commonalities,
-    find,
     leaders,
     methods_of,
-    select,
 )
 from quantus_concepts.benchmark.attribution.truth import mark, unverified
 from quantus_concepts.benchmark.attribution.writing import (
@@ -29,6 +27,7 @@ from quantus_concepts.benchmark.attribution.writing import (
     span,
     whole,
 )
+from quantus_concepts.benchmark.records import find, select
 
 #: Signs of a number that is not above what it is held against.
 MARKS = {"at": "≈", "below": "▼"}

@@ -15,13 +15,12 @@ from quantus_concepts.benchmark.attribution.results import (
     Record,
     against,
     against_reference,
-    find,
     leaders,
-    select,
 )
 from quantus_concepts.benchmark.attribution.truth import FAMILY, family_holds, unverified
 from quantus_concepts.benchmark.attribution.writing import contrast, correlation, enumerate_names, points, span, whole
 from quantus_concepts.benchmark.concepts.verdicts import percent
+from quantus_concepts.benchmark.records import find, select
 
 #: A share of patches left out from which the report warns.
 MANY_LEFT_OUT = 0.5

@@ -9,12 +9,20 @@ import typer
 
 from quantus_concepts.benchmark.concepts.options import DATA, DEFAULT_SEEDS, PAINTED, Options
 from quantus_concepts.benchmark.concepts.run import run
+from quantus_concepts.benchmark.run_options import (
+    RUN_HELP,
+    BatchSizeOption,
+    DeviceOption,
+    OutOption,
+    OverwriteOption,
+    ProgressOption,
+    SeedOption,
+)
 
 DATA_HELP = "Data"
 BACKBONE_HELP = "Backbone"
 BANK_HELP = "Concept bank"
 PAINTED_HELP = "Painted birds, and the small network's training"
-RUN_HELP = "Run"
 
 
 def concepts(
@@ -100,15 +108,12 @@ def concepts(
     epochs: Annotated[
         int, typer.Option(help="Passes over the training images.", rich_help_panel=PAINTED_HELP)
     ] = Options.epochs,
-    device: Annotated[
-        str,
-        typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", rich_help_panel=RUN_HELP),
-    ] = Options.device,
-    batch_size: Annotated[int, typer.Option(help="Images at once.", rich_help_panel=RUN_HELP)] = Options.batch_size,
+    device: DeviceOption = Options.device,
+    batch_size: BatchSizeOption = Options.batch_size,
     workers: Annotated[
         int, typer.Option(help="Processes that read images; 0 reads in this one.", rich_help_panel=RUN_HELP)
     ] = Options.workers,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", rich_help_panel=RUN_HELP)] = Options.seed,
+    seed: SeedOption = Options.seed,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -116,14 +121,9 @@ def concepts(
             rich_help_panel=RUN_HELP,
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder to write; by default a new one under reports/.", rich_help_panel=RUN_HELP),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=RUN_HELP)
-    ] = False,
-    progress: Annotated[bool, typer.Option(help="Progress bars.", rich_help_panel=RUN_HELP)] = True,
+    out: OutOption = None,
+    overwrite: OverwriteOption = False,
+    progress: ProgressOption = True,
 ) -> None:
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 

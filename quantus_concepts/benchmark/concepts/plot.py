@@ -20,12 +20,11 @@ from quantus_concepts.benchmark.concepts.results import (
     RANDOM,
     TRADITIONAL,
     Record,
-    find,
     models_of,
     over_seeds,
-    select,
 )
 from quantus_concepts.benchmark.figures import INK, new_axes, tidy
+from quantus_concepts.benchmark.records import find, select
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart; the marker says the same again.
 COLOURS = {

@@ -27,12 +27,12 @@ from quantus_concepts.benchmark.concepts.results import (
     models_of,
     over_seeds,
     seeds_of,
-    select,
 )
 from quantus_concepts.benchmark.concepts.tables import CHANCE, MARKS, PAPER, SET_NAMES, PaperTable, defined_frame
 from quantus_concepts.benchmark.concepts.verdicts import verdicts
 from quantus_concepts.benchmark.figures import png_base64
 from quantus_concepts.benchmark.pages import render_page
+from quantus_concepts.benchmark.records import select
 
 LEGEND = {
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from quantus_concepts.benchmark.intervals import interval, relation, t_interval
 from quantus_concepts.checks import check_choice, to_numpy
@@ -321,64 +320,6 @@ def seeds_of(records: Iterable[Record]) -> list[int]:
         Without None.
     """
     return sorted({record.seed for record in records if record.seed is not None})
-
-
-def to_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Return the records as a long table, as results.csv holds it.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Any records.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row a record; columns are the fields of `Record` in their order; `l` and `seed` are nullable
-        integers.
-    """
-    columns = [field.name for field in dataclasses.fields(Record)]
-    frame = pd.DataFrame([dataclasses.astuple(record) for record in records], columns=columns)
-    integers = dict.fromkeys(("l", "n", "undefined", "seed"), "Int64")
-    floats = dict.fromkeys(("alpha", "value", "chance", "low", "high"), "float64")
-    return frame.astype(integers | floats)
-
-
-def find(records: Iterable[Record], **fields: Any) -> Record | None:
-    """Return the first record whose fields have the given values.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Where to look.
-    **fields
-        Fields of `Record` and the value each must have.
-
-    Returns
-    -------
-    Record or None
-        None where there is no such record.
-    """
-    return next(iter(select(records, **fields)), None)
-
-
-def select(records: Iterable[Record], **fields: Any) -> list[Record]:
-    """Return all records whose fields have the given values.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Where to look.
-    **fields
-        Fields of `Record` and the value each must have.
-
-    Returns
-    -------
-    list of Record
-        In their order.
-    """
-    wanted = fields.items()
-    return [record for record in records if all(getattr(record, name) == want for name, want in wanted)]
 
 
 def models_of(records: Iterable[Record]) -> list[str]:

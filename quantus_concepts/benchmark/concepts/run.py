@@ -45,13 +45,13 @@ from quantus_concepts.benchmark.concepts.results import (
     TRADITIONAL,
     Record,
     setting_name,
-    to_frame,
 )
 from quantus_concepts.benchmark.concepts.tables import main_table, paper_tables
 from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.loading import KeptImages, sample_loader
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.benchmark.records import to_frame
 from quantus_concepts.benchmark.training import SmallResNet, train_together
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.datasets.base import ConceptSample
@@ -120,7 +120,7 @@ def run(options: Options) -> Path:
         if outcome.gallery is not None:
             figures["gallery"] = outcome.gallery
         with folder.file("results.csv") as path:
-            to_frame(outcome.records).to_csv(path, index=False)
+            to_frame(outcome.records, Record).to_csv(path, index=False)
         save_figures(folder, figures)
         with folder.file("report.html") as path:
             write_report(

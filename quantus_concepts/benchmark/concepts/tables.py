@@ -22,13 +22,12 @@ from quantus_concepts.benchmark.concepts.results import (
     Record,
     against,
     baseline_name,
-    find,
     models_of,
     ordered,
     over_seeds,
     parse_setting,
-    select,
 )
+from quantus_concepts.benchmark.records import find, select
 
 PAPER = "paper"
 CHANCE = "chance"

@@ -17,11 +17,10 @@ from quantus_concepts.benchmark.concepts.results import (
     Record,
     against,
     baseline_name,
-    find,
     models_of,
     over_seeds,
-    select,
 )
+from quantus_concepts.benchmark.records import find, select
 
 BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
 

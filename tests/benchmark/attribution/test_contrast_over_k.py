@@ -19,7 +19,7 @@ from quantus_concepts.benchmark.attribution.contrast_over_k import (
 )
 from quantus_concepts.benchmark.attribution.data import AttributionData
 from quantus_concepts.benchmark.attribution.options import Options
-from quantus_concepts.benchmark.attribution.results import select
+from quantus_concepts.benchmark.records import select
 from quantus_concepts.datasets import ObjectsOnScenes
 from reference import attribution as reference
 

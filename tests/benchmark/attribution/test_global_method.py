@@ -15,7 +15,7 @@ from quantus_concepts.benchmark.attribution.data import AttributionData
 from quantus_concepts.benchmark.attribution.global_method import tcav_layers, tcav_records
 from quantus_concepts.benchmark.attribution.options import Options
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow
-from quantus_concepts.benchmark.attribution.results import select
+from quantus_concepts.benchmark.records import select
 from quantus_concepts.benchmark.training import SmallResNet, seeded
 from quantus_concepts.datasets import Cutout, ObjectsOnScenes
 

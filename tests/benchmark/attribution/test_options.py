@@ -91,4 +91,6 @@ def test_patches_of_the_small_network_take_other_steps():
 
 
 def test_a_folder_of_models_need_not_be_there_yet(tmp_path):
-    assert options(models=tmp_path / "new" / "models").models is not None
+    folder = tmp_path / "new" / "models"
+    assert options(models=folder).models == folder
+    assert not folder.parent.exists()

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from quantus_concepts.benchmark.attribution.checking import accuracy, check_model, check_premise, commonality_row
-from quantus_concepts.benchmark.attribution.premises import CommonalityRow, Limits, PremiseCheck
+from quantus_concepts.benchmark.attribution.checking import check_model, check_premise
+from quantus_concepts.benchmark.attribution.premises import Limits, PremiseCheck
 from reference.premises import premises as slow_premises
 from two_halves import N_CLASSES, Looks, TwoHalves
 
@@ -211,24 +211,6 @@ def test_the_limits_are_arguments():
         Limits(drop=2)
 
 
-def test_commonality_is_of_the_target_class_alone():
-    with_object = TwoHalves(with_object=1)
-    row = commonality_row(Looks("right"), 0.1, with_object, with_object.with_view("0s"), 0, batch_size=5)
-    assert row == CommonalityRow(0.1, 1.0, 1.0, 12)
-    # Predicts scene 1 wherever object 1 is, a third of the images; without an object always class 0.
-    row = commonality_row(Looks("left"), 1.0, TwoHalves(), TwoHalves(view="0s"), 1)
-    assert row.accuracy_with == pytest.approx(1 / 3)
-    assert row.accuracy_without == 0
-    assert row.drop == pytest.approx(1 / 3)
-    assert row.n == 12
-
-
-def test_accuracy_of_a_model_of_scenes_alone():
-    data = TwoHalves(view="0s")
-    assert accuracy(Looks("right"), "f_0", data, data.scene_labels, batch_size=10) == 1
-    assert accuracy(Looks("left"), "f_0", data, data.scene_labels) == pytest.approx(1 / 3)
-
-
 def test_the_model_is_left_as_it_was():
     model = nn.Sequential(Looks("left"), nn.Dropout(0.9))
     model[0].eval()
@@ -268,17 +250,6 @@ def test_bad_input_is_refused(changed, error, message):
         check_premise(**settings | changed)
 
 
-def test_bad_sets_of_a_commonality_are_refused():
-    data, model = TwoHalves(with_object=1), Looks("right")
-    with pytest.raises(ValueError, match="to have an object but 12 of 12 have none"):
-        commonality_row(model, 0.1, data, data.with_view("0s"), 1)
-    with pytest.raises(ValueError, match="there is none of 7"):
-        commonality_row(model, 0.1, data, data.with_view("0s"), 7)
-    with pytest.raises(ValueError, match=r"`k` to lie in \(0, 1\]"):
-        commonality_row(model, 0, data, data.with_view("0s"), 0)
-    shuffled = data.with_view("0s")
-    shuffled.scene_labels = data.scene_labels.flip(0)
-    with pytest.raises(ValueError, match="in the same order"):
-        commonality_row(model, 0.1, data, shuffled, 0)
+def test_a_target_that_is_no_label_is_refused():
     with pytest.raises(ValueError, match=r"one of .*'object', 'scene'"):
-        check_model(model, "f_o", data, "objects")
+        check_model(Looks("right"), "f_o", TwoHalves(), "objects")

@@ -11,13 +11,11 @@ from quantus_concepts.benchmark.attribution.results import (
     against,
     against_reference,
     commonalities,
-    find,
     leaders,
     mean_record,
     methods_of,
-    select,
-    to_frame,
 )
+from quantus_concepts.benchmark.records import find, select, to_frame
 
 NAN = math.nan
 
@@ -67,7 +65,7 @@ def test_mean_record_refuses_what_it_cannot_mean():
 
 def test_frame_has_the_fields_in_order_and_survives_csv(tmp_path):
     records = [record("a", 0.5, metric="relative MCS", k=0.3, seed=1), mean_record([NAN], method="b", metric="IIR")]
-    frame = to_frame(records)
+    frame = to_frame(records, Record)
     assert list(frame.columns) == [field.name for field in dataclasses.fields(Record)]
     assert frame["seed"].tolist() == [1, pd.NA]
     frame.to_csv(tmp_path / "results.csv", index=False)
@@ -75,7 +73,7 @@ def test_frame_has_the_fields_in_order_and_survives_csv(tmp_path):
     assert back.loc[0, "k"] == 0.3
     assert math.isnan(back.loc[1, "value"])
     assert back["undefined"].tolist() == [0, 1]
-    assert to_frame([]).empty
+    assert to_frame([], Record).empty
 
 
 def test_find_and_select():

@@ -272,6 +272,15 @@ def ctrl_c() -> None:
     time.sleep(0.3)
 
 
+@pytest.fixture
+def interruptible():
+    """Hear Ctrl-C even where the tests were started in the background, which inherits that it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(own, command, monkeypatch):
     done = []
     step = torch.optim.AdamW.step

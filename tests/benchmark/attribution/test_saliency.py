@@ -15,12 +15,7 @@ from quantus_concepts.benchmark.attribution.records import (
     SCENE_MODEL,
     SCENE_MODEL_BARE,
 )
-from quantus_concepts.benchmark.attribution.saliency import (
-    contrast_sheet,
-    dependence_sheet,
-    independence_sheet,
-    rows_to_show,
-)
+from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.sheets import plot_sheet
 from quantus_concepts.datasets import ObjectsOnScenes
 
@@ -54,29 +49,30 @@ def attributed(data, seed):
 
 
 @pytest.mark.parametrize(
-    ("make", "first", "second"),
+    ("layout", "name", "first", "second"),
     [
-        (contrast_sheet, OBJECT_MODEL, SCENE_MODEL),
-        (dependence_sheet, SCENE_MODEL, SCENE_MODEL_BARE),
-        (independence_sheet, BARE_MODEL, BARE_MODEL_PATCHED),
+        (CONTRAST, "mcs", OBJECT_MODEL, SCENE_MODEL),
+        (DEPENDENCE, "idr", SCENE_MODEL, SCENE_MODEL_BARE),
+        (INDEPENDENCE, "iir", BARE_MODEL, BARE_MODEL_PATCHED),
     ],
 )
-def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail(data, make, first, second):
+def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail(data, layout, name, first, second):
     bare = data.with_view("0s")
     views = {name: bare if "0s" in name else data for name in SUBJECTS}
     subjects = {name: Subject(nn.Identity(), view.images, view.scene_labels) for name, view in views.items()}
     methods = {"a": attributed(data, 0), "broken": Attributed(failure="why"), "b": attributed(data, 1)}
-    sheet = make(methods, subjects, ROWS, data)
+    sheet = lay_out(layout, methods, subjects, ROWS, data)
+    assert sheet.name == name
     assert sheet.columns == ["a", "b"]
     assert len(sheet.rows) == 4
     for place, line in enumerate(sheet.rows):
-        row, name = ROWS[place // 2], (first, second)[place % 2]
-        np.testing.assert_allclose(line.image, views[name].images([row])[0].permute(1, 2, 0).numpy() / 255)
+        row, subject = ROWS[place // 2], (first, second)[place % 2]
+        np.testing.assert_allclose(line.image, views[subject].images([row])[0].permute(1, 2, 0).numpy() / 255)
         np.testing.assert_array_equal(line.mask, data.masks([row])[0, 0])
-        assert line.values == pytest.approx([float(methods[m].inside[name][row]) for m in ("a", "b")])
-        np.testing.assert_array_equal(line.maps[1], methods["b"].maps[name][place // 2])
+        assert line.values == pytest.approx([float(methods[m].inside[subject][row]) for m in ("a", "b")])
+        np.testing.assert_array_equal(line.maps[1], methods["b"].maps[subject][place // 2])
     obj, scene = OBJECTS[data.object_labels[2]], SCENES[data.scene_labels[2]]
-    assert (obj if make is contrast_sheet else scene) in sheet.rows[0].label
+    assert (obj if layout is CONTRAST else scene) in sheet.rows[0].label
     assert plot_sheet(sheet)[1].shape == (4, 3)
 
 

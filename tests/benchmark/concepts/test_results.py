@@ -10,18 +10,16 @@ from quantus_concepts.benchmark.concepts.results import (
     Record,
     against,
     baseline_name,
-    find,
     item_records,
     mean_record,
     models_of,
     over_seeds,
     parse_setting,
     seeds_of,
-    select,
     setting_name,
-    to_frame,
 )
 from quantus_concepts.benchmark.intervals import interval
+from quantus_concepts.benchmark.records import find, select, to_frame
 
 NAN = math.nan
 
@@ -168,7 +166,7 @@ def test_to_frame_has_the_columns_of_the_csv_and_survives_it(tmp_path):
         ),
         Record("plain backbone", "accuracy"),
     ]
-    frame = to_frame(records)
+    frame = to_frame(records, Record)
     assert list(frame.columns) == (
         [
             "model",
@@ -196,7 +194,7 @@ def test_to_frame_has_the_columns_of_the_csv_and_survives_it(tmp_path):
 
 
 def test_to_frame_of_nothing_has_the_columns_too():
-    assert len(to_frame([]).columns) == 15
+    assert len(to_frame([], Record).columns) == 15
 
 
 def test_find_and_select():

@@ -1,0 +1,62 @@
+"""The global generators, which Captum draws from, put back as they were."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+
+@contextlib.contextmanager
+def kept_generators(device: torch.device) -> Iterator[None]:
+    """Put PyTorch's generators of the CPU and of a device back as they were.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the work inside is done.
+
+    Yields
+    ------
+    None
+        Inside, the generators go on from where they are.
+    """
+    on_device = device.type != "cpu"
+    with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
+        yield
+
+
+@contextlib.contextmanager
+def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
+    """Seed the generators of PyTorch and NumPy, and put them back as they were.
+
+    Parameters
+    ----------
+    device : torch.device
+        Whose generator is seeded beside those of the CPU.
+    seed : int, optional
+        None for one of the system's entropy.
+
+    Yields
+    ------
+    None
+        Inside, whatever is drawn depends on the seed alone.
+    """
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    module = getattr(torch, device.type, None)
+    # GradientShap draws from NumPy's global generator.
+    state = np.random.get_state()  # noqa: NPY002
+    with kept_generators(device):
+        # Not torch.manual_seed: that would seed the other devices too.
+        torch.default_generator.manual_seed(seed)
+        if device.type != "cpu" and module is not None:
+            with module.device(device) if hasattr(module, "device") else contextlib.nullcontext():
+                module.manual_seed(seed)
+        try:
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
