@@ -13,6 +13,9 @@ from quantus_concepts.datasets.objects_on_scenes import ObjectsOnScenes
 from quantus_concepts.datasets.painted_birds import PaintedBirds
 from quantus_concepts.datasets.painted_objects import PaintedObjects
 from quantus_concepts.datasets.painted_scenes import PaintedScenes
+from quantus_concepts.datasets.pasta_ratings import PastaRatings
+from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.rating_split import Split, leak_free_split
 from quantus_concepts.datasets.sources import Cutout, ObjectSource, SceneSource
 from quantus_concepts.datasets.transforms import apply_transform, default_transform
 
@@ -33,9 +36,13 @@ __all__ = [
     "PaintedBirds",
     "PaintedObjects",
     "PaintedScenes",
+    "PastaRatings",
+    "RatedExplanations",
     "SceneFolder",
     "SceneSource",
+    "Split",
     "apply_transform",
     "default_transform",
+    "leak_free_split",
     "write_bam",
 ]

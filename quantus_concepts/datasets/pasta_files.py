@@ -1,0 +1,296 @@
+"""Names and contents of the files of explanations, as in the release of the PASTA ratings."""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+MAP_SUFFIX, CONCEPT_SUFFIX = ".npy", ".json"
+#: Ids of the released explainers whose explanations are concepts.
+CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
+#: Id of CLIP-QDA-sample, for which small values mean important.
+COUNTERFACTUAL_EXPLAINERS = ("39",)
+SHOWN_FILES = 10
+_SHOWN_VALUES = 5
+_MAX_CHANNELS = 4
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# LIME writes a concept with the interval its value lies in: "0.10 < arm <= 0.25", "arm > 0.5".
+_INTERVAL = re.compile(rf"^(?:{_NUMBER}\s*<=?\s*)?(?P<name>.*?\S)\s*(?:<=?|>=?)\s*{_NUMBER}$")
+_BRACKET = re.compile(r"^(?P<name>.*?\S)\s*\([^()]*\)$")
+
+
+@dataclass(frozen=True)
+class FileName:
+    """What the name of a file says.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the data set.
+    image : str
+        Id of the image in it.
+    explainer : str or None
+        Id of the explainer; None in the names of explanations to be scored.
+    label : str
+        Name of the class, with its underscores; empty where the name has none.
+    """
+
+    dataset: str
+    image: str
+    explainer: str | None
+    label: str
+
+    @property
+    def image_id(self) -> str:
+        """The id of the image with its data set, unique over data sets."""
+        return f"{self.dataset}_{self.image}"
+
+
+def parse_rated_name(path: str | Path | PurePosixPath) -> FileName:
+    """Read the name of a rated explanation, ``{dataset}_{image id}_{explainer id}_{label}.png``.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; folders and suffix do not matter.
+
+    Returns
+    -------
+    FileName
+        What it says. The label may be missing.
+
+    Raises
+    ------
+    ValueError
+        If the name has fewer than three words, or an empty one.
+    """
+    stem, suffix = _split_name(path)
+    words = stem.split("_", 3)
+    if len(words) < 3 or not all(words[:3]):
+        raise ValueError(
+            f"Expected the name of an explanation to be DATASET_IMAGE_EXPLAINER_LABEL{suffix} but got "
+            f"{stem + suffix!r}. Rename it; only the label may hold underscores."
+        )
+    return FileName(words[0], words[1], words[2], words[3] if len(words) > 3 else "")
+
+
+def parse_scored_name(path: str | Path | PurePosixPath) -> FileName:
+    """Read the name of an explanation to be scored, ``{dataset}_{image id}_{label}.npy``, or of an image.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; folders and suffix do not matter.
+
+    Returns
+    -------
+    FileName
+        What it says. The label may be missing.
+
+    Raises
+    ------
+    ValueError
+        If the name has fewer than two words, or an empty one.
+    """
+    stem, suffix = _split_name(path)
+    words = stem.split("_", 2)
+    if len(words) < 2 or not all(words[:2]):
+        raise ValueError(
+            f"Expected the name of a file to be DATASET_IMAGE_LABEL{suffix} but got {stem + suffix!r}. Rename it; "
+            "only the label may hold underscores."
+        )
+    return FileName(words[0], words[1], None, words[2] if len(words) > 2 else "")
+
+
+def attribution_path(explication: str, suffix: str) -> str:
+    """Return where the attribution of a drawn explanation lies: under ``activations`` instead of ``expl``.
+
+    Parameters
+    ----------
+    explication : str
+        Path of the picture, with slashes.
+    suffix : str
+        ".npy" for maps, ".json" for concepts.
+
+    Returns
+    -------
+    str
+        Path of the attribution: in the same folder where no folder of the path is called ``expl``.
+    """
+    *folders, name = explication.split("/")
+    moved = ["activations" if folder == "expl" else folder for folder in folders]
+    return "/".join([*moved, posixpath.splitext(name)[0] + suffix])
+
+
+def load_map(path: Path) -> Tensor:
+    """Read a map of relevance.
+
+    Axes of one pixel are dropped unless only two are left. Of three axes one is that of channels, the last where it has
+    at most four entries, else the first; with two or four channels the last of them is the map (the opacity, as in the
+    release, where B-cos writes RGB and opacity), else their mean.
+
+    Parameters
+    ----------
+    path : Path
+        The ``.npy`` file; objects in it are not unpickled.
+
+    Returns
+    -------
+    Tensor
+        (h, w), float32. Entries that are not finite are left as they are.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, truncated files included, or holds no map.
+    """
+    try:
+        # Mapped, a file shorter than it claims is an error before memory is taken.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise ValueError(f"Map {path} cannot be read ({error}). Save it again with numpy.save.") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"Expected map {path} to be one array but it is an archive. Save it with numpy.save.")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"Expected map {path} to hold numbers but got {array.dtype}.")
+    relevance = _drop_channels(np.array(array, dtype=np.float32))
+    if relevance is None or not relevance.size:
+        raise ValueError(
+            f"Expected map {path} to have shape (h, w), or (h, w, C) with at most {_MAX_CHANNELS} channels, but got "
+            f"{tuple(array.shape)}."
+        )
+    return torch.from_numpy(np.ascontiguousarray(relevance))
+
+
+def load_concepts(path: Path, *, brackets: bool = True) -> dict[str, float]:
+    """Read concepts and how much each of them matters.
+
+    A name may come with the interval LIME found its value in, "0.10 < arm <= 0.25", which is taken off unless two names
+    would become one.
+
+    Parameters
+    ----------
+    path : Path
+        The ``.json`` file, an object of names and numbers.
+    brackets : bool
+        Whether brackets at the end belong to the name, as in "crane (bird)". The release's counterfactual explainer
+        writes remarks there.
+
+    Returns
+    -------
+    dict of str to float
+        The value of each concept, in the order of the file.
+
+    Raises
+    ------
+    ValueError
+        If the file is no JSON, is empty, or has values that are no finite numbers.
+    """
+    content = read_json(path, "Concept file")
+    if not isinstance(content, dict) or not content:
+        got = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
+        raise ValueError(f"Expected concept file {path} to be an object of names and numbers but got {got}.")
+    bad = [f"{name!r}: {value!r}" for name, value in content.items() if not _is_finite(value)]
+    if bad:
+        raise ValueError(
+            f"Expected the values in concept file {path} to be finite numbers but {len(bad)} of {len(content)} are "
+            f"not: {list_some(bad, _SHOWN_VALUES)}."
+        )
+    patterns = (_INTERVAL,) if brackets else (_INTERVAL, _BRACKET)
+    names = [_concept_name(key, patterns) for key in content]
+    if len(set(names)) < len(names):
+        names = list(content)
+    return {name: float(value) for name, value in zip(names, content.values(), strict=True)}
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Read a JSON file.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in UTF-8.
+    what : str
+        What it is, for messages.
+
+    Returns
+    -------
+    Any
+        Its content.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read or is no JSON, truncated files included.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{what} {path} cannot be read ({error.strerror or error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what} {path} is no JSON ({error}). Write or download it again.") from error
+
+
+def list_some(entries: Iterable[object], limit: int = SHOWN_FILES) -> str:
+    """Write out the first few of a list.
+
+    Parameters
+    ----------
+    entries : iterable
+        What to list.
+    limit : int
+        How many at most.
+
+    Returns
+    -------
+    str
+        The entries, with commas, and how many more there are.
+    """
+    words = [str(entry) for entry in entries]
+    more = f", and {len(words) - limit} more" if len(words) > limit else ""
+    return ", ".join(words[:limit]) + more
+
+
+def _split_name(path: str | Path | PurePosixPath) -> tuple[str, str]:
+    """Return the name of a file without and its suffix; there are many, and paths as objects are slow to make."""
+    return posixpath.splitext(posixpath.basename(str(path)))
+
+
+def _drop_channels(array: np.ndarray) -> np.ndarray | None:
+    """Return (h, w), or None where the array is no map."""
+    while array.ndim > 2 and 1 in array.shape:
+        array = array.squeeze(array.shape.index(1))
+    if array.ndim == 3:
+        if array.shape[-1] > _MAX_CHANNELS:
+            array = np.moveaxis(array, 0, -1)
+        if array.shape[-1] > _MAX_CHANNELS:
+            return None
+        array = array.mean(-1) if array.shape[-1] == 3 else array[..., -1]
+    return array if array.ndim == 2 else None
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _concept_name(key: str, patterns: Iterable[re.Pattern[str]]) -> str:
+    for pattern in patterns:
+        found = pattern.match(key)
+        if found:
+            return found["name"]
+    return key

@@ -1,0 +1,88 @@
+"""One vote from those of several annotators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quantus_concepts.checks import check_choice, to_numpy
+from quantus_concepts.pasta.questions import MAX_VOTE, MIN_VOTE
+
+JOINS = ("mode", "mean", "median")
+
+
+def join_votes(votes: Any, how: str = "mode") -> np.ndarray:
+    """Join the votes of several annotators on each item.
+
+    Kazmierczak et al., PASTA, Eq. 13 for the mode, which they chose among the three (Table 15).
+
+    Parameters
+    ----------
+    votes : array or tensor
+        (..., A), 1 to 5, NaN where an annotator gave none.
+    how : str
+        "mode" (of several most frequent votes the smallest, as in SciPy and the release), "mean" or "median".
+
+    Returns
+    -------
+    np.ndarray
+        (...) of float64; NaN where nobody voted.
+
+    Raises
+    ------
+    ValueError
+        If a vote is not one of 1 to 5, or `how` is unknown.
+    """
+    check_choice("how", how, JOINS)
+    values = check_votes("votes", votes)
+    given = ~np.isnan(values)
+    n_votes = given.sum(-1)
+    if how == "mode":
+        scale = np.arange(MIN_VOTE, MAX_VOTE + 1)
+        counts = np.stack([(values == vote).sum(-1) for vote in scale], axis=-1)
+        # The first of several largest counts is that of the smallest vote.
+        joined = scale[counts.argmax(-1)].astype(np.float64)
+    elif how == "mean":
+        joined = np.where(given, values, 0).sum(-1) / np.maximum(n_votes, 1)
+    elif values.shape[-1]:
+        # NaN are sorted to the end, so the middle is that of the votes given.
+        ordered = np.sort(values, axis=-1)
+        middle = np.stack([np.maximum(n_votes - 1, 0) // 2, np.maximum(n_votes, 1) // 2], axis=-1)
+        joined = np.take_along_axis(ordered, np.minimum(middle, values.shape[-1] - 1), axis=-1).mean(-1)
+    else:
+        joined = np.zeros(values.shape[:-1])
+    return np.where(n_votes > 0, joined, np.nan)
+
+
+def check_votes(name: str, votes: Any) -> np.ndarray:
+    """Return votes as numbers, or raise.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    votes : array or tensor
+        (..., A).
+
+    Returns
+    -------
+    np.ndarray
+        The same in float64.
+
+    Raises
+    ------
+    ValueError
+        If there is no axis of annotators, or a vote is neither a whole number of 1 to 5 nor NaN.
+    """
+    values = np.asarray(to_numpy(votes), dtype=np.float64)
+    if values.ndim == 0:
+        raise ValueError(f"Expected argument `{name}` to have shape (..., A) but got one number.")
+    bad = ~np.isnan(values) & ~((values >= MIN_VOTE) & (values <= MAX_VOTE) & (values == np.rint(values)))
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"Expected argument `{name}` to hold whole votes of {MIN_VOTE} to {MAX_VOTE}, NaN where one is missing, "
+            f"but got {values[first]:g} at {first}; {int(bad.sum())} of {values.size} entries are no votes."
+        )
+    return values

@@ -1,0 +1,1 @@
+"""What predicts how people would rate an explanation: encoder, embedding, scorer, and their uses."""

@@ -1,0 +1,68 @@
+"""The six questions people were asked about an explanation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quantus_concepts.checks import check_choice
+
+MIN_VOTE, MAX_VOTE = 1, 5
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, answered on five points.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the ratings.
+    text : str
+        What is asked.
+    low_is_good : bool
+        Whether a low answer speaks for the explanation.
+    """
+
+    name: str
+    text: str
+    low_is_good: bool = False
+
+    @property
+    def sign(self) -> int:
+        """1, or -1 where low is good: the best explanation has the largest ``sign * score``."""
+        return -1 if self.low_is_good else 1
+
+
+QUESTIONS = {
+    question.name: question
+    for question in (
+        Question("Q1", "Is the explanation consistent with how I would explain the predicted class?"),
+        Question("Q2", "Can the explanation of the prediction be trusted?"),
+        Question("Q3", "Is the explanation easy to understand?"),
+        Question("Q4", "Would many people understand it, whatever their background and culture?"),
+        Question("Q5", "How much did the explanation change with a light perturbation of the image?", low_is_good=True),
+        Question("Q6", "How much did it change with a strong perturbation that changed the prediction?"),
+    )
+}
+
+
+def question_named(name: str) -> Question:
+    """Return a question by its name.
+
+    Parameters
+    ----------
+    name : str
+        "Q1" to "Q6".
+
+    Returns
+    -------
+    Question
+        The question.
+
+    Raises
+    ------
+    ValueError
+        If there is no such question.
+    """
+    check_choice("question", name, tuple(QUESTIONS))
+    return QUESTIONS[name]

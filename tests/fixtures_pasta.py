@@ -1,0 +1,126 @@
+"""A small set of ratings in the layout of the published ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+QUESTIONS = ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6")
+CLASSES = {
+    "coco": ("shopping_and_dining", "workplace", "home_or_hotel"),
+    "pascalpart": ("aeroplane", "bird", "cat"),
+    "monumai": ("Baroque", "Gothic", "Renaissance"),
+    "catsdogscars": ("cats", "dogs", "cars"),
+}
+CONCEPTS = ("person", "chair", "table", "lobed-arch", "wheel", "eye")
+CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
+ALPHA_EXPLAINERS = ("46", "47")
+EXPLAINERS = ("0", "3", "6", "39", "41", "46")
+
+
+def write_pasta_release(
+    folder: Path,
+    *,
+    datasets: Sequence[str] = ("coco", "monumai"),
+    n_images: int = 3,
+    explainers: Sequence[str] = EXPLAINERS,
+    n_annotators: int = 5,
+    size: int = 24,
+    prefix: str = "result_dataset",
+    seed: int = 0,
+) -> Path:
+    """Write ratings and return the folder to be passed to ``PastaRatings``.
+
+    Every image is explained by every explainer. The prediction is the next class of the data set for every third
+    image, else the true one. An explanation has a quality from 1 to 5 (``quality``), which all votes are near.
+    The map of an explainer in ALPHA_EXPLAINERS has four channels, the last of which is the map; concepts are written
+    with the interval of their value, as LIME does (id 41), or with a bracket (id 39).
+
+    Parameters
+    ----------
+    folder : Path
+        Folder to write into.
+    datasets : sequence of str
+        Keys of CLASSES.
+    n_images : int
+        Images of each data set.
+    explainers : sequence of str
+        Ids; those in CONCEPT_EXPLAINERS are written as concepts.
+    n_annotators : int
+        Votes on each question.
+    size : int
+        Width and height of the images in pixels.
+    prefix : str
+        Folder the paths in the file start with.
+    seed : int
+        Seed of everything.
+    """
+    rng = np.random.default_rng(seed)
+    base = folder / prefix
+    for name in ("imgs", "expl", "activations"):
+        (base / name).mkdir(parents=True, exist_ok=True)
+    records = []
+    number = 0
+    for dataset in datasets:
+        classes = CLASSES[dataset]
+        for i in range(n_images):
+            truth = classes[i % len(classes)]
+            predicted = classes[(i + (number % 3 == 2)) % len(classes)]
+            image = rng.integers(0, 256, (size, size, 3)).astype(np.uint8)
+            image_path = f"imgs/{dataset}_{number}_{truth}.png"
+            Image.fromarray(image).save(base / image_path)
+            for explainer in explainers:
+                stem = f"{dataset}_{number}_{explainer}_{truth}"
+                level = quality(number, explainer)
+                Image.fromarray(image[::-1]).save(base / "expl" / f"{stem}.png")
+                _write_attribution(base / "activations" / stem, explainer, level, size, rng)
+                votes = np.clip(level + rng.integers(-1, 2, (n_annotators, len(QUESTIONS))), 1, 5)
+                records.append(
+                    {
+                        "ID": str(number),
+                        "img": f"{prefix}/{image_path}" if prefix else image_path,
+                        "explication": f"{prefix}/expl/{stem}.png" if prefix else f"expl/{stem}.png",
+                        "GTclass": truth,
+                        "predictedclass": predicted,
+                        "Annotation": [dict(zip(QUESTIONS, row, strict=True)) for row in votes.tolist()],
+                    }
+                )
+            number += 1
+    write_records(folder, records)
+    return folder
+
+
+def quality(number: int, explainer: str) -> int:
+    """Return the quality, from 1 to 5, of an explanation of an image by its number."""
+    return 1 + (number * 2 + int(explainer)) % 5
+
+
+def read_records(folder: Path) -> list[dict]:
+    """Return the records of a folder."""
+    return json.loads((folder / "human_annotations.json").read_text())
+
+
+def write_records(folder: Path, records: list[dict]) -> None:
+    """Write records into a folder."""
+    (folder / "human_annotations.json").write_text(json.dumps(records))
+
+
+def _write_attribution(stem: Path, explainer: str, level: int, size: int, rng: np.random.Generator) -> None:
+    if explainer in CONCEPT_EXPLAINERS:
+        values = {_key(name, explainer): float(rng.normal() * level) for name in CONCEPTS}
+        stem.with_name(stem.name + ".json").write_text(json.dumps(values))
+        return
+    relevance = rng.random((size, size), dtype=np.float32)
+    relevance[: size // 2] += level
+    relevance /= relevance.max()
+    if explainer in ALPHA_EXPLAINERS:
+        relevance = np.concatenate([rng.random((size, size, 3), dtype=np.float32), relevance[..., None]], axis=2)
+    np.save(stem.with_name(stem.name + ".npy"), relevance)
+
+
+def _key(name: str, explainer: str) -> str:
+    return {"39": f"{name} (not {name})", "41": f"0.10 < {name} <= 0.25"}.get(explainer, name)
