@@ -8,7 +8,19 @@ give importance to what provably does not matter (`MCS`, `IDR`, `IIR`)? All go i
 from importlib.metadata import PackageNotFoundError, version
 
 from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, PatchResult, optimise_patch
+from quantus_concepts.metrics import (
+    CEM,
+    CGIM,
+    CLM,
+    IDR,
+    IIR,
+    MCS,
+    Faithfulness,
+    PASTAScore,
+    Patch,
+    PatchResult,
+    optimise_patch,
+)
 
 try:
     __version__ = version("quantus-concepts")
@@ -16,7 +28,18 @@ except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0.0.0"
 
 # The shape of quantus.AVAILABLE_METRICS, under a category Quantus does not have, so that the two merge with `|`.
-AVAILABLE_METRICS = {"Concepts": {"CGIM": CGIM, "CEM": CEM, "CLM": CLM, "MCS": MCS, "IDR": IDR, "IIR": IIR}}
+AVAILABLE_METRICS = {
+    "Concepts": {
+        "CGIM": CGIM,
+        "CEM": CEM,
+        "CLM": CLM,
+        "MCS": MCS,
+        "IDR": IDR,
+        "IIR": IIR,
+        "Faithfulness": Faithfulness,
+        "PASTA-score": PASTAScore,
+    }
+}
 
 __all__ = [
     "AVAILABLE_METRICS",
@@ -26,6 +49,8 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
+    "Faithfulness",
+    "PASTAScore",
     "Patch",
     "PatchResult",
     "__version__",

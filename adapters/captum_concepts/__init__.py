@@ -2,7 +2,7 @@
 
 `CoAM` shows where a concept acts, `PostHocCBM` turns a trained network into a concept bottleneck model,
 `explain_func` makes any attribution the callable Quantus wants, `build_method` builds the methods that papers compare,
-and `tcav_score` asks what a concept is to a class. This package does not need `quantus_concepts`.
+`SteeredRISE` weighs its masks by a score too, and `tcav_score` asks what a concept is to a class. This package does not need `quantus_concepts`.
 """
 
 from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision
@@ -15,6 +15,7 @@ from captum_concepts.explain import explain_func
 from captum_concepts.layers import LayerFeatures
 from captum_concepts.method_spec import method_from_spec
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_method, build_methods
+from captum_concepts.steered_rise import SteeredRISE
 from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
 from captum_concepts.visualise import gallery, overlay, plot_coam
 
@@ -29,6 +30,7 @@ __all__ = [
     "PostHocCBM",
     "RandomAttribution",
     "SobelEdges",
+    "SteeredRISE",
     "TCAVContrast",
     "TCAVScore",
     "build_method",

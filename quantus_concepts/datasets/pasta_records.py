@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from quantus_concepts.datasets.pasta_files import FileName, list_some, parse_rated_name, read_json
-from quantus_concepts.pasta.questions import MAX_VOTE, MIN_VOTE, QUESTIONS
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.questions import QUESTIONS
 
 _SHOWN = 5
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")

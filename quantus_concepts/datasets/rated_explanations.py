@@ -9,9 +9,9 @@ from typing import Any, overload
 import numpy as np
 
 from quantus_concepts.checks import check_shape, to_numpy
-from quantus_concepts.functional.votes import join_votes
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
 from quantus_concepts.pasta.explanations import MODALITIES, Explanation
-from quantus_concepts.pasta.questions import MAX_VOTE, MIN_VOTE, QUESTIONS
+from quantus_concepts.pasta.questions import QUESTIONS
 
 _SHOWN = 5
 _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")

@@ -5,6 +5,7 @@ from quantus_concepts.functional.cgim import ClassMeans, cgim
 from quantus_concepts.functional.clm import clm
 from quantus_concepts.functional.concept_attribution import concept_attribution, random_masks
 from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
+from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
 from quantus_concepts.functional.normalisation import positive_percentile
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.functional.ranking import rank_concepts
@@ -15,11 +16,13 @@ from quantus_concepts.functional.upsampling import upsample
 __all__ = [
     "ClassMeans",
     "Estimate",
+    "FaithfulnessScores",
     "RelativeContrast",
     "cem",
     "cgim",
     "clm",
     "concept_attribution",
+    "faithfulness",
     "idr",
     "iir",
     "mask_hits",
@@ -32,6 +35,7 @@ __all__ = [
     "random_masks",
     "rank_concepts",
     "relative_contrast",
+    "relevance_ranks",
     "threshold_hits",
     "upsample",
 ]

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from quantus_concepts.checks import check_choice, to_numpy
-from quantus_concepts.pasta.questions import MAX_VOTE, MIN_VOTE
 
+#: Ends of the scale.
+MIN_VOTE, MAX_VOTE = 1, 5
 JOINS = ("mode", "mean", "median")
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from quantus_concepts.checks import check_choice
 
-MIN_VOTE, MAX_VOTE = 1, 5
-
 
 @dataclass(frozen=True)
 class Question:

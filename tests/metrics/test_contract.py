@@ -16,7 +16,7 @@ from torch import nn
 
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 12, 12
@@ -33,8 +33,8 @@ QUANTUS_ARGUMENTS = [
 ]
 
 
-METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR]
-NAMES = ["CGIM", "CEM", "CLM", "MCS", "IDR", "IIR", "IIR with patches"]
+METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR, Faithfulness]
+NAMES = ["CGIM", "CEM", "CLM", "MCS", "IDR", "IIR", "IIR with patches", "Faithfulness", "Faithfulness by ROAD"]
 
 
 @pytest.fixture
@@ -93,7 +93,12 @@ def against_known_truth(truth: dict[str, Any], images: np.ndarray, **kwargs: Any
 
 
 def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> dict[str, Any]:
-    return {**on_images(truth, **kwargs), **against_known_truth(truth, images, **kwargs)}
+    return {
+        **on_images(truth, **kwargs),
+        **against_known_truth(truth, images, **kwargs),
+        "Faithfulness": Faithfulness("gaussian", thresholds=(10, 30), **kwargs),
+        "Faithfulness by ROAD": Faithfulness("road", thresholds=(10, 20), **kwargs),
+    }
 
 
 def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
@@ -191,6 +196,9 @@ class TestHost:
                 assert len(results[method][name]) == N
                 # an array cannot be asked again
                 assert np.isfinite(results[method][name]).any() == (method != "array")
+            for name in ("Faithfulness", "Faithfulness by ROAD"):
+                assert len(results[method][name]) == N
+                assert np.isfinite(results[method][name]).all()
         # on images the explanation method plays no role, as documented
         assert results["callable"]["CEM"] == results["array"]["CEM"]
 

@@ -1,0 +1,301 @@
+"""How well predicted ratings agree with people's, how well people agree, and how well anyone could."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from sklearn.metrics import cohen_kappa_score
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape, check_whole, to_numpy
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
+
+N_VOTES = MAX_VOTE - MIN_VOTE + 1
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Agreement of scores with votes.
+
+    Attributes
+    ----------
+    mse : float
+        Mean squared error on the scale of 1 to 5 (Kazmierczak et al., PASTA, Eq. 8).
+    qwk : float
+        Quadratic weighted kappa of rounded scores (Eq. 7). 0 where all scores are rounded alike but votes are not;
+        NaN where both are one and the same number.
+    spearman : float
+        Rank correlation of the scores as they are (Eq. 9); NaN where scores or votes are all alike.
+    spearman_rounded : float
+        Of the rounded scores, as the release computes it.
+    n : int
+        Items that count.
+    missing : int
+        Items, or votes, left out because they are NaN.
+    """
+
+    mse: float
+    qwk: float
+    spearman: float
+    spearman_rounded: float
+    n: int
+    missing: int = 0
+
+
+def figures(scores: Any, targets: Any) -> Figures:
+    """Compare scores with votes.
+
+    Parameters
+    ----------
+    scores : array or tensor
+        (N,), predicted, 1 to 5.
+    targets : array or tensor
+        (N,), given, 1 to 5; not whole where votes were joined by mean or median.
+
+    Returns
+    -------
+    Figures
+        Over the items where both are known; NaN where there are none. Half votes are rounded to the even one.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, or a number is outside 1 to 5.
+    """
+    predicted, given = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
+    check_shape("scores", predicted, ("N",), (None,))
+    check_shape("targets", given, ("N",), (len(predicted),))
+    for name, value in (("scores", predicted), ("targets", given)):
+        outside = (value < MIN_VOTE) | (value > MAX_VOTE)
+        if outside.any():
+            raise ValueError(
+                f"Expected argument `{name}` to lie in [{MIN_VOTE}, {MAX_VOTE}] but {int(outside.sum())} of "
+                f"{len(value)} do not, the first is {value[outside][0]}."
+            )
+    known = ~(np.isnan(predicted) | np.isnan(given))
+    predicted, given = predicted[known], given[known]
+    rounded = np.rint(predicted)
+    missing = int((~known).sum())
+    if not len(given):
+        return Figures(math.nan, math.nan, math.nan, math.nan, 0, missing)
+    return Figures(
+        float(np.mean((predicted - given) ** 2)),
+        _kappa(rounded, np.rint(given)),
+        _spearman(predicted, given),
+        _spearman(rounded, given),
+        len(given),
+        missing,
+    )
+
+
+def human_figures(votes: Any, how: str = "mode") -> Figures | None:
+    """Compare single annotators with the joined vote: the row "Human" of Kazmierczak et al., PASTA, Table 1.
+
+    The expectation over annotators: each column of votes against the joined vote of all columns, averaged with the
+    number of its votes as weight. The annotator's own vote is part of the joined one, as in the paper, so that this
+    is no bound of what a predictor can reach (see `ceiling`). Items with a single vote would agree with themselves
+    and are left out.
+
+    Parameters
+    ----------
+    votes : array or tensor
+        (N, A), 1 to 5, NaN where an annotator gave none.
+    how : str
+        As in `join_votes`.
+
+    Returns
+    -------
+    Figures or None
+        `n` are the items with two votes or more, `missing` the votes an annotator of those did not give; NaN where no
+        annotator's figure is defined. None where no item has two votes.
+
+    Raises
+    ------
+    ValueError
+        If a vote is not one of 1 to 5, or `how` is unknown.
+    """
+    values = check_votes("votes", votes)
+    check_shape("votes", values, ("N", "A"), (None, None))
+    joined = join_votes(values, how)
+    several = (~np.isnan(values)).sum(1) > 1
+    if not several.any():
+        return None
+    each = [figures(column, joined[several]) for column in values[several].T]
+    names = ("mse", "qwk", "spearman", "spearman_rounded")
+    means = {name: _weighted([getattr(one, name) for one in each], [one.n for one in each]) for name in names}
+    return Figures(**means, n=int(several.sum()), missing=sum(one.missing for one in each))
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What the raters' own noise allows.
+
+    Attributes
+    ----------
+    spearman : float
+        Rank correlation a perfect predictor of the expected vote would have with the joined vote.
+    qwk : float
+        Quadratic weighted kappa it would have.
+    reliability : float
+        Rank correlation expected between the mean votes of two groups of as many annotators as there were.
+    n : int
+        Items with two votes or more.
+    """
+
+    spearman: float
+    qwk: float
+    reliability: float
+    n: int
+
+
+def ceiling(votes: Any, how: str = "mode", *, n_splits: int = 50, seed: int = 0) -> Ceiling | None:
+    """Estimate how well anyone could predict the joined vote, from how the annotators agree.
+
+    For each split the votes of every item are dealt at random into two halves of equal size. The correlation r of
+    the halves' means becomes that of all votes by Spearman and Brown, rho = k r / (1 + (k - 1) r), where all are k
+    times as many as a half; the expected vote correlates with the mean of all by sqrt(rho). Mode and median are
+    noisier than the mean: by how much is the ratio of two correlations with one vote held out, of the other votes
+    joined and of their mean. Kappa follows from the correlation c of the expected with the joined vote, and from
+    their variances and means: 2 c s t / (s^2 + t^2 + (difference of means)^2). The variance s^2 of the expected vote
+    is rho times that of the mean vote, and 1/12 more since it is rounded; t^2 is that of the rounded joined vote.
+
+    An estimate, not a bound: for simulated raters within about 0.05 of the truth, kappa within 0.08, and too high where
+    all annotators share an error. Where the expected vote is known, ``figures(expected, joined)`` is the ceiling
+    itself.
+
+    Parameters
+    ----------
+    votes : array or tensor
+        (N, A), 1 to 5, NaN where an annotator gave none. Annotators need not be the same people from item to item.
+    how : str
+        As in `join_votes`.
+    n_splits : int
+        Random splits to average over.
+    seed : int
+        Of the splits.
+
+    Returns
+    -------
+    Ceiling or None
+        0 where the halves agree no better than by chance; NaN where they cannot be compared. None where no item has
+        two votes.
+
+    Raises
+    ------
+    ValueError
+        If a vote is not one of 1 to 5, `how` is unknown, or `n_splits` is below 1.
+    """
+    values = check_votes("votes", votes)
+    check_shape("votes", values, ("N", "A"), (None, None))
+    check_whole("n_splits", n_splits, 1)
+    joined = join_votes(values, how)
+    several = (~np.isnan(values)).sum(1) > 1
+    values, joined = values[several], joined[several]
+    if not len(values):
+        return None
+    n_votes = (~np.isnan(values)).sum(1)
+    generator = np.random.default_rng(seed)
+    splits = [_split(values, n_votes, how, generator) for _ in range(n_splits)]
+    # Of each split: halves, held-out against joined, held-out against mean.
+    by_rank, by_value = (
+        np.array([[_spearman(*pair) for pair in split] for split in splits]),
+        np.array([[_pearson(*pair) for pair in split] for split in splits]),
+    )
+    factor = float(np.mean(n_votes / (n_votes // 2)))
+    rank, rank_reliability = _noise_free(by_rank, factor)
+    value, reliability = _noise_free(by_value, factor)
+    means = join_votes(values, "mean")
+    spread = reliability * means.var() + 1 / 12
+    scatter = spread + np.rint(joined).var() + (means.mean() - joined.mean()) ** 2
+    qwk = 2 * value * math.sqrt(reliability * means.var() * joined.var()) / scatter
+    return Ceiling(rank, float(qwk), rank_reliability, len(values))
+
+
+def _split(
+    values: np.ndarray, n_votes: np.ndarray, how: str, generator: np.random.Generator
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return what is to be compared: two halves, and one vote with the others, joined and as a mean."""
+    # Votes in random order, the missing ones last.
+    keys = np.where(np.isnan(values), np.inf, generator.random(values.shape))
+    dealt = np.take_along_axis(values, keys.argsort(1), axis=1)
+    place, n_half = np.arange(values.shape[1]), (n_votes // 2)[:, None]
+    first = join_votes(np.where(place < n_half, dealt, np.nan), "mean")
+    second = join_votes(np.where((place >= n_half) & (place < 2 * n_half), dealt, np.nan), "mean")
+    held, others = dealt[:, 0], dealt[:, 1:]
+    return [(first, second), (held, join_votes(others, how)), (held, join_votes(others, "mean"))]
+
+
+def _noise_free(correlations: np.ndarray, factor: float) -> tuple[float, float]:
+    """Return the correlation of the expected with the joined vote, and the reliability of the mean vote."""
+    halves, joined, mean = (_weighted(column.tolist(), [1] * len(column)) for column in correlations.T)
+    if math.isnan(halves) or math.isnan(mean):
+        return math.nan, math.nan
+    if halves <= 0 or mean <= 0:
+        return 0.0, 0.0
+    reliability = factor * halves / (1 + (factor - 1) * halves)
+    return min(1.0, math.sqrt(reliability) * max(0.0, joined / mean)), reliability
+
+
+def quadratic_kappa(predicted: Tensor, given: Tensor) -> Tensor:
+    """Quadratic weighted kappa of several questions at once, on their device.
+
+    Kazmierczak et al., PASTA, Eq. 7.
+
+    Parameters
+    ----------
+    predicted : Tensor
+        (Q, N) of whole numbers 1 to 5, of any dtype.
+    given : Tensor
+        (Q, N), as `predicted`; NaN where a vote is missing.
+
+    Returns
+    -------
+    Tensor
+        (Q,) of float64; NaN where both are one and the same number, or nothing is given.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ.
+    """
+    check_shape("predicted", predicted, ("Q", "N"), (None, None))
+    check_shape("given", given, ("Q", "N"), tuple(predicted.shape))
+    known = ~given.isnan() if given.is_floating_point() else torch.ones_like(given, dtype=torch.bool)
+    cells = (given - MIN_VOTE) * N_VOTES + (predicted - MIN_VOTE)
+    cells = cells + N_VOTES**2 * torch.arange(len(given), device=given.device)[:, None]
+    counts = torch.bincount(cells[known].long(), minlength=len(given) * N_VOTES**2)
+    counts = counts.view(-1, N_VOTES, N_VOTES).double()
+    scale = torch.arange(N_VOTES, device=given.device, dtype=torch.float64)
+    cost = (scale[:, None] - scale).square()
+    expected = counts.sum(2, keepdim=True) * counts.sum(1, keepdim=True) / counts.sum((1, 2))[:, None, None]
+    return 1 - (cost * counts).sum((1, 2)) / (cost * expected).sum((1, 2))
+
+
+def _kappa(rounded: np.ndarray, given: np.ndarray) -> float:
+    if (rounded == rounded[0]).all() and (given == rounded[0]).all():
+        return math.nan
+    scale = list(range(MIN_VOTE, MAX_VOTE + 1))
+    return float(cohen_kappa_score(rounded.astype(int), given.astype(int), labels=scale, weights="quadratic"))
+
+
+def _spearman(first: np.ndarray, second: np.ndarray) -> float:
+    if len(first) < 2 or (first == first[0]).all() or (second == second[0]).all():
+        return math.nan
+    return float(stats.spearmanr(first, second).statistic)
+
+
+def _weighted(values: list[float], weights: list[int]) -> float:
+    defined = [(value, weight) for value, weight in zip(values, weights, strict=True) if not math.isnan(value)]
+    total = sum(weight for _, weight in defined)
+    return sum(value * weight for value, weight in defined) / total if total else math.nan
+
+
+def _pearson(first: np.ndarray, second: np.ndarray) -> float:
+    if len(first) < 2 or (first == first[0]).all() or (second == second[0]).all():
+        return math.nan
+    return float(np.corrcoef(first, second)[0, 1])

@@ -1,0 +1,183 @@
+"""Sufficiency, necessity and their harmonic mean, from changes of a class's probability to scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape, check_whole
+from quantus_concepts.functional.arguments import check_floating
+
+#: Steps of Algorithm 1: i = 1, 3, 5, ... percent.
+FIRST, STEP = 1, 2
+
+
+class FaithfulnessScores(NamedTuple):
+    """How faithful explanations are, each (N,) in [0, 1].
+
+    Attributes
+    ----------
+    faithfulness : Tensor
+        Harmonic mean of the other two; 0 where one is 0.
+    sufficiency : Tensor
+        How little the output changes with the pixels that are called irrelevant.
+    necessity : Tensor
+        How much it changes with those that are called relevant; below 1 - exp(-1) = 0.63 by its definition.
+    """
+
+    faithfulness: Tensor
+    sufficiency: Tensor
+    necessity: Tensor
+
+
+def check_thresholds(thresholds: Sequence[int]) -> tuple[int, ...]:
+    """Return thresholds in ascending order, each once, or raise.
+
+    Parameters
+    ----------
+    thresholds : sequence of int
+        In percent of the pixels.
+
+    Returns
+    -------
+    tuple of int
+        The thresholds.
+
+    Raises
+    ------
+    TypeError
+        If one is not a whole number.
+    ValueError
+        If there is none, or one is outside [2, 100].
+    """
+    if len(thresholds) == 0:
+        raise ValueError("Expected argument `thresholds` to hold at least one percentage of pixels but it is empty.")
+    return tuple(sorted({check_whole("thresholds", threshold, FIRST + 1, 100) for threshold in thresholds}))
+
+
+def percentages(thresholds: Sequence[int]) -> range:
+    """Return the shares of the pixels that are perturbed, i = 1, 3, ... below the largest threshold.
+
+    Every smaller threshold has a beginning of them, so that each perturbed image serves all thresholds.
+
+    Parameters
+    ----------
+    thresholds : sequence of int
+        In percent.
+
+    Returns
+    -------
+    range
+        L percentages.
+    """
+    return range(FIRST, max(check_thresholds(thresholds)), STEP)
+
+
+def pixel_counts(n_pixels: int, thresholds: Sequence[int]) -> Tensor:
+    """Return how many pixels each percentage is, rounded down, as in Quantus's ROAD.
+
+    Parameters
+    ----------
+    n_pixels : int
+        P, of one image.
+    thresholds : sequence of int
+        In percent.
+
+    Returns
+    -------
+    Tensor
+        (L,) of int64, from 0 to P - 1.
+    """
+    return torch.tensor([n_pixels * share // 100 for share in percentages(thresholds)])
+
+
+@torch.no_grad()
+def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
+    """Return the place of each pixel in ascending relevance; P - 1 minus it is that in descending relevance.
+
+    Parameters
+    ----------
+    maps : Tensor
+        (N, H, W), of a floating-point dtype; a map that holds NaN gets ranks without meaning.
+    order : Tensor, optional
+        (N, P) of int64: a permutation of each image's P = H * W pixels that says which of two equally relevant
+        pixels comes first in ascending, and last in descending relevance. Their position if None; that is
+        biased, since maps with large plateaus then lose the image from its upper edge on.
+
+    Returns
+    -------
+    Tensor
+        (N, H, W) of int64, each of 0 to P - 1 once.
+
+    Raises
+    ------
+    TypeError
+        If `maps` is no floating-point tensor.
+    ValueError
+        If a shape is wrong.
+    """
+    check_floating("maps", maps)
+    check_shape("maps", maps, ("N", "H", "W"), (None, None, None))
+    flat = maps.flatten(1)
+    if order is None:
+        places = flat.argsort(dim=1, stable=True)
+    else:
+        check_shape("order", order, ("N", "P"), tuple(flat.shape))
+        order = order.to(maps.device)
+        places = order.gather(1, flat.gather(1, order).argsort(dim=1, stable=True))
+    ascending = torch.arange(flat.shape[1], device=maps.device).expand_as(places)
+    return torch.empty_like(places).scatter_(1, places, ascending).view_as(maps)
+
+
+@torch.no_grad()
+def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]) -> FaithfulnessScores:
+    """Compute sufficiency, necessity and faithfulness from how far perturbations move a class's probability.
+
+    Kazmierczak et al., Appendix B.2, Eq. 5 and Algorithm 1, after Azzolin et al. (2025): the mean d of
+    ``|p(y|x) - p(y|x')|`` over the percentages below a threshold gives exp(-d), or 1 - exp(-d), of which the best
+    over the thresholds counts. The algorithm as printed returns the largest *change* rather than the largest value;
+    its text and Eq. 5 mean the value, which is followed.
+
+    Parameters
+    ----------
+    irrelevant : Tensor
+        (N, L): changes of the probability where the least relevant pixels are perturbed, for the L
+        `percentages`.
+    relevant : Tensor
+        (N, L): changes where the most relevant ones are.
+    thresholds : sequence of int
+        Percentages of the pixels, whole numbers in [2, 100].
+
+    Returns
+    -------
+    FaithfulnessScores
+        Each (N,), NaN where a change is; higher is better.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no floating-point tensor, or a threshold no whole number.
+    ValueError
+        If a shape is wrong or a threshold is out of range.
+    """
+    length = len(percentages(thresholds))
+    check_floating("irrelevant", irrelevant)
+    check_shape("irrelevant", irrelevant, ("N", "L"), (None, length))
+    check_floating("relevant", relevant)
+    check_shape("relevant", relevant, ("N", "L"), (len(irrelevant), length))
+    sufficiency = (-_means(irrelevant, thresholds)).exp().amax(1)
+    necessity = (-torch.expm1(-_means(relevant.to(irrelevant.device), thresholds))).amax(1)
+    harmonic = 2 * sufficiency * necessity / (sufficiency + necessity)
+    return FaithfulnessScores(harmonic, sufficiency, necessity)
+
+
+def _means(changes: Tensor, thresholds: Sequence[int]) -> Tensor:
+    """Return (N, T): the mean change over the percentages below each threshold."""
+    undefined = changes.isnan().any(1, keepdim=True)
+    ends = [len(range(FIRST, threshold, STEP)) for threshold in check_thresholds(thresholds)]
+    lengths = torch.arange(1, changes.shape[1] + 1, device=changes.device)
+    means = (changes.cumsum(1) / lengths)[:, [end - 1 for end in ends]]
+    return means.masked_fill(undefined, torch.nan)

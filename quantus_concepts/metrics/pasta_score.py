@@ -1,0 +1,287 @@
+"""The PASTA-score: how people would rate an explanation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
+
+from quantus_concepts.checks import check_choice, to_numpy
+from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.inference import to_model
+from quantus_concepts.pasta.denormalising import Denormalisation
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.labels import UNLABELLED, label_indices
+from quantus_concepts.pasta.matching import embedder_for, scorer_from
+from quantus_concepts.pasta.questions import question_named
+from quantus_concepts.pasta.scorer import Scorer
+
+#: Images whose range is looked at together.
+CHECKED_AT_ONCE = 64
+
+
+class PASTAScore(ConceptMetric):
+    """PASTA-score: the rating, from 1 to 5, that people would give an explanation.
+
+    Kazmierczak et al., "Benchmarking XAI Explanations with Human-Aligned Evaluations" (PASTA), Eqs. 1 to 3. An
+    explanation is embedded as a person sees it, a map laid over its image and encoded as a picture, concepts by
+    their names in the order of importance and encoded as text, and a small network that was trained on people's
+    ratings turns the embedding into a score. Maps and concepts are therefore on one scale.
+
+    What is scored: attributions (N, 1, H, W) or (N, C, H, W) of images, summed over the channels, or attributions
+    (N, L) of concepts, whose names are `concept_names`.
+
+    Parameters
+    ----------
+    scorer : Scorer or path
+        Trained by `quantus_concepts.pasta.train_scorer`, or a file of one, of the release too.
+    encoder : Embedder, Encoder, str or object, optional
+        What embeds: a preset ("siglip", "clip", "eva02"), an encoder, any object with `encode_image`,
+        `encode_text`, `preprocess` and `tokenizer`, or an `Embedder` that settles how explanations are shown.
+        Otherwise this is as the scorer was trained; with None so is the encoder.
+    question : str, optional
+        "Q1" to "Q6", one that `scorer` answers; its first by default. The other answers cost nothing and are in
+        `question_scores` after a call.
+    labels : array_like, optional
+        (N,) of str or int: the class each explanation is of, by its name or index among the scorer's labels.
+    class_names : sequence of str, optional
+        (K,): names of the model's classes, in place of `labels`: ``y_batch`` then tells the label. The names must be
+        those the scorer knows.
+    concept_names : sequence of str, optional
+        (L,): names of the concepts, where concepts are scored.
+    mean, std : sequence of float, optional
+        What the images of ``x_batch`` were normalised by, a number for each channel, to be undone.
+    denormalise : callable, optional
+        In place of them: from a tensor (N, C, H, W) of model inputs to images in [0, 1].
+    cache : EmbeddingCache or path, optional
+        Where embeddings are kept, so that the same explanation is never embedded twice.
+    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
+default_plot_func, disable_warnings, display_progressbar
+        As in every Quantus metric. Maps are brought to [0, 1] by the embedding anyway, by default between their
+        minimum and maximum; with ``abs=True`` large negative values count as large. The default aggregate is the mean
+        of the defined scores.
+
+    Attributes
+    ----------
+    question_scores : dict
+        By question (N,) scores of the last call.
+
+    Raises
+    ------
+    TypeError
+        If `scorer` or `encoder` is of a type that cannot be used.
+    ValueError
+        If encoder and scorer do not fit together, the scorer does not answer `question` or does not know a label.
+
+    Notes
+    -----
+    Higher is better, but for Q5, which asks how much an explanation changed; `score_direction` is set accordingly.
+    In [1, 5]. NaN where a map is constant, is not finite or has another size than its image, and where a sample's
+    concepts are not finite. A scorer with labels that is given none has never seen such input: that is warned of.
+    """
+
+    name = "PASTA-score"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.NONE
+    sample_truth = ("labels",)
+
+    question_scores: dict[str, np.ndarray]
+
+    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+        self,
+        scorer: Any,
+        encoder: Any = None,
+        question: str | None = None,
+        labels: Any = None,
+        class_names: Sequence[str] | None = None,
+        concept_names: Sequence[str] | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        denormalise: Callable[[Tensor], Tensor] | None = None,
+        cache: Any = None,
+        abs: bool = False,
+        normalise: bool = False,
+        normalise_func: Callable[..., np.ndarray] | None = None,
+        normalise_func_kwargs: dict[str, Any] | None = None,
+        return_aggregate: bool = False,
+        aggregate_func: Callable[..., Any] | None = None,
+        default_plot_func: Callable[..., Any] | None = None,
+        disable_warnings: bool = False,
+        display_progressbar: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Bind scorer and encoder. A score of 1 says that people reject the explanation, one of 5 that they agree.
+
+        With question Q5 a score of 1 says that it did not change, one of 5 that it changed much.
+        """
+        super().__init__(
+            abs=abs,
+            normalise=normalise,
+            normalise_func=normalise_func,
+            normalise_func_kwargs=normalise_func_kwargs,
+            return_aggregate=return_aggregate,
+            aggregate_func=aggregate_func,
+            default_plot_func=default_plot_func,
+            disable_warnings=disable_warnings,
+            display_progressbar=display_progressbar,
+            **kwargs,
+        )
+        self.scorer: Scorer = scorer_from(scorer)
+        self.embedder: Embedder = embedder_for(self.scorer, encoder, cache=cache)
+        if question is not None:
+            check_choice("question", question, self.scorer.questions)
+        self.question = self.scorer.questions[0] if question is None else question
+        if question_named(self.question).low_is_good:
+            # Quantus declares it for the class, but reads it from the object.
+            self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
+        self.encoder = self.embedder.name
+        raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
+        self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
+        self.concept_names = None if concept_names is None else [str(name) for name in concept_names]
+        self.denormalisation = Denormalisation(mean, std, denormalise)
+        if labels is not None and class_names is not None:
+            raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
+        self.class_names = None if class_names is None else list(class_names)
+        self._class_labels = None if class_names is None else self._indices("class_names", class_names)
+        self.labels = None if labels is None else self._indices("labels", labels)
+        self.question_scores = {}
+        self._scores: list[np.ndarray] = []
+
+    @property
+    def get_params(self) -> dict[str, Any]:
+        """Parameters of the metric, as in Quantus."""
+        hidden = ("_scores", "_class_labels", "question_scores")
+        return {k: v for k, v in super().get_params.items() if k not in hidden}
+
+    def _indices(self, name: str, labels: Any) -> np.ndarray:
+        """Return labels, by name or index, as indices among the scorer's."""
+        if self.scorer.labels is None:
+            raise ValueError(
+                f"Argument `{name}` says nothing to a scorer that was trained without labels: leave it out."
+            )
+        return label_indices(self.scorer.labels, to_numpy(labels), len(labels)).numpy()
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        return self._indices(name, value)
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        return False
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        given = self.call.attributions
+        concepts = x_batch.ndim == 2 if given is None else given.ndim == 2
+        if concepts and self.concept_names is None:
+            raise ValueError(
+                f"{self.name} needs argument `concept_names` to score attributions of concepts: the names it writes "
+                "into the sentence that is embedded."
+            )
+        if x_batch.ndim == 2 and self.concept_names is not None and x_batch.shape[1] != len(self.concept_names):
+            raise ValueError(
+                f"Expected argument `concept_names` to have a name for each of {x_batch.shape[1]} concepts in "
+                f"`x_batch` but got {len(self.concept_names)}."
+            )
+        if not concepts:
+            # All of them, so that nothing is embedded before a wrong range is told; a few at a time for the memory.
+            for start in range(0, len(x_batch), CHECKED_AT_ONCE):
+                self.denormalisation(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
+        self._scores = []
+        return {"labels": self._labels_of(y_batch)}
+
+    def _labels_of(self, y_batch: np.ndarray) -> np.ndarray:
+        """Return (N,) label indices of this call; -1 where the scorer is told none."""
+        if "labels" in self.call.truth:
+            return self.call.truth["labels"]
+        if self._class_labels is not None:
+            if y_batch.min() < 0 or y_batch.max() >= len(self._class_labels):
+                raise ValueError(
+                    f"Expected argument `y_batch` to hold indices of the {len(self._class_labels)} `class_names` but "
+                    f"got {y_batch.min()} to {y_batch.max()}."
+                )
+            return self._class_labels[y_batch]
+        if self.scorer.labels is not None and not self._disable_warnings:
+            warnings.warn(
+                f"{self.name}: the scorer was trained with labels and is told none; pass `labels`, or `class_names` "
+                f"for those of `y_batch`. It knows {', '.join(self.scorer.labels)}.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return np.full(len(y_batch), UNLABELLED)
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        labels_batch: np.ndarray,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples.
+
+        Parameters
+        ----------
+        model : ModelInterface or None
+            Quantus's wrapper of the model; images are embedded on its device.
+        x_batch : np.ndarray
+            Images (n, C, H, W), or concept values (n, L).
+        y_batch : np.ndarray
+            (n,) explained classes.
+        a_batch : np.ndarray
+            Attributions: (n, C, H, W), (n, H, W), or (n, L) of concepts.
+        labels_batch : np.ndarray
+            (n,) indices of the scorer's labels, -1 for none.
+        **kwargs : Any
+            Not used.
+
+        Returns
+        -------
+        list of float
+            n scores.
+        """
+        scores = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
+        if x_batch.ndim == 2 or a_batch.ndim == 2:
+            names = self.concept_names or []
+            values = self.usable(a_batch, (len(names),), "concepts (L,)")
+            good = np.isfinite(values).all(1)
+            if good.any():
+                embedded = self.embedder.embed_concepts(torch.as_tensor(values[good]), names)
+                scores[good] = self._rate(embedded, labels_batch[good])
+        else:
+            maps = self._maps(a_batch, x_batch.shape[2:])
+            good = np.isfinite(maps).all((1, 2))
+            if good.any():
+                module = None if model is None else model.get_model()
+                images = torch.as_tensor(x_batch[good]) if module is None else to_model(module, x_batch[good])
+                images = self.denormalisation(images)
+                embedded = self.embedder.embed_maps(images, torch.as_tensor(maps[good]).to(images.device))
+                scores[good] = self._rate(embedded, labels_batch[good])
+        self._scores.append(scores)
+        return scores[:, self.scorer.questions.index(self.question)].tolist()
+
+    def _maps(self, a_batch: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+        """Return (n, H, W) maps; NaN, with the reason noted, where there is nothing to see."""
+        if a_batch.ndim == 4 and a_batch.shape[1]:
+            a_batch = a_batch.sum(1)
+        maps = self.usable(a_batch, size, "a map (H, W) of the images' size")
+        constant = np.isfinite(maps).all((1, 2)) & (np.ptp(maps, axis=(1, 2)) == 0)
+        if constant.any():
+            self.fail("maps are constant, so that there is nothing to see", int(constant.sum()))
+        return np.where(constant[:, None, None], np.nan, maps)
+
+    def _rate(self, embedded: Tensor, labels: np.ndarray) -> np.ndarray:
+        told = None if self.scorer.labels is None else torch.as_tensor(labels)
+        return self.scorer.score(embedded, told).cpu().numpy()
+
+    def custom_postprocess(self, **kwargs: Any) -> None:
+        """Keep what the scorer says to its other questions."""
+        super().custom_postprocess(**kwargs)
+        scores = np.concatenate(self._scores)
+        self.question_scores = dict(zip(self.scorer.questions, scores.T, strict=True))
+        self._scores = []

@@ -1,0 +1,261 @@
+"""What is put in the place of an image's pixels to see whether a model needs them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from quantus.functions.perturb_func import noisy_linear_imputation
+from torch import Tensor
+
+from quantus_concepts.checks import check_choice, check_range, check_whole
+
+#: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.
+NOISE = {"black": 0.0, "uniform": 0.2, "gaussian": 0.2, "road": 0.01}
+PERTURBATIONS = tuple(NOISE)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Images, and all that is needed to perturb any of their pixels.
+
+    Attributes
+    ----------
+    images : Tensor
+        (N, C, H, W).
+    others : Tensor
+        (N, C, H, W): what takes the place of perturbed pixels; for "road" the noise on what is imputed.
+    order : Tensor
+        (N, P) of int64: a random permutation of each image's pixels.
+    imputing : bool
+        Whether perturbed pixels are imputed from the others.
+    """
+
+    images: Tensor
+    others: Tensor
+    order: Tensor
+    imputing: bool
+
+    def perturbed(self, rows: Tensor, masks: Tensor) -> Tensor:
+        """Return images with some pixels perturbed.
+
+        Parameters
+        ----------
+        rows : Tensor
+            (B,) of int64: which images.
+        masks : Tensor
+            (B, H, W) of bool: which pixels.
+
+        Returns
+        -------
+        Tensor
+            (B, C, H, W).
+        """
+        images, others = self.images[rows], self.others[rows]
+        if self.imputing:
+            others = imputed(images, masks) + others
+        return torch.where(masks[:, None], others, images)
+
+
+@dataclass(frozen=True)
+class PixelPerturbation:
+    """A kind of perturbation, in the units of a model's images.
+
+    What is drawn for an image depends on `seed` and on the image only: neither on the batch it is in nor on its
+    explanation, so that methods are compared under the same noise.
+
+    Parameters
+    ----------
+    kind : str
+        One of `PERTURBATIONS`.
+    noise : float, optional
+        As a share of the range from black to white; the kind's own default if None.
+    mean, std : sequence of float, optional
+        What the images were normalised by, for each channel: black is -mean / std, and the range 1 / std.
+    pixel_range : tuple of float, optional
+        Black and white, in place of `mean` and `std`.
+    seed : int
+        Of all that is drawn.
+
+    Raises
+    ------
+    TypeError
+        If `seed` is no whole number.
+    ValueError
+        If an argument is out of range, or they contradict each other.
+    """
+
+    kind: str
+    noise: float | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    pixel_range: tuple[float, float] | None = None
+    seed: int = 0
+    level: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_choice("perturbation", self.kind, PERTURBATIONS)
+        check_whole("seed", self.seed, 0)
+        if self.noise is not None:
+            if self.kind == "black":
+                raise ValueError("Expected no argument `noise` beside perturbation 'black', which has none.")
+            check_range("noise", self.noise, 0, float("inf"), open_low=self.kind != "road")
+        object.__setattr__(self, "level", NOISE[self.kind] if self.noise is None else float(self.noise))
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("Expected arguments `mean` and `std` together but got one of them only.")
+        if self.mean is not None and self.pixel_range is not None:
+            raise ValueError("Expected either `mean` and `std` or argument `pixel_range` but got all of them.")
+        if self.mean is not None and self.std is not None:
+            self._check_normalisation(np.asarray(self.mean, dtype=float), np.asarray(self.std, dtype=float))
+        if self.pixel_range is not None:
+            low, high = np.asarray(self.pixel_range, dtype=float) if len(self.pixel_range) == 2 else (1.0, 0.0)
+            if not low < high or not np.isfinite([low, high]).all():
+                raise ValueError(
+                    "Expected argument `pixel_range` to be (black, white), two finite numbers of which the second is "
+                    f"the larger, but got {self.pixel_range!r}."
+                )
+
+    @staticmethod
+    def _check_normalisation(mean: np.ndarray, std: np.ndarray) -> None:
+        if mean.ndim != 1 or mean.shape != std.shape:
+            raise ValueError(
+                "Expected arguments `mean` and `std` to have a number for each channel but got shapes "
+                f"{mean.shape} and {std.shape}."
+            )
+        if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
+            raise ValueError(
+                f"Expected arguments `mean` and `std` to be finite, and `std` positive, but got {mean} and {std}."
+            )
+
+    def check_images(self, images: np.ndarray) -> None:
+        """Raise where images contradict the normalisation.
+
+        Parameters
+        ----------
+        images : np.ndarray
+            (N, C, H, W).
+
+        Raises
+        ------
+        ValueError
+            If they have another number of channels than `mean`.
+        """
+        if self.mean is not None and len(self.mean) != images.shape[1]:
+            raise ValueError(
+                f"Expected argument `mean` to have {images.shape[1]} numbers, one for each channel of `x_batch`, but "
+                f"got {len(self.mean)}."
+            )
+
+    def prepare(self, images: np.ndarray, like: Tensor) -> Prepared:
+        """Draw what the perturbations of some images need.
+
+        Parameters
+        ----------
+        images : np.ndarray
+            (N, C, H, W), as the user gave them.
+        like : Tensor
+            (N, C, H, W): the same as the model sees them, on its device and of its dtype.
+
+        Returns
+        -------
+        Prepared
+            On that device.
+        """
+        orders, noises = zip(*(self._drawn(image) for image in images), strict=True)
+        black, scale = self._range(like)
+        if self.kind == "black":
+            others = black.expand_as(like)
+        else:
+            noise = torch.as_tensor(np.stack(noises)).to(like) * (self.level * scale)
+            others = noise if self.kind == "road" else like + noise
+        order = torch.as_tensor(np.stack(orders), device=like.device)
+        return Prepared(like, others, order, imputing=self.kind == "road")
+
+    def _drawn(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Draw an order (P,) of an image's pixels, and noise (C, H, W) of unit strength."""
+        rng = generator_of(image, self.seed)
+        order = rng.permutation(image.shape[1] * image.shape[2])
+        if self.kind == "black":
+            return order, np.empty(0)
+        if self.kind == "uniform":
+            return order, rng.uniform(-1, 1, image.shape).astype(np.float32)
+        return order, rng.standard_normal(image.shape, dtype=np.float32)
+
+    def _range(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what black is in images, and how far white is from it; both broadcast to (N, C, H, W)."""
+
+        def tensor(value: Any) -> Tensor:
+            return torch.as_tensor(np.asarray(value, dtype=float)).to(images)[..., None, None]
+
+        if self.mean is not None and self.std is not None:
+            mean, std = np.asarray(self.mean, dtype=float), np.asarray(self.std, dtype=float)
+            return tensor(-mean / std), tensor(1 / std)
+        if self.pixel_range is not None:
+            low, high = self.pixel_range
+            return tensor([low]), tensor([high - low])
+        black = images.amin((1, 2, 3), keepdim=True).clamp(max=0)
+        return black, images.amax((1, 2, 3), keepdim=True).clamp(min=1) - black
+
+
+def generator_of(image: np.ndarray, *seeds: int) -> np.random.Generator:
+    """Return a generator that depends on an image's content, and so not on the batch it comes in.
+
+    Parameters
+    ----------
+    image : np.ndarray
+        Of any shape; compared as float32.
+    *seeds : int
+        What else it depends on.
+
+    Returns
+    -------
+    np.random.Generator
+        The same each time.
+    """
+    digest = hashlib.blake2b(image.astype(np.float32).tobytes(), digest_size=8).digest()
+    return np.random.default_rng([*seeds, int.from_bytes(digest, "little")])
+
+
+def imputed(images: Tensor, masks: Tensor) -> Tensor:
+    """Fill pixels in from their neighbours, with Quantus's noisy linear imputation but without its noise.
+
+    Rong et al. (2022), "ROAD": each missing pixel is the weighted mean of its eight neighbours, missing ones
+    included, which is a system of linear equations for each image. Quantus solves it on the CPU; its noise is of
+    the global generator, and is left to the caller.
+
+    Parameters
+    ----------
+    images : Tensor
+        (B, C, H, W).
+    masks : Tensor
+        (B, H, W) of bool: which pixels to fill in, not all of an image.
+
+    Returns
+    -------
+    Tensor
+        (B, C, H, W), on the device of `images`.
+    """
+    arrays = images.double().cpu().numpy()
+    # Quantus's annotation does not allow the arrays that its function needs.
+    missing: list[Any] = [np.flatnonzero(mask) for mask in masks.cpu().numpy()]
+    with _global_random_state_kept():
+        filled = [
+            noisy_linear_imputation(arr=array, indices=indices, noise=0.0)
+            for array, indices in zip(arrays, missing, strict=True)
+        ]
+    return torch.as_tensor(np.stack(filled)).to(images)
+
+
+@contextmanager
+def _global_random_state_kept() -> Iterator[None]:
+    """Put NumPy's global generator back: the imputation draws from it even for noise of size 0."""
+    state = np.random.get_state()  # noqa: NPY002 - the library uses the global generator
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002

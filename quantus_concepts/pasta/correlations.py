@@ -1,0 +1,167 @@
+"""Whether metrics of explanations agree with people's ratings of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from quantus.metrics.complexity.sparseness import Sparseness
+from scipy import stats
+from tqdm.auto import tqdm
+
+from quantus_concepts.checks import check_shape, to_numpy
+from quantus_concepts.functional.votes import join_votes
+from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.questions import QUESTIONS, question_named
+
+#: Fewer pairs than this always lie on a line.
+LEAST = 3
+
+
+@dataclass(frozen=True)
+class RatingCorrelation:
+    """How a metric goes with the answers to one question.
+
+    Attributes
+    ----------
+    metric : str
+        Name of the metric.
+    question : str
+        "Q1" to "Q6".
+    pearson : float
+        Pearson's correlation coefficient, the paper's PCC; NaN where metric or answers are constant.
+    pearson_p : float
+        Its two-sided p-value.
+    spearman : float
+        Spearman's rank correlation coefficient, the paper's SCC.
+    spearman_p : float
+        Its two-sided p-value.
+    n : int
+        Explanations that have both a value and a rating.
+    missing : int
+        Explanations left out because they lack one of them.
+    """
+
+    metric: str
+    question: str
+    pearson: float
+    pearson_p: float
+    spearman: float
+    spearman_p: float
+    n: int
+    missing: int
+
+
+def rating_correlations(
+    values: Mapping[str, Any],
+    ratings: Any,
+    questions: Sequence[str] = tuple(QUESTIONS),
+    how: str = "mode",
+) -> list[RatingCorrelation]:
+    """Correlate metrics with ratings, as the paper's Tables 7 to 9.
+
+    Kazmierczak et al., Appendix B.2. Signs are those of the answers as they were given: for Q5 low is good. The
+    p-values take explanations for independent, which several of one image or of one explainer are not; the paper's
+    are of the same kind. It finds none of the metrics strongly correlated (at most -0.33, `MaxSensitivity` with Q1).
+
+    Parameters
+    ----------
+    values : mapping of str to array_like
+        For each metric its N values, NaN where undefined: what `metric_values` returns.
+    ratings : array_like
+        (N, Q): one rating for each question, as `RatedExplanations.targets` joins them; or the votes (N, A, Q) of A
+        annotators. NaN where nobody was asked.
+    questions : sequence of str
+        The Q questions of the last axis.
+    how : str
+        How votes are joined: "mode", "mean" or "median".
+
+    Returns
+    -------
+    list of RatingCorrelation
+        Question by question within each metric; ``pandas.DataFrame`` makes a table of it.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit or a question is unknown.
+    """
+    questions = tuple(question_named(question).name for question in questions)
+    targets = np.asarray(to_numpy(ratings), dtype=float)
+    if targets.ndim == 3:
+        targets = np.asarray(join_votes(targets.transpose(0, 2, 1), how), dtype=float)
+    check_shape("ratings", targets, ("N", "Q"), (None, len(questions)))
+    records = []
+    for metric, scores in values.items():
+        scores = np.asarray(to_numpy(scores), dtype=float)
+        check_shape(f"values[{metric!r}]", scores, ("N",), (len(targets),))
+        for column, question in enumerate(questions):
+            records.append(_correlation(metric, question, scores, targets[:, column]))
+    return records
+
+
+def _correlation(metric: str, question: str, scores: np.ndarray, targets: np.ndarray) -> RatingCorrelation:
+    known = np.isfinite(scores) & np.isfinite(targets)
+    x, y = scores[known], targets[known]
+    pearson = spearman = (math.nan, math.nan)
+    if len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0:
+        pearson, spearman = stats.pearsonr(x, y), stats.spearmanr(x, y)
+    return RatingCorrelation(
+        metric,
+        question,
+        float(pearson[0]),
+        float(pearson[1]),
+        float(spearman[0]),
+        float(spearman[1]),
+        n=len(x),
+        missing=len(scores) - len(x),
+    )
+
+
+def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarray:
+    """Return how sparse maps are: the Gini index of their absolute values, by Quantus's `Sparseness`.
+
+    Kazmierczak et al., Appendix B.2, Algorithm 2 (Chalasani et al., 2020). Needs neither a model nor the image. In
+    [0, 1]; 0 for a map that is the same everywhere, close to 1 for a single pixel.
+
+    Parameters
+    ----------
+    explanations : sequence
+        N maps (h, w), or (C, h, w) summed over channels, as arrays or tensors, of any sizes; or explanations, such as
+        `RatedExplanations.explanations`, read one at a time.
+    display_progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    np.ndarray
+        (N,); NaN for concept explanations, and for maps that are not finite or zero everywhere.
+
+    Raises
+    ------
+    ValueError
+        If a map has another number of axes.
+    """
+    gini = Sparseness(disable_warnings=True)
+    found = np.full(len(explanations), np.nan)
+    progress = tqdm(range(len(explanations)), "sparseness", disable=not display_progressbar)
+    for index in progress:
+        explanation = explanations[index]
+        if isinstance(explanation, ConceptExplanation):
+            continue
+        given = to_numpy(explanation.map if isinstance(explanation, MapExplanation) else explanation)
+        if given.ndim not in (2, 3):
+            raise ValueError(
+                f"Expected argument `explanations` to hold maps (h, w) or (C, h, w) but got shape {given.shape} at "
+                f"{index}."
+            )
+        magnitude = np.abs(given.sum(0, dtype=float) if given.ndim == 3 else given.astype(float))
+        largest = magnitude.max(initial=0)
+        if not 0 < largest < math.inf or np.isnan(magnitude).any():
+            continue
+        # A batch of one: Quantus scales by the maximum of a batch, and then adds a small constant.
+        (found[index],) = gini.evaluate_batch(x_batch=magnitude[None], a_batch=magnitude[None] / largest)
+    return found

@@ -1,0 +1,100 @@
+"""From a model's input back to an image as people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: How far rounding may carry a pixel out of [0, 1].
+ROUNDING = 1e-3
+REMEDY = (
+    "The encoder wants to see what a person sees: undo the model's normalisation with mean= and std=, the numbers it "
+    "was normalised by, or with denormalise=, a function of the images"
+)
+
+
+@dataclass(frozen=True)
+class Denormalisation:
+    """How to turn a model's input into images with values in [0, 1].
+
+    Parameters
+    ----------
+    mean : sequence of float, optional
+        What was subtracted from each channel.
+    std : sequence of float, optional
+        What each channel was divided by.
+    function : callable, optional
+        From (N, C, H, W) to the same in [0, 1], in place of `mean` and `std`.
+
+    Raises
+    ------
+    ValueError
+        If only one of `mean` and `std` is given, both and a function are, or they do not fit.
+    """
+
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    function: Callable[[Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mean is None) != (self.std is None):
+            given, lacks = ("mean", "std") if self.std is None else ("std", "mean")
+            raise ValueError(f"Expected arguments `mean` and `std` together but got `{given}` without `{lacks}`.")
+        if self.mean is not None and self.function is not None:
+            raise ValueError("Expected either `mean` and `std` or argument `denormalise` but got all of them.")
+        if self.mean is not None and self.std is not None:
+            if len(self.mean) != len(self.std):
+                raise ValueError(
+                    f"Expected arguments `mean` and `std` to have a number for each channel but got {len(self.mean)} "
+                    f"and {len(self.std)}."
+                )
+            if not all(value > 0 for value in self.std):
+                raise ValueError(f"Expected argument `std` to be positive but got {tuple(self.std)}.")
+
+    def __call__(self, images: Tensor, name: str = "x_batch") -> Tensor:
+        """Return images in [0, 1] with three channels.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, C, H, W), C 1 or 3, as the model sees them.
+        name : str
+            Name of the argument, for messages.
+
+        Returns
+        -------
+        Tensor
+            (N, 3, H, W), float32.
+
+        Raises
+        ------
+        ValueError
+            If the channels do not fit or values remain outside [0, 1].
+        """
+        images = images.float()
+        if self.function is not None:
+            images = self.function(images)
+            if not isinstance(images, Tensor) or images.ndim != 4:
+                raise ValueError("Expected argument `denormalise` to return images (N, C, H, W) as a tensor.")
+        if images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise ValueError(
+                f"Expected argument `{name}` to have shape (N, 3, H, W) or (N, 1, H, W) but got {tuple(images.shape)}."
+            )
+        if self.mean is not None:
+            if len(self.mean) != images.shape[1]:
+                raise ValueError(
+                    f"Expected argument `mean` to have {images.shape[1]} numbers, one for each channel of `{name}`, "
+                    f"but got {len(self.mean)}."
+                )
+            mean, std = (torch.as_tensor(value, device=images.device).float() for value in (self.mean, self.std))
+            images = images * std[:, None, None] + mean[:, None, None]
+        low, high = torch.aminmax(images)
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+            raise ValueError(
+                f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
+                f"{REMEDY}."
+            )
+        return images.clamp(0, 1).expand(-1, 3, -1, -1)

@@ -1,0 +1,129 @@
+"""The classes a scorer is told, by name and by place."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_range
+
+#: Classes of the released scorers, in the order of their one-hot inputs.
+RELEASED_LABELS = (
+    "shopping_and_dining",
+    "workplace",
+    "home_or_hotel",
+    "transportation",
+    "sports_and_leisure",
+    "cultural",
+    "Baroque",
+    "Gothic",
+    "Hispanic-Muslim",
+    "Renaissance",
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "cow",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "train",
+    "tvmonitor",
+)
+#: Other names the released data use; the last three are what is left of a class in the name of a file.
+LABEL_ALIASES = {
+    "cats": "cat",
+    "dogs": "dog",
+    "cars": "car",
+    "hotel": "home_or_hotel",
+    "dining": "shopping_and_dining",
+    "leisure": "sports_and_leisure",
+}
+#: Place of what has no label.
+UNLABELLED = -1
+
+
+def label_index(labels: Sequence[str], name: str) -> int:
+    """Return the position of a class among those of a scorer.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Of the scorer.
+    name : str
+        One of them, or a name of `LABEL_ALIASES`.
+
+    Returns
+    -------
+    int
+        From 0.
+
+    Raises
+    ------
+    ValueError
+        If there is no such class; the nearest are listed.
+    """
+    known = list(labels)
+    for candidate in (name, LABEL_ALIASES.get(name)):
+        if candidate in known:
+            return known.index(candidate)
+    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known[:3]
+    raise ValueError(
+        f"No label of the scorer is named {name!r}. The nearest of the {len(known)} are {near}. "
+        "Give one of them, or -1 (None among names) for no label."
+    )
+
+
+def label_indices(labels: Sequence[str], given: Any, n_items: int) -> Tensor:
+    """Return indices of labels that are given as names or as indices.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Of the scorer.
+    given : Tensor, array or sequence
+        N names or indices; -1, or None among names, where there is no label.
+    n_items : int
+        N.
+
+    Returns
+    -------
+    Tensor
+        (N,) of int64, on the device of `given` where that is a tensor, else on the CPU.
+
+    Raises
+    ------
+    ValueError
+        If there are not N of them, a name is unknown or an index out of range.
+    """
+    if isinstance(given, str):
+        raise ValueError(f"Expected argument `labels` to hold a label for each of {n_items} items but got {given!r}.")
+    if isinstance(given, Tensor):
+        places = given
+    else:
+        listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
+        seen = {name: label_index(labels, name) for name in {each for each in listed if isinstance(each, str)}}
+        places = torch.as_tensor([UNLABELLED if each is None else seen.get(each, each) for each in listed])
+    if tuple(places.shape) != (n_items,):
+        raise ValueError(f"Expected argument `labels` to have shape (N,) = ({n_items},) but got {tuple(places.shape)}.")
+    if places.is_floating_point() or places.dtype == torch.bool:
+        if n_items:
+            raise ValueError(
+                f"Expected argument `labels` to hold names or whole numbers but got {places.dtype}. "
+                "Convert it with .long()."
+            )
+        return places.long()
+    for extreme in (places.min(), places.max()) if n_items else ():
+        check_range("labels", int(extreme), UNLABELLED, len(labels) - 1)
+    return places.long()

@@ -1,0 +1,266 @@
+"""The mixture of explainers: for each image the explanation that people would rate best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape, to_numpy
+from quantus_concepts.pasta.questions import question_named
+
+#: In `Mixture.choice`, where no explainer has a score.
+UNDEFINED = -1
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Which explainer was chosen for each image.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The M explainers.
+    choice : np.ndarray
+        (N,) of int64, indices into `names`; -1 where no explainer has a score.
+    scores : np.ndarray
+        (N,) scores of the chosen explanations; NaN where there is none.
+    question : str
+        Whose answer the scores predict.
+    """
+
+    names: tuple[str, ...]
+    choice: np.ndarray
+    scores: np.ndarray
+    question: str
+
+    @property
+    def wins(self) -> dict[str, int]:
+        """For each explainer, the number of images it was chosen for."""
+        counts = np.bincount(self.choice[self.choice != UNDEFINED], minlength=len(self.names))
+        return dict(zip(self.names, counts.tolist(), strict=True))
+
+    @property
+    def undefined(self) -> int:
+        """The number of images for which no explainer has a score."""
+        return int((self.choice == UNDEFINED).sum())
+
+    @property
+    def share(self) -> dict[str, float]:
+        """For each explainer, `wins` as a share of the images with a choice; NaN where there are none."""
+        n = len(self.choice) - self.undefined
+        return {name: wins / n if n else math.nan for name, wins in self.wins.items()}
+
+    def chosen(self, maps: Mapping[str, Any]) -> Any:
+        """Return the explanations of the mixture, or anything else that each explainer has for each image.
+
+        Parameters
+        ----------
+        maps : mapping of str to array or tensor
+            Of every explainer (N, ...), all of one shape; more names than the mixture's are left out.
+
+        Returns
+        -------
+        array or tensor
+            (N, ...), those of the chosen explainers; NaN where there is none. Floating where that happens.
+
+        Raises
+        ------
+        ValueError
+            If an explainer is missing, or shapes differ.
+        """
+        self._check_names("maps", maps)
+        shape = tuple(maps[self.names[0]].shape)
+        axes = ("N", *["..."] * (len(shape) - 1))
+        for name in self.names:
+            check_shape(f"maps[{name!r}]", maps[name], axes, (len(self.choice), *shape[1:]))
+        if not isinstance(maps[self.names[0]], Tensor):
+            return self._chosen_array([np.asarray(maps[name]) for name in self.names])
+        first: Tensor = maps[self.names[0]].detach()
+        index = torch.as_tensor(self.choice, device=first.device)
+        taken = first.clone() if first.is_floating_point() or not self.undefined else first.float()
+        for i, name in enumerate(self.names[1:], start=1):
+            taken[index == i] = maps[name].detach().to(taken)[index == i]
+        if self.undefined:
+            taken[index == UNDEFINED] = torch.nan
+        return taken
+
+    def _chosen_array(self, maps: list[np.ndarray]) -> np.ndarray:
+        taken = maps[0].copy() if maps[0].dtype.kind == "f" or not self.undefined else maps[0].astype(np.float32)
+        for i, each in enumerate(maps[1:], start=1):
+            taken[self.choice == i] = each[self.choice == i]
+        if self.undefined:
+            taken[self.choice == UNDEFINED] = np.nan
+        return taken
+
+    def compare(self, values: Mapping[str, Any]) -> pd.DataFrame:
+        """Compare the choice with every explainer alone, in faithfulness for instance.
+
+        Parameters
+        ----------
+        values : mapping of str to array_like
+            Of every explainer (N,) values; NaN where undefined.
+
+        Returns
+        -------
+        pd.DataFrame
+            Rows "mixture", "average of explainers" (for each image the mean over the explainers defined there), then
+            each explainer in the order of `names`. Columns `mean`, `low` and `high` (Student's 95 % interval of the
+            mean over images; NaN for fewer than two), `n` (images with a value), and `difference`,
+            `difference_low`, `difference_high`: the mixture minus the row, over the images where both are
+            defined, with its paired interval. That one is the test of whether the choice helps, for images
+            differ more than explainers do.
+
+        Raises
+        ------
+        ValueError
+            If an explainer is missing, or lengths differ.
+        """
+        self._check_names("values", values)
+        columns = {}
+        for name in self.names:
+            column = np.asarray(to_numpy(values[name]), dtype=np.float64)
+            check_shape(f"values[{name!r}]", column, ("N",), (len(self.choice),))
+            columns[name] = column
+        mixture = self.chosen(columns)
+        rows = {"mixture": mixture, "average of explainers": _mean_of(np.stack(list(columns.values())))}
+        clash = sorted(set(rows) & set(columns))
+        if clash:
+            raise ValueError(f"Expected explainers with other names than {clash}, which are rows of the comparison.")
+        records = []
+        for name, row in (rows | columns).items():
+            mean, low, high = _interval(row)
+            record = {"explainer": name, "mean": mean, "low": low, "high": high, "n": int(np.isfinite(row).sum())}
+            against = mixture - row if name != "mixture" else np.full(len(row), np.nan)
+            for column_name, value in zip(("", "_low", "_high"), _interval(against), strict=True):
+                record[f"difference{column_name}"] = value
+            records.append(record)
+        return pd.DataFrame.from_records(records, index="explainer")
+
+    def _check_names(self, argument: str, given: Mapping[str, Any]) -> None:
+        missing = [name for name in self.names if name not in given]
+        if missing:
+            raise ValueError(f"Expected argument `{argument}` to have an entry for each explainer but {missing} lack.")
+
+
+def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
+    """Choose for each image the explainer with the best score.
+
+    Kazmierczak et al., "PASTA", section "Mixture of XAI methods". Of equal scores the first explainer's is chosen; NaN
+    is never chosen.
+
+    Parameters
+    ----------
+    scores : mapping of str to array_like
+        Of every explainer (N,) scores, all on the same images: `PASTAScore`'s, for instance.
+    question : str
+        "Q1" to "Q6", which the scores answer. Best is highest, but for Q5, where it is lowest.
+
+    Returns
+    -------
+    Mixture
+        The choice, and how often each explainer wins.
+
+    Raises
+    ------
+    TypeError
+        If `scores` is no mapping.
+    ValueError
+        If it is empty, lengths differ, a score is infinite, or there is no such question.
+
+    Examples
+    --------
+    >>> best_explainer({"Grad-CAM": [3.0, 2.0], "LIME": [2.5, 4.0]}).wins
+    {'Grad-CAM': 1, 'LIME': 1}
+    """
+    sign = question_named(question).sign
+    if not isinstance(scores, Mapping):
+        raise TypeError(
+            f"Expected argument `scores` to be a mapping from names to (N,) scores but got {type(scores).__name__}."
+        )
+    if not scores:
+        raise ValueError("Expected argument `scores` to have at least one explainer but got none.")
+    names = tuple(scores)
+    columns = [np.asarray(to_numpy(scores[name]), dtype=np.float64) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        check_shape(f"scores[{name!r}]", column, ("N",), (len(columns[0]) if columns[0].ndim else None,))
+        if np.isinf(column).any():
+            raise ValueError(
+                f"Expected argument `scores[{name!r}]` to be finite, or NaN where undefined, but got "
+                f"{column[np.isinf(column)][0]}."
+            )
+    table = np.stack(columns)
+    ranked = np.where(np.isnan(table), -np.inf, sign * table)
+    best = ranked.argmax(0)
+    taken = np.take_along_axis(table, best[None], 0)[0]
+    undefined = np.isnan(table).all(0)
+    return Mixture(names, np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, taken), question)
+
+
+def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes]:
+    """Draw how often each explainer wins, as Figure 7 of the paper.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of `best_explainer`.
+    ax : Axes, optional
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    tuple of Figure and Axes
+        Bars sorted by the number of images, the most frequent at the top. Nothing is shown or saved.
+    """
+    if ax is None:
+        # Not pyplot: its figures are global state and stay open.
+        fig = Figure(figsize=(6, 0.9 + 0.3 * len(mixture.names)), layout="constrained")
+        ax = fig.add_subplot()
+    else:
+        fig = ax.figure  # type: ignore[assignment]
+    wins = sorted(mixture.wins.items(), key=lambda item: -item[1])
+    places = range(len(wins))
+    bars = ax.barh(places, [count for _, count in wins], color="#3b6ea5", zorder=2)
+    ax.bar_label(bars, [f"{count} ({mixture.share[name]:.0%})" if count else "0" for name, count in wins], padding=3)
+    ax.set_yticks(places, [name for name, _ in wins])
+    ax.invert_yaxis()
+    ax.margins(x=0.25)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.grid(axis="x", color="#E4E4E4", linewidth=0.8, zorder=0)
+    left_out = f"; {mixture.undefined} without a score" if mixture.undefined else ""
+    ax.set(
+        xlabel=f"images for which it has the best score ({mixture.question})",
+        title=f"{len(mixture.choice) - mixture.undefined} images{left_out}",
+    )
+    return fig, ax
+
+
+def _mean_of(table: np.ndarray) -> np.ndarray:
+    """Return the mean (N,) over the rows that are defined; NaN where none is."""
+    defined = np.isfinite(table)
+    counts = defined.sum(0)
+    totals = np.where(defined, table, 0).sum(0)
+    return np.divide(totals, counts, out=np.full(table.shape[1], np.nan), where=counts > 0)
+
+
+def _interval(row: np.ndarray) -> tuple[float, float, float]:
+    """Return mean, low and high end of Student's interval over the defined values."""
+    values = row[np.isfinite(row)]
+    if not values.size:
+        return math.nan, math.nan, math.nan
+    mean = float(values.mean())
+    if values.size < 2:
+        return mean, math.nan, math.nan
+    half = stats.t.ppf((1 + _CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
+    return mean, mean - float(half), mean + float(half)

@@ -1,0 +1,308 @@
+"""Pairs of explanations before and after a perturbation, as people were shown for questions Q5 and Q6."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from quantus_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from quantus_concepts.functional.arguments import check_floating
+from quantus_concepts.metrics.inference import evaluation_mode, predict_logits, to_model
+from quantus_concepts.pasta.denormalising import Denormalisation
+from quantus_concepts.pasta.perturbations import Perturbation, as_perturbations
+
+#: The two questions about change.
+QUESTIONS_OF_CHANGE = ("Q5", "Q6")
+
+
+@dataclass(frozen=True)
+class RobustnessPairs:
+    """Images with their explanations, before and after a perturbation; everything on the CPU.
+
+    Attributes
+    ----------
+    question : str
+        "Q5" or "Q6".
+    images : Tensor
+        (n, 3, H, W), in [0, 1], as people see them.
+    perturbed : Tensor
+        (n, 3, H, W), in [0, 1].
+    explanations : np.ndarray
+        (n, ...) of the images, as the explanation function gives them, for the predicted class.
+    perturbed_explanations : np.ndarray
+        (n, ...) of the perturbed images, for the class predicted there.
+    predictions : np.ndarray
+        (n,) of int64, predicted classes of the images.
+    perturbed_predictions : np.ndarray
+        (n,) of int64, of the perturbed images.
+    names : tuple of str
+        n names of the perturbations.
+    magnitudes : np.ndarray
+        (n,), how strong they are.
+    indices : np.ndarray
+        (n,) of int64, which of the images given these are, ascending.
+    n_wrong : int
+        Images left out because they were misclassified before any perturbation.
+    n_unmatched : int
+        Images left out because no perturbation did what the question asks.
+    """
+
+    question: str
+    images: Tensor
+    perturbed: Tensor
+    explanations: np.ndarray
+    perturbed_explanations: np.ndarray
+    predictions: np.ndarray
+    perturbed_predictions: np.ndarray
+    names: tuple[str, ...]
+    magnitudes: np.ndarray
+    indices: np.ndarray
+    n_wrong: int
+    n_unmatched: int
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def robustness_pairs(
+    model: nn.Module,
+    images: Any,
+    labels: Any,
+    explain_func: Callable[..., Any],
+    *,
+    question: str,
+    perturbations: Iterable[str | Perturbation] | None = None,
+    magnitude: float | None = None,
+    seed: int = 0,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    batch_size: int = 64,
+    display_progressbar: bool = False,
+) -> RobustnessPairs:
+    """Perturb images as the two questions about change ask, and explain them before and after.
+
+    Kazmierczak et al., "PASTA", Appendix A.2 and Figure 15.
+
+    - Q5: a light perturbation that leaves the prediction as it is. The explanation should stay: a low rating is good.
+    - Q6: a strong perturbation that changes the prediction. The explanation should change with it.
+
+    Both start from images that are classified correctly; the paper says "bad predictions" of Q6, which those
+    of the perturbed images then are. For each image the perturbations are tried in an order drawn at random, until one
+    does what the question asks; each has one strength, and what else is left to chance depends on the seed, the
+    perturbation and the place of the image, and not on the batch.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Classifier, (N, 3, H, W) to (N, K). It is in eval mode meanwhile, stays on its device, and gets its flags back.
+    images : array or tensor
+        (N, 3, H, W), as the model takes them.
+    labels : array_like or None
+        (N,) true classes; None takes every image, whatever is predicted.
+    explain_func : callable
+        ``explain_func(model=, inputs=, targets=)`` with arrays, as of Quantus, to (N, ...):
+        `captum_concepts.explain_func` makes one, and so does ``functools.partial(quantus.explain, method=...)``.
+    question : {"Q5", "Q6"}
+        Which of the two.
+    perturbations : iterable of str or Perturbation, optional
+        Those tried; all of `PERTURBATIONS` by default.
+    magnitude : float, optional
+        Of all of them, in (0, 1]; by default each has its own, `light` for Q5 and `strong` for Q6.
+    seed : int
+        Of what is left to chance. No global generator is touched.
+    mean : sequence of float, optional
+        What the images were normalised by, a number for each channel: perturbations work on images in [0, 1].
+    std : sequence of float, optional
+        Likewise.
+    batch_size : int
+        Images on the device at once.
+    display_progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    RobustnessPairs
+        Without the images that were wrong or for which no perturbation was found, which are counted. There may be no
+        pair at all, of which is warned.
+
+    Raises
+    ------
+    TypeError
+        If the model is no module, or images are not floating.
+    ValueError
+        If an argument has a wrong shape, is out of range, images are not in [0, 1] once the normalisation is undone, or
+        the explanation function does not return one explanation for each image.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
+    check_choice("question", question, QUESTIONS_OF_CHANGE)
+    images = images.detach() if isinstance(images, Tensor) else torch.as_tensor(np.ascontiguousarray(images))
+    check_floating("images", images)
+    check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
+    n = len(images)
+    truth = None if labels is None else np.asarray(to_numpy(labels))
+    if truth is not None:
+        check_shape("labels", truth, ("N",), (n,))
+    if magnitude is not None:
+        check_range("magnitude", magnitude, 0, 1, open_low=True)
+    batch_size = check_whole("batch_size", batch_size, 1)
+    denormalise = Denormalisation(mean, std)
+    for rows in _batches(np.arange(n), batch_size):
+        # Before anything is computed, a wrong range is told.
+        denormalise(images[rows], "images")
+    search = _Search(
+        model, images, question == "Q5", as_perturbations(perturbations), magnitude, seed, denormalise, batch_size
+    )
+    with evaluation_mode(model):
+        predictions = search.predict_all()
+        eligible = np.arange(n) if truth is None else np.flatnonzero(predictions == truth)
+        pairs = search.run(eligible, predictions, display_progressbar)
+        if not len(pairs.rows):
+            warnings.warn(
+                f"No image has a perturbation that suits {question}: {n - len(eligible)} of {n} are misclassified, and "
+                f"no perturbation {'keeps' if search.keep else 'changes'} the prediction of the others. Try "
+                f"{'a smaller' if search.keep else 'a larger'} `magnitude` or more `perturbations`.",
+                UserWarning,
+                stacklevel=2,
+            )
+        explanations, perturbed_explanations = (
+            _explain(explain_func, model, inputs, targets, batch_size)
+            for inputs, targets in (
+                (images[pairs.rows], predictions[pairs.rows]),
+                (search.as_input(pairs.perturbed), pairs.predictions),
+            )
+        )
+    return RobustnessPairs(
+        question=question,
+        images=denormalise(images[pairs.rows], "images").cpu() if len(pairs.rows) else pairs.perturbed,
+        perturbed=pairs.perturbed,
+        explanations=explanations,
+        perturbed_explanations=perturbed_explanations,
+        predictions=predictions[pairs.rows],
+        perturbed_predictions=pairs.predictions,
+        names=tuple(search.perturbations[k].name for k in pairs.which),
+        magnitudes=search.magnitudes[pairs.which],
+        indices=pairs.rows,
+        n_wrong=n - len(eligible),
+        n_unmatched=len(eligible) - len(pairs.rows),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Which images (rows) found a perturbation, which it is, and what became of them."""
+
+    rows: np.ndarray
+    which: np.ndarray
+    perturbed: Tensor
+    predictions: np.ndarray
+
+
+class _Search:
+    """The search for a perturbation that does to each image what the question asks."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        keep: bool,
+        perturbations: tuple[Perturbation, ...],
+        magnitude: float | None,
+        seed: int,
+        denormalise: Denormalisation,
+        batch_size: int,
+    ) -> None:
+        self.model = model
+        self.images = images
+        self.keep = keep
+        self.perturbations = perturbations
+        self.denormalise = denormalise
+        self.batch_size = batch_size
+        own = [each.light if keep else each.strong for each in perturbations]
+        self.magnitudes = np.array(own if magnitude is None else [magnitude] * len(own), dtype=np.float64)
+        n, k = len(images), len(perturbations)
+        generator = np.random.default_rng([check_whole("seed", seed, 0), 0])
+        # Row by row, so that the order of an image does not depend on how many follow it.
+        self.order = generator.random((n, k)).argsort(1)
+        self.draws = [each.draws(n, seed) for each in perturbations]
+
+    def predict_all(self) -> np.ndarray:
+        """Return the predictions (N,) for the images as they are."""
+        some = [self._predict(self.images[rows]) for rows in _batches(np.arange(len(self.images)), self.batch_size)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *some])
+
+    def run(self, eligible: np.ndarray, predictions: np.ndarray, display_progressbar: bool) -> _Found:
+        """Try the perturbations of each image in its order until one suits."""
+        which = np.full(len(self.images), -1)
+        after = np.zeros(len(self.images), dtype=np.int64)
+        kept: list[tuple[np.ndarray, Tensor]] = [(eligible[:0], torch.zeros(0, *self.images.shape[1:]))]
+        remaining = eligible
+        with tqdm(total=len(eligible), desc="Perturbations", disable=not display_progressbar) as progress:
+            for turn in range(len(self.perturbations)):
+                for rows in _batches(remaining, self.batch_size):
+                    changed = self._perturb(rows, self.order[rows, turn])
+                    now = self._predict(self.as_input(changed))
+                    suits = (now == predictions[rows]) == self.keep
+                    which[rows[suits]] = self.order[rows[suits], turn]
+                    after[rows] = now
+                    kept.append((rows[suits], changed[torch.as_tensor(suits)].cpu()))
+                    progress.update(int(suits.sum()))
+                remaining = remaining[which[remaining] < 0]
+        rows = np.concatenate([each for each, _ in kept])
+        order = rows.argsort()
+        perturbed = torch.cat([each for _, each in kept])[torch.as_tensor(order)]
+        rows = rows[order]
+        return _Found(rows, which[rows], perturbed, after[rows])
+
+    def as_input(self, pixels: Tensor) -> Tensor:
+        """Return images in [0, 1] as the model takes them."""
+        mean, std = self.denormalise.mean, self.denormalise.std
+        if mean is not None and std is not None:
+            shift, scale = (torch.as_tensor(each).to(pixels)[:, None, None] for each in (mean, std))
+            pixels = (pixels - shift) / scale
+        return pixels.to(self.images.dtype)
+
+    def _perturb(self, rows: np.ndarray, which: np.ndarray) -> Tensor:
+        """Return images (n, 3, H, W) in [0, 1], each perturbed in its own way, on the model's device."""
+        pixels = self.denormalise(to_model(self.model, self.images[rows]), "images")
+        changed = torch.empty_like(pixels)
+        for k in np.unique(which):
+            part = torch.as_tensor(np.flatnonzero(which == k))
+            draws = self.draws[k][rows[which == k]]
+            changed[part] = self.perturbations[k](pixels[part], float(self.magnitudes[k]), draws=draws)
+        return changed
+
+    def _predict(self, inputs: Tensor) -> np.ndarray:
+        outputs = predict_logits(self.model, inputs)
+        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
+            got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ValueError(f"Expected argument `model` to return shape (N, K) with N = {len(inputs)} but got {got}.")
+        return outputs.argmax(1).cpu().numpy()
+
+
+def _explain(
+    explain_func: Callable[..., Any], model: nn.Module, inputs: Tensor, targets: np.ndarray, batch_size: int
+) -> np.ndarray:
+    """Return the explanations (n, ...) of inputs, batch by batch; (0,) where there are none."""
+    parts = [np.zeros(0, dtype=np.float32)]
+    array = to_numpy(inputs)
+    for rows in _batches(np.arange(len(array)), batch_size):
+        part = to_numpy(explain_func(model=model, inputs=array[rows], targets=targets[rows]))
+        if part.ndim == 0 or len(part) != len(rows):
+            raise ValueError(
+                f"Expected argument `explain_func` to return an explanation for each of {len(rows)} images but got an "
+                f"array of shape {part.shape}."
+            )
+        parts.append(part)
+    return np.concatenate(parts[1:]) if len(parts) > 1 else parts[0]
+
+
+def _batches(rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]

@@ -1,0 +1,378 @@
+"""The network that predicts ratings of an explanation from its embedding and the predicted class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from quantus_concepts.checks import check_whole
+from quantus_concepts.functional.arguments import check_floating
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, UNLABELLED, label_index, label_indices
+from quantus_concepts.pasta.questions import question_named
+
+__all__ = [
+    "LABEL_ALIASES",
+    "RELEASED_ENCODERS",
+    "RELEASED_LABELS",
+    "UNLABELLED",
+    "Scorer",
+    "as_votes",
+    "fitting_encoders",
+    "label_index",
+    "label_indices",
+]
+
+#: Sizes of the embeddings of the encoders that the released scorers were trained on.
+RELEASED_ENCODERS = {"siglip": 1024, "clip": 768, "eva02": 768}
+_ROWS_AT_ONCE = 4096
+
+
+class Scorer(nn.Module):
+    """A network of three layers for each question, from label and embedding to a rating.
+
+    ReLU follows every layer, the last too, as in Kazmierczak et al. and their release. The weights of all questions
+    are stacked, so that several questions are one pass. All questions start from the same draw: what a question
+    learns does not depend on which others are trained beside it.
+
+    Parameters
+    ----------
+    dim : int
+        d, size of an embedding.
+    questions : sequence of str
+        Q different names of "Q1" to "Q6".
+    labels : sequence of str, optional
+        The classes a scorer is told, in the order of the one-hot input that comes before the embedding; None for a
+        scorer that is told none.
+    hidden : sequence of int
+        Sizes of the hidden layers.
+    encoder : str, optional
+        Name of the encoder the embeddings come from.
+    settings : mapping, optional
+        How explanations are embedded, of what JSON can hold.
+    metadata : mapping, optional
+        What else belongs to the scorer, such as the ids of its split and its figures; of what JSON can hold.
+    seed : int
+        Of the initial weights; the global random state is left as it was. The last bias starts at 0.5.
+
+    Attributes
+    ----------
+    weights : nn.ParameterList
+        One (Q, out, in) for each layer.
+    biases : nn.ParameterList
+        One (Q, out) for each layer.
+
+    Raises
+    ------
+    ValueError
+        If a size is below 1, a question is unknown or occurs twice, or labels are not different names.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        questions: Sequence[str] = ("Q1",),
+        labels: Sequence[str] | None = RELEASED_LABELS,
+        hidden: Sequence[int] = (512, 64),
+        *,
+        encoder: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.dim = check_whole("dim", dim, 1)
+        self.questions = _check_questions(questions)
+        self.labels = None if labels is None else _check_labels(labels)
+        self.hidden = tuple(check_whole("hidden", size, 1) for size in hidden)
+        self.encoder = encoder
+        self.settings = None if settings is None else dict(settings)
+        self.metadata = dict(metadata or {})
+        sizes = [len(self.labels or ()) + self.dim, *self.hidden, 1]
+        generator = torch.Generator().manual_seed(check_whole("seed", seed, 0))
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for n_in, n_out in pairwise(sizes):
+            bound = 1 / math.sqrt(n_in)
+            for kept, shape in ((self.weights, (n_out, n_in)), (self.biases, (n_out,))):
+                start = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+                kept.append(nn.Parameter(start.repeat(len(self.questions), *([1] * start.ndim))))
+        # A start at 0 leaves a third of the seeds with an output that is 0 everywhere and never learns.
+        nn.init.constant_(self.biases[-1], 0.5)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.biases[0].device
+
+    def extra_repr(self) -> str:
+        """Return what is printed of it."""
+        n_labels = len(self.labels or ())
+        return f"dim={self.dim}, questions={self.questions}, n_labels={n_labels}, encoder={self.encoder!r}"
+
+    def inputs(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
+        """Put one-hot labels before embeddings.
+
+        Parameters
+        ----------
+        embeddings : Tensor
+            (N, d), floating, on any device.
+        labels : Tensor, array or sequence, optional
+            N names, or indices into `labels`; -1, or None among names, where there is none. None for no labels.
+
+        Returns
+        -------
+        Tensor
+            (N, n_labels + d), on the device and in the dtype of the weights.
+
+        Raises
+        ------
+        TypeError
+            If `embeddings` is no floating-point tensor.
+        ValueError
+            If the embeddings are of another size than the scorer's, a label is unknown, or labels are given to a
+            scorer that was trained without.
+        """
+        check_floating("embeddings", embeddings)
+        if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
+            raise ValueError(self._misfit("embeddings", tuple(embeddings.shape), int(embeddings.shape[-1])))
+        first = self.biases[0]
+        embeddings = embeddings.to(first)
+        if not self.labels:
+            if labels is not None:
+                raise ValueError("This scorer was trained without labels. Leave the argument `labels` out.")
+            return embeddings
+        values = embeddings.new_zeros(len(embeddings), len(self.labels) + self.dim)
+        values[:, len(self.labels) :] = embeddings
+        if labels is not None:
+            places = label_indices(self.labels, labels, len(embeddings)).to(first.device)
+            rows = (places != UNLABELLED).nonzero()[:, 0]
+            values[rows, places[rows]] = 1
+        return values
+
+    def check_encoder(self, encoder: Any) -> None:
+        """Raise unless an encoder gives embeddings of the size the scorer takes.
+
+        Parameters
+        ----------
+        encoder : Any
+            Something with a ``dim`` and a ``name``.
+
+        Raises
+        ------
+        ValueError
+            If the size is another.
+        """
+        if encoder.dim != self.dim:
+            raise ValueError(self._misfit("encoder", f"{encoder.name!r} with {encoder.dim}", encoder.dim))
+
+    def _misfit(self, argument: str, got: Any, size: int) -> str:
+        trained = f" It was trained on {self.encoder!r}." if self.encoder else ""
+        expected = (
+            f"to have shape (N, d) = (*, {self.dim})"
+            if argument == "embeddings"
+            else f"to give embeddings of {self.dim} numbers"
+        )
+        return (
+            f"Expected argument `{argument}` {expected}, which the scorer takes, but got {got}.{trained} "
+            f"{fitting_encoders(self.dim)} Use the encoder the scorer was trained on, or a scorer for "
+            f"embeddings of {size}."
+        )
+
+    def output(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of all questions.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            (N, n_labels + d), as `inputs` gives them.
+
+        Returns
+        -------
+        Tensor
+            (Q, N), at least 0.
+        """
+        # All questions have the same input, so the first layer is one product.
+        first = functional.linear(inputs, self.weights[0].flatten(0, 1), self.biases[0].flatten()).relu_()
+        values = first.view(len(inputs), *self.biases[0].shape).transpose(0, 1)
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            values = torch.baddbmm(bias[:, None], values, weight.transpose(1, 2)).relu_()
+        return values[..., 0]
+
+    def forward(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
+        """Return outputs before they are made votes.
+
+        Parameters
+        ----------
+        embeddings : Tensor
+            (N, d), as in `inputs`.
+        labels : Tensor, array or sequence, optional
+            As in `inputs`.
+
+        Returns
+        -------
+        Tensor
+            (N, Q), at least 0: 0 for a vote of 1, 1 for a vote of 5.
+        """
+        return self.output(self.inputs(embeddings, labels)).T
+
+    @torch.no_grad()
+    def score(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
+        """Predict ratings.
+
+        Parameters
+        ----------
+        embeddings : Tensor
+            (N, d), as in `inputs`.
+        labels : Tensor, array or sequence, optional
+            As in `inputs`.
+
+        Returns
+        -------
+        Tensor
+            (N, Q), in [1, 5]; NaN where an embedding is. Without gradient, which `forward` has.
+        """
+        inputs = self.inputs(embeddings, labels)
+        return torch.cat([as_votes(self.output(rows)) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
+
+    def select(self, questions: str | Sequence[str]) -> Scorer:
+        """Return a scorer of some of the questions.
+
+        Parameters
+        ----------
+        questions : str or sequence of str
+            Of those of this scorer.
+
+        Returns
+        -------
+        Scorer
+            A copy.
+
+        Raises
+        ------
+        ValueError
+            If this scorer does not answer one of them.
+        """
+        wanted = _check_questions([questions] if isinstance(questions, str) else questions)
+        unknown = [name for name in wanted if name not in self.questions]
+        if unknown:
+            raise ValueError(f"The scorer does not answer {unknown}, only {list(self.questions)}.")
+        rows = [self.questions.index(name) for name in wanted]
+        return self._of(wanted, {name: value[rows] for name, value in self.state_dict().items()}, self.metadata)
+
+    @classmethod
+    def join(cls, scorers: Sequence[Scorer]) -> Scorer:
+        """Make one scorer of several that answer different questions.
+
+        Parameters
+        ----------
+        scorers : sequence of Scorer
+            With the same sizes, labels, encoder and settings, and no question in two of them.
+
+        Returns
+        -------
+        Scorer
+            On the device of the first. Of the metadata, what is the same in all stays; the rest is given by question.
+
+        Raises
+        ------
+        ValueError
+            If there is none, or they do not belong together.
+        """
+        if not scorers:
+            raise ValueError("Expected argument `scorers` to hold at least one scorer but it is empty.")
+        first = scorers[0]
+        for other in scorers[1:]:
+            for name in ("dim", "labels", "hidden", "encoder", "settings"):
+                ours, theirs = getattr(first, name), getattr(other, name)
+                if ours != theirs:
+                    raise ValueError(
+                        f"Cannot join scorers of {first.questions} and {other.questions}: `{name}` is {ours!r} of one "
+                        f"and {theirs!r} of the other. Load them as two scorers."
+                    )
+        states = [scorer.state_dict() for scorer in scorers]
+        state = {name: torch.cat([each[name].to(first.device) for each in states]) for name in states[0]}
+        questions = [name for scorer in scorers for name in scorer.questions]
+        return first._of(_check_questions(questions), state, _joined_metadata(scorers))
+
+    def _of(self, questions: Sequence[str], state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Scorer:
+        made = Scorer(
+            self.dim,
+            questions,
+            self.labels,
+            self.hidden,
+            encoder=self.encoder,
+            settings=self.settings,
+            metadata=metadata,
+        ).to(self.biases[0])
+        made.load_state_dict(state)
+        return made.train(self.training)
+
+
+def as_votes(outputs: Tensor) -> Tensor:
+    """Turn outputs of a scorer into votes.
+
+    Parameters
+    ----------
+    outputs : Tensor
+        Of any shape; 0 stands for the lowest vote, 1 for the highest.
+
+    Returns
+    -------
+    Tensor
+        Clipped to [1, 5].
+    """
+    return (MIN_VOTE + (MAX_VOTE - MIN_VOTE) * outputs).clamp(MIN_VOTE, MAX_VOTE)
+
+
+def fitting_encoders(dim: int) -> str:
+    """Say which of the released encoders give embeddings of a size.
+
+    Parameters
+    ----------
+    dim : int
+        The size.
+
+    Returns
+    -------
+    str
+        One sentence.
+    """
+    fitting = [name for name, size in RELEASED_ENCODERS.items() if size == dim]
+    if fitting:
+        return f"Embeddings of {dim} come from {' and '.join(fitting)}."
+    sizes = ", ".join(f"{name} {size}" for name, size in RELEASED_ENCODERS.items())
+    return f"None of the released encoders gives embeddings of {dim} ({sizes})."
+
+
+def _joined_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:
+    joined: dict[str, Any] = {}
+    for key in dict.fromkeys(key for scorer in scorers for key in scorer.metadata):
+        by_question = {name: scorer.metadata.get(key) for scorer in scorers for name in scorer.questions}
+        values = list(by_question.values())
+        joined[key] = values[0] if all(value == values[0] for value in values) else by_question
+    return joined
+
+
+def _check_questions(questions: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(questions, str):
+        raise ValueError(f'Expected argument `questions` to be a sequence such as ("{questions}",) but got a string.')
+    named = tuple(question_named(name).name for name in questions)
+    if not named or len(set(named)) < len(named):
+        raise ValueError(f"Expected argument `questions` to hold different questions, at least one, but got {named}.")
+    return named
+
+
+def _check_labels(labels: Sequence[str]) -> list[str]:
+    listed = [] if isinstance(labels, str) else list(labels)
+    if not listed or not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
+        raise ValueError(
+            f"Expected argument `labels` to hold different names, or to be None for a scorer without labels, "
+            f"but got {labels!r}."
+        )
+    return listed

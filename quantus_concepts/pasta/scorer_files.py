@@ -1,0 +1,300 @@
+"""Files of scorers: ours in safetensors, and the checkpoints as Kazmierczak et al. released them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from quantus_concepts.pasta.labels import RELEASED_LABELS
+from quantus_concepts.pasta.questions import QUESTIONS, question_named
+from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
+
+#: Tensors of a released checkpoint, in the order of the layers.
+RELEASED_KEYS = tuple(f"net.{layer}.{kind}" for layer in (0, 2, 4) for kind in ("weight", "bias"))
+_KIND = "quantus_concepts.Scorer"
+_FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metadata")
+_WRAPPER = "state_dict"
+_TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
+_UNREADABLE = (
+    SafetensorError,
+    pickle.UnpicklingError,
+    BadZipFile,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+)
+
+
+def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
+    """Write a scorer as one safetensors file, with all that belongs to it as metadata.
+
+    The file appears under its name only when it is complete; one already there is replaced.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Its labels, questions, encoder, settings and metadata are kept; arrays among them become lists.
+    path : path
+        Of the file, which ends in ``.safetensors``.
+
+    Raises
+    ------
+    ValueError
+        If the name ends otherwise, or settings or metadata hold what JSON cannot.
+    FileNotFoundError
+        If its folder does not exist.
+    IsADirectoryError
+        If it is a folder.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"Cannot write a scorer to {target}: it is a folder. Name a file in it.")
+    if target.suffix != ".safetensors":
+        raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Cannot write {target}: the folder {target.parent} does not exist.")
+    header = {"kind": _KIND}
+    for name in _FIELDS:
+        try:
+            header[name] = json.dumps(getattr(scorer, name), default=_plain)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Expected `{name}` of the scorer to hold what JSON can but: {error}.") from error
+    # Copies: safetensors takes no memory that is shared or not contiguous.
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in scorer.state_dict().items()}
+    # In the same folder, since a rename is atomic only within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+        temporary = Path(folder) / "scorer"
+        save_file(tensors, temporary, header)
+        temporary.replace(target)
+
+
+def load_scorer(
+    source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
+    *,
+    dim: int | None = None,
+    encoder: str | None = None,
+    device: torch.device | str = "cpu",
+) -> Scorer:
+    """Read a scorer that `save_scorer` has written, or released checkpoints; nothing in a file is executed.
+
+    A released checkpoint holds `RELEASED_KEYS` (or these under "state_dict"), of one question, whose name is taken
+    from that of the file (``PASTA_Q1.pth``). What encoder it was trained on is not in it: its inputs tell the size of
+    the embeddings, after the 26 `RELEASED_LABELS`, or without labels where they are of the size of a released encoder.
+
+    Parameters
+    ----------
+    source : path, or mapping of str to path
+        A file; the file of each question; or a folder of such files, whose questions are joined.
+    dim : int, optional
+        Size of the embeddings the scorer must take; needed only for a checkpoint in the released format that was
+        trained on another encoder.
+    encoder : str, optional
+        Name of the encoder of released checkpoints; "siglip" by default for embeddings of 1024, unknown otherwise.
+    device : torch.device or str
+        Where to put it.
+
+    Returns
+    -------
+    Scorer
+        In eval mode; of all questions that were found.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is missing; of a mapping all that are.
+    ValueError
+        If a file cannot be read, has other keys or sizes than a scorer, or the files do not belong together.
+    """
+    files = _files(source)
+    scorers = [_read(path, name, dim, encoder) for path, name in files]
+    return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
+
+
+def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> list[tuple[Path, str | None]]:
+    """Return files and, where it is known, the question of each."""
+    if isinstance(source, Mapping):
+        named = [(Path(path), question_named(name).name) for name, path in source.items()]
+        missing = [str(path) for path, _ in named if not path.is_file()]
+        if missing or not named:
+            raise FileNotFoundError(
+                f"There is no scorer at {', '.join(missing) or '(no file was named)'}: no such file."
+            )
+        return [(path, name) for path, name in named]
+    path = Path(source)
+    if not path.is_dir():
+        if not path.exists():
+            raise FileNotFoundError(f"There is no scorer at {path}: no such file.")
+        return [(path, None)]
+    ours = sorted(path.glob("*.safetensors"))
+    released = [file for file in sorted(path.iterdir()) if file.suffix in _TORCH_SUFFIXES and _question_in(file)]
+    if ours and released:
+        raise ValueError(
+            f"{path} holds both {ours[0].name} and {released[0].name}. Name one of them, or the file of each question."
+        )
+    if not ours and not released:
+        raise FileNotFoundError(
+            f"There is no scorer in {path}. Expected PASTA_Q1.pth to PASTA_Q6.pth, or files that `save_scorer` wrote."
+        )
+    return [(file, None) for file in ours or released]
+
+
+def _question_in(path: Path) -> str | None:
+    found = re.findall(r"(?<![A-Za-z0-9])(Q\d+)(?![0-9])", path.stem)
+    return found[-1] if found and found[-1] in QUESTIONS else None
+
+
+def _read(path: Path, question: str | None, dim: int | None, encoder: str | None) -> Scorer:
+    tensors, header = _contents(path)
+    if header.get("kind") == _KIND:
+        scorer = _ours(path, tensors, header)
+        if question is not None:
+            scorer = scorer.select(question)
+        if dim is not None and dim != scorer.dim:
+            raise ValueError(
+                f"{path} is a scorer for embeddings of {scorer.dim} ({scorer.encoder or 'encoder unknown'}), not {dim}."
+            )
+        return scorer
+    name = question or _question_in(path)
+    if name is None:
+        raise ValueError(
+            f"The name of {path} does not tell its question. Name it as in PASTA_Q1.pth, or give "
+            '{"Q1": path} for the question it answers.'
+        )
+    return _released(path, tensors, name, dim, encoder)
+
+
+def _contents(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                found: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                return found, file.metadata() or {}
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"{path} holds no weights that can be read safely ({reason}). It may be cut short, or hold Python objects, "
+            "which are never unpickled. Expected what `save_scorer` wrote, or a state dict written by torch.save."
+        ) from error
+    if isinstance(found, Mapping) and isinstance(found.get(_WRAPPER), Mapping):
+        found = found[_WRAPPER]
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise ValueError(f"Expected {path} to hold a state dict (names and tensors) but got {type(found).__name__}.")
+    return {str(name).removeprefix("module."): value for name, value in found.items()}, {}
+
+
+def _ours(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Scorer:
+    try:
+        fields = {name: json.loads(header[name]) for name in _FIELDS}
+        scorer = Scorer(**fields)
+        scorer.load_state_dict(dict(tensors))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} is a damaged scorer: {error}") from error
+    _check_numbers(path, tensors)
+    return scorer
+
+
+def _released(path: Path, tensors: Mapping[str, Tensor], question: str, dim: int | None, encoder: str | None) -> Scorer:
+    _check_keys(path, tensors)
+    hidden, n_inputs = _check_sizes(path, tensors)
+    size, labels = _inputs(path, n_inputs, dim)
+    _check_numbers(path, tensors)
+    if encoder is None and size == RELEASED_ENCODERS["siglip"]:
+        encoder = "siglip"
+    scorer = Scorer(size, (question,), labels, hidden, encoder=encoder)
+    layers = {"weight": scorer.weights, "bias": scorer.biases}
+    with torch.no_grad():
+        for place, key in enumerate(RELEASED_KEYS):
+            layers[key.rpartition(".")[2]][place // 2].copy_(tensors[key][None])
+    return scorer
+
+
+def _check_keys(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    missing = [key for key in RELEASED_KEYS if key not in tensors]
+    unexpected = [key for key in tensors if key not in RELEASED_KEYS]
+    problems = [
+        f"{what} {', '.join(keys[:6])}"
+        for what, keys in (("missing:", missing), ("not of a scorer:", unexpected))
+        if keys
+    ]
+    if problems:
+        raise ValueError(f"{path} does not hold a scorer. {'; '.join(problems)}. Expected {', '.join(RELEASED_KEYS)}.")
+
+
+def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> tuple[list[int], int]:
+    """Return the sizes of the hidden layers and of the input."""
+    shapes = {key: tuple(tensors[key].shape) for key in RELEASED_KEYS}
+    weights = [shapes[key] for key in RELEASED_KEYS if key.endswith("weight")]
+    rows = [shape[0] if shape else 0 for shape in weights]
+    columns = [shape[-1] if shape else 0 for shape in weights]
+    expected: dict[str, tuple[int, ...]] = {}
+    for key, n_in, n_out in zip(RELEASED_KEYS[::2], (columns[0], *rows[:-1]), (*rows[:-1], 1), strict=True):
+        expected |= {key: (n_out, n_in), key.replace("weight", "bias"): (n_out,)}
+    wrong = [f"{key} {shapes[key]} for {expected[key]}" for key in RELEASED_KEYS if shapes[key] != expected[key]]
+    if wrong or min(rows + columns) < 1:
+        raise ValueError(
+            f"The layers in {path} do not fit each other: {'; '.join(wrong)}. A released scorer has net.0.weight "
+            f"(512, {_usual_inputs()}), net.2.weight (64, 512) and net.4.weight (1, 64)."
+        )
+    return rows[:-1], columns[0]
+
+
+def _inputs(path: Path, n_inputs: int, dim: int | None) -> tuple[int, tuple[str, ...] | None]:
+    """Return the size of the embeddings, and the labels."""
+    sizes = sorted(set(RELEASED_ENCODERS.values()) if dim is None else {dim})
+    for size in sizes:
+        if n_inputs in (size, size + len(RELEASED_LABELS)):
+            return size, RELEASED_LABELS if n_inputs > size else None
+    trained = n_inputs - len(RELEASED_LABELS)
+    fitting = [name for name, size in RELEASED_ENCODERS.items() if size in (trained, n_inputs)]
+    advice = (
+        f"It fits {' and '.join(fitting)}."
+        if fitting
+        else f"No released encoder fits ({', '.join(f'{name} {size}' for name, size in RELEASED_ENCODERS.items())}). "
+        f"If it was trained on another encoder, say so with dim={trained if trained > 0 else n_inputs}."
+    )
+    raise ValueError(
+        f"net.0.weight in {path} takes {n_inputs} inputs: embeddings of {trained} after {len(RELEASED_LABELS)} labels, "
+        f"or of {n_inputs} without labels, but embeddings of {' or '.join(map(str, sizes))} were expected. {advice}"
+    )
+
+
+def _usual_inputs() -> str:
+    return " or ".join(
+        str(size + len(RELEASED_LABELS)) for size in sorted(set(RELEASED_ENCODERS.values()), reverse=True)
+    )
+
+
+def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    bad = [name for name, value in tensors.items() if not value.isfinite().all()]
+    if bad:
+        raise ValueError(f"The weights in {path} are damaged: {', '.join(bad)} hold NaN or infinity.")
+
+
+def _plain(value: Any) -> Any:
+    """Return lists and numbers for arrays and tensors."""
+    if isinstance(value, np.ndarray | np.generic | Tensor):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} cannot be written")

@@ -1,0 +1,399 @@
+"""SteeredRISE: RISE itself at lambda 0, the score at lambda 1, and whatever an attribution owes its hosts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import NoiseTunnel
+from captum.metrics import infidelity, sensitivity_max
+from scipy import stats
+from torch import Tensor, nn
+
+from captum_concepts.explain import explain_func
+from captum_concepts.rise_masks import RandomMasks
+from captum_concepts.steered_rise import SteeredRISE
+
+SETTINGS = {"n_masks": 40, "cells": (3, 4), "seed": 5}
+TARGETS = torch.tensor([0, 2, 4, 1, 3])
+
+
+def net(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        parts = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(396, 5))
+        return nn.Sequential(*parts).eval()
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randn(5, 3, 11, 13, generator=torch.Generator().manual_seed(0))
+
+
+def covered(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
+    """Score a mask by how much of the upper half it shows, weighted by the image."""
+    share = masks[:, : masks.shape[1] // 2].mean((1, 2))
+    return share * images.flatten(1).mean(1).sigmoid() * (1 if targets is None else 1 / (1 + targets))
+
+
+def slow_mask(grid: np.ndarray, top: int, left: int, size: tuple[int, int]) -> np.ndarray:
+    """Return a mask by RISE's recipe, pixel by pixel in float64."""
+    mask = np.zeros(size)
+    pixels = [math.ceil(side / s) for side, s in zip(size, grid.shape, strict=True)]
+    lengths = [(s + 1) * each for s, each in zip(grid.shape, pixels, strict=True)]
+    for y in range(size[0]):
+        for x in range(size[1]):
+            place = []
+            for at, length, s in zip((y + top, x + left), lengths, grid.shape, strict=True):
+                place.append(min(max((at + 0.5) * s / length - 0.5, 0), s - 1))
+            (y0, x0), (dy, dx) = np.floor(place).astype(int), np.mod(place, 1)
+            y1, x1 = min(y0 + 1, grid.shape[0] - 1), min(x0 + 1, grid.shape[1] - 1)
+            upper = grid[y0, x0] * (1 - dx) + grid[y0, x1] * dx
+            lower = grid[y1, x0] * (1 - dx) + grid[y1, x1] * dx
+            mask[y, x] = upper * (1 - dy) + lower * dy
+    return mask
+
+
+def slow_masks(size: tuple[int, int], p: float = 0.5) -> np.ndarray:
+    masks = RandomMasks.draw(SETTINGS["n_masks"], size, SETTINGS["cells"], p, SETTINGS["seed"])
+    grids = masks.grids.numpy().astype(float)
+    places = zip(grids, masks.rows.tolist(), masks.columns.tolist(), strict=True)
+    return np.stack([slow_mask(grid, top, left, size) for grid, top, left in places])
+
+
+def plain(model: nn.Module, images: Tensor, targets: Tensor, lam: float = 0.0, p: float = 0.5) -> np.ndarray:
+    """RISE and its steered form, one mask and one image at a time."""
+    masks = slow_masks(tuple(images.shape[2:]), p)
+    maps = np.zeros((len(images), *images.shape[2:]))
+    with torch.no_grad():
+        for i, image in enumerate(images):
+            for mask in masks:
+                visible = torch.as_tensor(mask, dtype=images.dtype)
+                weight = 0.0
+                if lam < 1:
+                    weight += (1 - lam) * float(model((image * visible)[None]).softmax(1)[0, targets[i]])
+                if lam > 0:
+                    weight += lam * float(covered(image[None], visible[None], targets[i : i + 1]))
+                maps[i] += weight * mask
+    return maps / (len(masks) * p)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("lam", [0, 0.7, 1])
+def test_agrees_with_a_plain_rise_over_the_same_masks(images, lam, dtype):
+    model, images = net().to(dtype), images.to(dtype)
+    maps = SteeredRISE(model, covered).attribute(images, TARGETS, lam=lam, p=0.4, **SETTINGS)
+    assert maps.shape == (5, 1, 11, 13)
+    assert maps.dtype == dtype
+    assert maps.is_contiguous()
+    np.testing.assert_allclose(maps[:, 0], plain(model, images, TARGETS, lam, 0.4), atol=1e-6, rtol=0)
+
+
+def test_lambda_0_is_rise_without_a_score_and_lambda_1_does_not_ask_the_model(images):
+    model = net()
+    alone = SteeredRISE(model).attribute(images, TARGETS, lam=0, **SETTINGS)
+
+    def never(*arguments: object) -> Tensor:
+        pytest.fail("called")
+
+    assert torch.equal(SteeredRISE(model, never).attribute(images, TARGETS, lam=0, **SETTINGS), alone)
+    only_score = SteeredRISE(never, covered).attribute(images, TARGETS, lam=1, **SETTINGS)
+    between = SteeredRISE(model, covered).attribute(images, TARGETS, lam=0.25, **SETTINGS)
+    torch.testing.assert_close(between, 0.75 * alone + 0.25 * only_score, atol=1e-6, rtol=0)
+
+
+def test_by_hand():
+    masks = RandomMasks(torch.tensor([[[1.0, 0], [0, 0]]]), torch.tensor([0]), torch.tensor([0]), (2, 2))
+    # Two cells become three pixels: the first cell, half of each, and the second cell, which is cut off.
+    down = torch.tensor([[1.0, 0], [0.5, 0.5]])
+    torch.testing.assert_close(masks.render(slice(0, 1))[0], down @ masks.grids[0] @ down.T)
+
+
+def test_masks_have_the_mean_and_the_range_asked_for():
+    masks = RandomMasks.draw(2000, (28, 30), (7, 7), 0.3, seed=1).render(slice(None))
+    assert masks.min() >= 0
+    assert masks.max() <= 1
+    # Every pixel is kept with probability 0.3 on average: its mean over masks has a deviation of at most 0.01.
+    assert abs(masks.mean((0,)) - 0.3).max() < 0.05
+    assert abs(float(masks.mean()) - 0.3) < 0.005
+    rows = RandomMasks.draw(4000, (28, 30), (7, 7)).rows
+    assert sorted(set(rows.tolist())) == [0, 1, 2, 3]
+    assert stats.chisquare(rows.bincount().numpy()).pvalue > 1e-3
+
+
+class Corner(nn.Module):
+    """A model that looks at one patch, and says class 1 if it is bright."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        seen = images[:, :, 4:10, 14:20].mean((1, 2, 3))
+        return torch.stack([torch.zeros_like(seen), 8 * seen - 4], 1)
+
+
+def test_finds_the_patch_a_model_looks_at():
+    images = torch.ones(1, 3, 24, 24)
+    found = SteeredRISE(Corner()).attribute(images, 1, lam=0, n_masks=1500)[0, 0]
+    row, column = divmod(int(found.argmax()), 24)
+    assert 4 <= row < 10
+    assert 14 <= column < 20
+    inside = torch.zeros(24, 24, dtype=torch.bool)
+    inside[4:10, 14:20] = True
+    assert found[inside].median() > found[~inside].quantile(0.98)
+    # For the other class the same place is the least important.
+    other = SteeredRISE(Corner()).attribute(images, 0, lam=0, n_masks=1500)[0, 0]
+    row, column = divmod(int(other.argmin()), 24)
+    assert 4 <= row < 10
+    assert 14 <= column < 20
+
+
+def test_the_score_steers_towards_what_it_likes():
+    images = torch.ones(1, 3, 24, 24)
+
+    def left_half(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
+        return masks[:, :, :12].mean((1, 2))
+
+    shares = []
+    for lam in (0, 0.7, 1):
+        found = SteeredRISE(Corner(), left_half).attribute(images, 1, lam=lam, n_masks=1000)[0, 0]
+        shares.append(float(found[:, :12].mean() / found.mean()))
+    assert shares[0] < 1 < shares[2]
+    assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 7, 1000])
+def test_depends_on_neither_batch_nor_company(images, batch_size):
+    attribution = SteeredRISE(net(), covered)
+    maps = attribution.attribute(images, TARGETS, **SETTINGS)
+    again = attribution.attribute(images, TARGETS, batch_size=batch_size, **SETTINGS)
+    torch.testing.assert_close(again, maps, atol=1e-6, rtol=0)
+    torch.testing.assert_close(attribution.attribute(images[3:4], 1, **SETTINGS), maps[3:4], atol=1e-6, rtol=0)
+    order = torch.tensor([4, 0, 2])
+    moved = attribution.attribute(images[order], TARGETS[order], **SETTINGS)
+    torch.testing.assert_close(moved, maps[order], atol=1e-6, rtol=0)
+    assert torch.equal(attribution.attribute(images, TARGETS, **SETTINGS), maps)
+    assert not torch.allclose(attribution.attribute(images, TARGETS, **{**SETTINGS, "seed": 6}), maps, atol=1e-3)
+
+
+def test_no_more_than_a_batch_is_on_the_device_at_once(images):
+    sizes: list[int] = []
+
+    def model(images: Tensor) -> Tensor:
+        sizes.append(len(images))
+        return images.flatten(1)[:, :5]
+
+    def score(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
+        assert images.shape == (len(masks), 3, 11, 13)
+        sizes.append(len(masks))
+        return masks.mean((1, 2))
+
+    SteeredRISE(model, score).attribute(images, TARGETS, lam=0.5, batch_size=16, **SETTINGS)
+    assert max(sizes) <= 16
+    # Model and score see every pair once, and full batches of it.
+    assert sum(sizes) == 2 * 5 * 40
+    assert len(sizes) == 2 * math.ceil(40 / 3)
+    sizes.clear()
+    SteeredRISE(model, score).attribute(images, TARGETS, lam=0.5, batch_size=2, **SETTINGS)
+    assert max(sizes) == 2
+
+
+def test_nothing_of_the_users_is_changed(images):
+    model = net()
+    model[3].train()
+    model.register_forward_hook(lambda *_: None)
+    flags = [module.training for module in model.modules()]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    generators = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    hooks = len(model._forward_hooks)
+    given = images.clone().requires_grad_()
+    maps = SteeredRISE(model, covered).attribute(given, TARGETS, **SETTINGS)
+    assert not maps.requires_grad
+    assert given.grad is None
+    assert given.requires_grad
+    assert torch.equal(given, images)
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert [module.training for module in model.modules()] == flags
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert len(model._forward_hooks) == hooks
+    assert torch.equal(generators[0], torch.get_rng_state())
+    assert (generators[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+    # Dropout and batch norm of a model in train mode are off: the same as in eval mode.
+    assert torch.equal(maps, SteeredRISE(model.train(), covered).attribute(images, TARGETS, **SETTINGS))
+    assert model.training
+
+    def broken(*arguments: object) -> Tensor:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        SteeredRISE(model, broken).attribute(images, TARGETS, **SETTINGS)
+    assert model.training
+
+
+def test_hosts(images):
+    model = net()
+    attribution = SteeredRISE(model, covered)
+    single = attribution.attribute(images, target=1, **SETTINGS)
+    both = attribution.attribute((images,), target=1, **SETTINGS)
+    assert isinstance(both, tuple)
+    assert torch.equal(both[0], single)
+    assert torch.equal(attribution.attribute.__wrapped__(attribution, images, 1, **SETTINGS), single)
+    for target in (torch.tensor([1]), torch.tensor(1), [1] * 5, np.ones(5, dtype=int)):
+        assert torch.equal(attribution.attribute(images, target, **SETTINGS), single)
+    explain = explain_func(
+        SteeredRISE, score_func=covered, lam=0.7, n_masks=40, cells=(3, 4), attribute_kwargs={"seed": 5}, batch_size=2
+    )
+    expected = attribution.attribute(images, TARGETS, lam=0.7, **SETTINGS)
+    np.testing.assert_allclose(explain(model, images.numpy(), TARGETS.numpy()), expected, atol=1e-6)
+    few = {"n_masks": 5, "cells": 3, "target": TARGETS}
+    assert sensitivity_max(attribution.attribute, images, n_perturb_samples=2, **few).shape == (5,)
+    with torch.random.fork_rng([]):
+        assert NoiseTunnel(attribution).attribute(images, nt_samples=2, **few).shape == (5, 1, 11, 13)
+    shaped = attribution.attribute(images, TARGETS, input_shaped=True, **SETTINGS)
+    assert shaped.shape == images.shape
+    torch.testing.assert_close(shaped.sum(1, keepdim=True), attribution.attribute(images, TARGETS, **SETTINGS))
+
+    def perturb(inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.full_like(inputs, 0.1), inputs - 0.1
+
+    assert infidelity(model, perturb, images, shaped, target=TARGETS, n_perturb_samples=2).shape == (5,)
+
+
+class TwoInputs(nn.Module):
+    def forward(self, images: Tensor, scale: Tensor, shift: float) -> Tensor:
+        return images.flatten(1)[:, :5] * scale + shift
+
+
+def test_further_arguments_follow_their_images(images):
+    scale = torch.arange(5.0)[:, None]
+    attribution = SteeredRISE(TwoInputs())
+    settings = {**SETTINGS, "lam": 0}
+    maps = attribution.attribute(images, TARGETS, (scale, 1.0), batch_size=2, **settings)
+    for i in range(5):
+        own = SteeredRISE(lambda x, i=i: x.flatten(1)[:, :5] * i + 1.0)
+        one = own.attribute(images[i : i + 1], int(TARGETS[i]), **settings)
+        torch.testing.assert_close(maps[i : i + 1], one, atol=1e-6, rtol=0)
+    only = SteeredRISE(lambda x, s: x.flatten(1)[:, :5] * s).attribute(images, TARGETS, scale, **settings)
+    assert not torch.equal(only[1], only[2])
+
+
+def test_baselines_show_where_the_mask_hides(images):
+    attribution = SteeredRISE(net())
+    settings = {**SETTINGS, "lam": 0, "target": TARGETS}
+    plainly = attribution.attribute(images, **settings)
+    assert torch.equal(attribution.attribute(images, baselines=torch.zeros(1, 3, 11, 13), **settings), plainly)
+    half = attribution.attribute(images, baselines=0.5, **settings)
+    assert not torch.allclose(half, plainly, atol=1e-4)
+    each = torch.full_like(images, 0.5)
+    torch.testing.assert_close(attribution.attribute(images, baselines=each, **settings), half, atol=1e-6, rtol=0)
+    # An image hidden by itself is always seen, so that all masks weigh the same.
+    own = attribution.attribute((images,), baselines=(images,), batch_size=3, **settings)[0]
+    masks = torch.tensor(slow_masks((11, 13))).float().mean(0) / 0.5
+    with torch.no_grad():
+        probability = net()(images).softmax(1).gather(1, TARGETS[:, None])
+    torch.testing.assert_close(own[:, 0], probability[:, :, None] * masks, atol=1e-6, rtol=0)
+
+
+def test_activations(images):
+    def one(images: Tensor) -> Tensor:
+        return images.flatten(1)[:, :1] * 3
+
+    settings = {**SETTINGS, "lam": 0}
+    raw = SteeredRISE(one).attribute(images, activation="none", **settings)
+    assert torch.equal(SteeredRISE(lambda x: one(x)[:, 0]).attribute(images, activation="none", **settings), raw)
+    assert torch.equal(SteeredRISE(one).attribute(images, 0, activation="none", **settings), raw)
+    assert raw.min() < 0
+    sigmoid = SteeredRISE(one).attribute(images, activation="sigmoid", **settings)
+    assert torch.equal(
+        SteeredRISE(lambda x: one(x).sigmoid()).attribute(images, activation="none", **settings), sigmoid
+    )
+
+
+def test_undefined_outputs_stay_with_their_image(images):
+    def model(images: Tensor) -> Tensor:
+        outputs = images.flatten(1)[:, :5]
+        return outputs.masked_fill((images[:, 0, 0, 0] == 0)[:, None], torch.nan)
+
+    broken = images.clone()
+    broken[2, 0, 0, 0] = 0
+    settings = {**SETTINGS, "lam": 0}
+    whole = RandomMasks.draw(40, (11, 13), (3, 4), 0.5, 5).render(slice(None))[:, 0, 0]
+    assert (whole > 0).sum() < 40
+    maps = SteeredRISE(lambda x: model(x + 0.0)).attribute(broken, TARGETS, baselines=1.0, **settings)
+    assert maps[2].isnan().any()
+    assert maps[[0, 1, 3, 4]].isfinite().all()
+
+
+def test_half_precision_and_no_images():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2)).to(torch.bfloat16)
+    images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    maps = SteeredRISE(model).attribute(images, 1, lam=0, n_masks=10, cells=4)
+    assert maps.dtype == torch.float32
+    exact = SteeredRISE(model.float()).attribute(images.float(), 1, lam=0, n_masks=10, cells=4)
+    torch.testing.assert_close(maps, exact, atol=0.01, rtol=0)
+    assert SteeredRISE(model).attribute(torch.zeros(0, 3, 8, 8), 1, lam=0).shape == (0, 1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lam": 1.5}, r"`lam` to lie in \[0, 1\] but got 1.5"),
+        ({"lam": math.nan}, r"`lam` to lie in \[0, 1\]"),
+        ({"p": 0}, r"`p` to lie in \(0, 1\]"),
+        ({"n_masks": 0}, "`n_masks` to be at least 1"),
+        ({"cells": (3, 14)}, r"`cells` to lie in \[2, 13\] but got 14"),
+        ({"cells": 1}, r"`cells` to lie in \[2, 11\] but got 1"),
+        ({"cells": (3, 3, 3)}, "`cells` to be a whole number or two"),
+        ({"seed": -1}, "`seed` to be at least 0"),
+        ({"batch_size": 0}, "`batch_size` to be at least 1"),
+        ({"activation": "softmaxx"}, "Did you mean 'softmax'"),
+        ({"target": TARGETS[:3]}, r"`target` to be one class, or to have shape \(N,\) = \(5,\)"),
+        ({"target": 5}, r"`target` to lie in 0..4 but got 5"),
+        ({"target": -1}, "`target` to be at least 0 but got -1"),
+        ({"target": None}, "`target` to name one of 5 classes but got None"),
+        ({"baselines": torch.zeros(2, 3, 11, 13)}, r"`baselines` to have shape \(N, C, H, W\) = \(5, 3, 11, 13\)"),
+        ({"activation": "none"}, "Use 'softmax' or 'sigmoid'"),
+    ],
+)
+def test_bad_arguments(images, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SteeredRISE(net(), covered).attribute(images, **{"target": TARGETS, **SETTINGS, **arguments})
+
+
+@pytest.mark.parametrize("name", ["n_masks", "cells", "seed", "batch_size"])
+def test_no_whole_numbers(images, name):
+    with pytest.raises(TypeError, match=f"`{name}` to be a whole number but got 2.5"):
+        SteeredRISE(net()).attribute(images, **{"target": 0, "lam": 0, name: (2.5, 3) if name == "cells" else 2.5})
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        (lambda x, m, t: torch.full((len(m),), torch.nan), r"but got \d+ NaN among \d+"),
+        (lambda x, m, t: torch.full((len(m),), 3.5), r"from 3.5 to 3.5. Bring a rating .* \(rating - 1\) / 4"),
+        (lambda x, m, t: torch.full((len(m),), -0.1), "from -0.1 to -0.1"),
+        (lambda x, m, t: torch.zeros(len(m), 1), r"to return shape \(n,\)"),
+        (lambda x, m, t: torch.tensor(0.5), r"to return shape \(n,\)"),
+    ],
+)
+def test_bad_scores(images, score, message):
+    with pytest.raises(ValueError, match=message):
+        SteeredRISE(net(), score).attribute(images, TARGETS, **SETTINGS)
+
+
+def test_bad_input(images):
+    with pytest.raises(ValueError, match=r"`score_func` for `lam` = 0.5 but it is None.*lam=0"):
+        SteeredRISE(net()).attribute(images, 0)
+    with pytest.raises(TypeError, match="`score_func` to be a function"):
+        SteeredRISE(net(), 0.5)
+    with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\) but got \(3, 11, 13\)"):
+        SteeredRISE(net()).attribute(images[0], 0, lam=0)
+    with pytest.raises(ValueError, match=r"one tensor of images but got 2. Pass .* `additional_forward_args`"):
+        SteeredRISE(net()).attribute((images, images), 0, lam=0)
+    with pytest.raises(ValueError, match=r"floating-point dtype but got torch.uint8"):
+        SteeredRISE(net()).attribute(images.byte(), 0, lam=0)
+    with pytest.raises(TypeError, match="`target` to hold classes"):
+        SteeredRISE(net()).attribute(images, 0.5, lam=0)
+    with pytest.raises(ValueError, match="model of one output"):
+        SteeredRISE(lambda x: x[:, 0, 0, 0]).attribute(images, lam=0, **SETTINGS)
+    with pytest.raises(ValueError, match=r"`forward_func` to return shape \(N, K\)"):
+        SteeredRISE(lambda x: x).attribute(images, 0, lam=0, **SETTINGS)

@@ -1,0 +1,141 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import cohen_kappa_score
+
+from quantus_concepts.functional.agreement import ceiling, figures, human_figures, quadratic_kappa
+from quantus_concepts.functional.votes import join_votes
+from reference import ratings as reference
+
+NAN = np.nan
+
+
+def noisy_votes(n_items, n_annotators, noise, seed=0):
+    """Votes of raters whose expected vote is known, and that vote."""
+    generator = np.random.default_rng(seed)
+    truth = np.clip(3 + 1.1 * generator.standard_normal(n_items), 1, 5)
+
+    def vote(n):
+        return np.clip(np.rint(truth[:, None] + noise * generator.standard_normal((n_items, n))), 1, 5)
+
+    return vote(n_annotators), vote(500).mean(1)
+
+
+def test_figures_by_hand():
+    found = figures([1.4, 2.0, 3.6, NAN, 5.0], [1, 3, 4, 2, NAN])
+    # rounded 1, 2, 4 against 1, 3, 4; squared cost 1 / 3, expected over the nine pairs 29 / 9
+    assert found.mse == pytest.approx((0.16 + 1 + 0.16) / 3)
+    assert found.qwk == pytest.approx(1 - (1 / 3) / (29 / 9))
+    assert found.spearman == pytest.approx(1)
+    assert (found.n, found.missing) == (3, 2)
+
+
+def test_figures_agree_with_the_reference():
+    generator = np.random.default_rng(0)
+    targets = generator.integers(1, 6, 120).astype(float)
+    scores = np.clip(targets + generator.standard_normal(120), 1, 5)
+    found, rounded = figures(scores, torch.as_tensor(targets)), np.rint(scores)
+    assert found.mse == pytest.approx(reference.squared_loss(scores, targets))
+    assert found.qwk == pytest.approx(reference.kappa(rounded, targets))
+    assert found.spearman == pytest.approx(reference.spearman(scores, targets))
+    assert found.spearman_rounded == pytest.approx(reference.spearman(rounded, targets))
+    assert found.spearman_rounded != found.spearman
+    # joined by the mean: rounded for kappa only
+    halves = np.clip(targets + 0.4, 1, 5)
+    assert figures(scores, halves).qwk == pytest.approx(reference.kappa(rounded, np.rint(halves)))
+    assert figures(scores, halves).mse == pytest.approx(reference.squared_loss(scores, halves))
+
+
+def test_best_worst_and_undefined():
+    best = figures([1, 2, 5], [1, 2, 5])
+    assert (best.mse, best.qwk, best.spearman) == (0, 1, pytest.approx(1))
+    assert figures([5, 3, 1], [1, 3, 5]).qwk == pytest.approx(-1)
+    constant = figures([3, 3, 3], [1, 3, 5])
+    assert constant.qwk == 0
+    assert math.isnan(constant.spearman)
+    assert math.isnan(figures([3, 3], [3, 3]).qwk)
+    empty = figures([NAN], [3])
+    assert math.isnan(empty.mse)
+    assert (empty.n, empty.missing) == (0, 1)
+
+
+def test_fast_kappa_agrees_with_sklearn():
+    generator = torch.Generator().manual_seed(0)
+    given = torch.randint(1, 6, (4, 300), generator=generator).double()
+    predicted = (given + torch.randint(-1, 3, (4, 300), generator=generator)).clamp(1, 5)
+    given[1, ::3] = torch.nan
+    predicted[2] = 3
+    given[3], predicted[3] = 2, 2
+    found = quadratic_kappa(predicted, given)
+    for q in range(3):
+        known = ~given[q].isnan()
+        a, b = predicted[q, known].int().numpy(), given[q, known].int().numpy()
+        expected = cohen_kappa_score(a, b, labels=[1, 2, 3, 4, 5], weights="quadratic")
+        assert found[q].item() == pytest.approx(expected, abs=1e-12)
+        assert found[q].item() == pytest.approx(reference.kappa(a, b), abs=1e-12)
+    assert found[3].isnan()
+    assert quadratic_kappa(predicted[:1], torch.full((1, 300), torch.nan)).isnan().all()
+
+
+def test_human_by_hand():
+    votes = np.array([[1, 1, 2], [3, 3, 3], [5, 4, 5], [2, NAN, NAN], [NAN, 4, 4]], dtype=float)
+    found = human_figures(votes)
+    # the fourth item has one vote; joined 1, 3, 5, 4; differences 0, 0, 0 / 0, 0, -1, 0 / 1, 0, 0, 0
+    assert found.mse == pytest.approx(2 / 11)
+    assert (found.n, found.missing) == (4, 1)
+    columns = [[0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 4]]
+    joined = join_votes(votes)
+    expected = sum(len(rows) * reference.spearman(votes[rows, a], joined[rows]) for a, rows in enumerate(columns)) / 11
+    assert found.spearman == pytest.approx(expected)
+
+
+def test_human_needs_two_annotators():
+    assert human_figures(np.array([[3.0], [4.0]])) is None
+    assert human_figures(np.array([[3.0, NAN], [NAN, 4.0]])) is None
+    assert ceiling(np.array([[3.0], [4.0]])) is None
+
+
+def test_human_is_perfect_where_all_agree():
+    votes = np.repeat(np.array([[1.0], [3.0], [4.0]]), 5, axis=1)
+    found = human_figures(votes)
+    assert (found.mse, found.qwk, found.spearman) == (0, pytest.approx(1), pytest.approx(1))
+
+
+@pytest.mark.parametrize("how", ["mode", "mean", "median"])
+@pytest.mark.parametrize("noise", [0.4, 0.8, 1.3])
+def test_ceiling_is_what_a_perfect_predictor_reaches(how, noise):
+    votes, expected = noisy_votes(2000, 5, noise)
+    known, found = figures(expected, join_votes(votes, how)), ceiling(votes, how, n_splits=5)
+    assert found.spearman == pytest.approx(known.spearman, abs=0.05)
+    assert found.qwk == pytest.approx(known.qwk, abs=0.08)
+    assert found.reliability == pytest.approx(figures(expected, join_votes(votes, "mean")).spearman ** 2, abs=0.05)
+
+
+def test_ceiling_ends_at_chance_and_at_agreement():
+    votes = np.random.default_rng(0).integers(1, 6, (3000, 5)).astype(float)
+    assert ceiling(votes, n_splits=5).spearman < 0.25
+    same = np.repeat(np.random.default_rng(1).integers(1, 6, (300, 1)), 5, axis=1).astype(float)
+    assert ceiling(same, n_splits=2).spearman == pytest.approx(1)
+
+
+def test_ceiling_depends_on_the_seed_only_and_takes_gaps():
+    votes, _ = noisy_votes(500, 5, 0.8)
+    assert ceiling(votes, seed=1, n_splits=3) == ceiling(votes, seed=1, n_splits=3)
+    full = ceiling(votes, n_splits=5)
+    votes[np.random.default_rng(0).random(500) < 0.3, 3:] = NAN
+    fewer = ceiling(votes, n_splits=5)
+    assert fewer.n == 500
+    assert 0 < full.reliability - fewer.reliability < 0.1
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"`targets` to have shape \(N,\) = \(3,\) but got \(2,\)"):
+        figures([1, 2, 3], [1, 2])
+    with pytest.raises(ValueError, match=r"`scores` to lie in \[1, 5\] but 1 of 2 do not, the first is 0.5"):
+        figures([0.5, 2], [1, 2])
+    with pytest.raises(ValueError, match=r"`votes` to hold whole votes"):
+        human_figures(np.array([[1.0, 7.0]]))
+    with pytest.raises(ValueError, match=r"`n_splits` to be at least 1"):
+        ceiling(np.array([[1.0, 2.0]]), n_splits=0)

@@ -1,0 +1,114 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional.rating_losses import (
+    cosine_loss,
+    neighbour_loss,
+    pasta_loss,
+    ranking_loss,
+    single_cosine_loss,
+    squared_loss,
+)
+from reference import ratings as reference
+
+LOSSES = (cosine_loss, squared_loss, ranking_loss, neighbour_loss, single_cosine_loss)
+P = torch.tensor([0.6, 0.2, 0.4], dtype=torch.float64)
+T = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+
+
+def test_by_hand():
+    # P . T = 0.5, |P|^2 = 0.56, |T|^2 = 1.25
+    assert cosine_loss(P, T).item() == pytest.approx(1 - 0.5 / math.sqrt(0.7))
+    assert squared_loss(P, T).item() == pytest.approx((0.36 + 0.09 + 0.36) / 3)
+    # pairs: (1, 2): 0.4 * 0.5 wrong, (1, 3): 0.2 * 1 wrong, (2, 3) right
+    assert ranking_loss(P, T).item() == pytest.approx((0.2 + 0.2) / 3)
+    # neighbours: 0.4 wrong, the other right
+    assert neighbour_loss(P, T).item() == pytest.approx(0.2)
+    # cosine of 0.6 and 0 is 0, of the others 1
+    assert single_cosine_loss(P, T).item() == pytest.approx(1 / 3)
+    paper = 1 - 0.5 / math.sqrt(0.7) + 0.001 * 0.27 + 0.01 * 0.4 / 3
+    assert pasta_loss(P, T).item() == pytest.approx(paper)
+    assert pasta_loss(P, T, form="release").item() == pytest.approx(0.01 / 3 + 10 * 0.27 + 0.01 * 0.2)
+    assert pasta_loss(P, T, weights=(0, 2, 3)).item() == pytest.approx(0.54 + 0.4)
+    assert pasta_loss(P, T, weights=(0, 0, 0)).item() == 0
+
+
+def test_ranking_leaves_pairs_of_equal_target_out():
+    predicted = torch.tensor([0.9, 0.1, 0.5], dtype=torch.float64)
+    target = torch.tensor([0.25, 0.25, 0.75], dtype=torch.float64)
+    # of three pairs one has equal targets, (1, 3) is wrong by 0.4 * 0.5
+    assert ranking_loss(predicted, target).item() == pytest.approx(0.2 / 2)
+    assert ranking_loss(predicted, torch.full_like(target, 0.5)).item() == 0
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, pasta_loss, lambda p, t, m: pasta_loss(p, t, m, form="release")])
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients(loss, masked):
+    generator = torch.Generator().manual_seed(3)
+    predicted = torch.rand(2, 7, generator=generator, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, 5, (2, 7), generator=generator).double() / 4
+    mask = torch.rand(2, 7, generator=generator) < 0.7 if masked else None
+    assert torch.autograd.gradcheck(lambda p: loss(p, target, mask), predicted)
+
+
+@pytest.mark.parametrize("name", ["cosine_loss", "squared_loss", "ranking_loss", "neighbour_loss"])
+def test_agree_with_the_reference(name):
+    generator = torch.Generator().manual_seed(1)
+    predicted = torch.rand(3, 40, generator=generator, dtype=torch.float64)
+    target = torch.randint(0, 5, (3, 40), generator=generator).double() / 4
+    ours = next(loss for loss in LOSSES if loss.__name__ == name)
+    expected = [getattr(reference, name)(p, t) for p, t in zip(predicted.numpy(), target.numpy(), strict=True)]
+    np.testing.assert_allclose(ours(predicted, target), expected, rtol=1e-12)
+    assert min(expected) > 0
+
+
+@pytest.mark.parametrize("form", ["paper", "release"])
+def test_masked_is_as_left_out(form):
+    generator = torch.Generator().manual_seed(2)
+    predicted = torch.rand(2, 30, generator=generator, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, 5, (2, 30), generator=generator).double() / 4
+    mask = torch.zeros(2, 30, dtype=torch.bool)
+    # Neighbours are pairs of the batch, so what is kept must be in one piece.
+    mask[0, 5:20], mask[1, :] = True, True
+    holes = target.masked_fill(~mask, torch.nan)
+    together = pasta_loss(predicted, holes, mask, form=form)
+    alone = torch.stack(
+        [pasta_loss(predicted[0, 5:20], target[0, 5:20], form=form), pasta_loss(predicted[1], target[1], form=form)]
+    )
+    torch.testing.assert_close(together, alone)
+    first, second = (torch.autograd.grad(loss.sum(), predicted)[0] for loss in (together, alone))
+    torch.testing.assert_close(first, second)
+    assert first[0, :5].abs().max() == 0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_known_is_no_loss_and_no_gradient(loss):
+    predicted = torch.rand(4, requires_grad=True)
+    value = loss(predicted, torch.full((4,), torch.nan), torch.zeros(4, dtype=torch.bool))
+    assert value.item() == 0
+    assert torch.autograd.grad(value, predicted)[0].abs().max() == 0
+
+
+def test_order_and_scale():
+    generator = torch.Generator().manual_seed(4)
+    predicted, order = torch.rand(50, generator=generator, dtype=torch.float64), torch.randperm(50, generator=generator)
+    target = torch.randint(0, 5, (50,), generator=generator).double() / 4
+    torch.testing.assert_close(pasta_loss(predicted, target), pasta_loss(predicted[order], target[order]))
+    torch.testing.assert_close(cosine_loss(7 * predicted, target), cosine_loss(predicted, target))
+    assert ranking_loss(3 * target + 1, target).item() == 0
+
+
+def test_bad_input():
+    with pytest.raises(
+        ValueError, match=r"`target` to have the shape of `predicted` \(..., N\) = \(3,\) but got \(2,\)"
+    ):
+        ranking_loss(P, T[:2])
+    with pytest.raises(TypeError, match=r"`mask` to be a tensor of torch.bool"):
+        cosine_loss(P, T, torch.ones(3))
+    with pytest.raises(ValueError, match=r"`form` to be one of .* Did you mean 'paper'"):
+        pasta_loss(P, T, form="papers")
+    with pytest.raises(ValueError, match=r"`weights` to hold three numbers"):
+        pasta_loss(P, T, weights=(1, -1, 0))

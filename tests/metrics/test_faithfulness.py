@@ -1,0 +1,448 @@
+"""Faithfulness as a Quantus metric: model calls, perturbations, controls, and what cannot be scored."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from math import exp
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from quantus_concepts import Faithfulness
+from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, imputed
+from reference import faithfulness as reference
+
+WEIGHTS = np.array([[0.4, 0.3], [0.2, 0.1]])
+
+
+class Weighing(nn.Module):
+    """p of class 0 is the weighted mean of the pixels; keeps every image it is shown."""
+
+    def __init__(self, weights: np.ndarray = WEIGHTS, logits: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("weights", torch.as_tensor(weights))
+        self.logits = logits
+        self.seen: list[Tensor] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen.append(images.clone())
+        p = (images.mean(1) * self.weights).sum((1, 2))
+        return torch.stack([4 * p, 0 * p], 1) if self.logits else torch.stack([p, 1 - p], 1)
+
+
+def random_weights(size: int = 12) -> np.ndarray:
+    return np.random.default_rng(3).dirichlet(np.full(size * size, 0.3)).reshape(size, size)
+
+
+def photographs(n: int = 5, size: int = 12) -> np.ndarray:
+    return np.random.default_rng(1).random((n, 3, size, size))
+
+
+def maps_of(n: int = 5, size: int = 12) -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(n, 1, size, size))
+
+
+def score(model: nn.Module, x: np.ndarray, a: np.ndarray, metric: Faithfulness | None = None, **kwargs: Any) -> Any:
+    metric = metric or Faithfulness(outputs="probabilities")
+    return metric(model, x, **{"y_batch": np.zeros(len(x), int), "a_batch": a, **kwargs})
+
+
+def true_map(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """What each pixel adds to the output, and so loses with it."""
+    return (x.mean(1) * weights)[:, None]
+
+
+class TestByHand:
+    """Four white pixels that weigh 0.4, 0.3, 0.2 and 0.1, and a black that takes them away."""
+
+    images = np.ones((1, 1, 2, 2))
+
+    def test_one_threshold(self) -> None:
+        # of the 50 levels 12 perturb nothing, 13 one pixel, 12 two and 13 three
+        metric = Faithfulness(outputs="probabilities", thresholds=(100,))
+        (found,) = score(Weighing(), self.images, WEIGHTS[None, None], metric)
+        low, high = (13 * 0.1 + 12 * 0.3 + 13 * 0.6) / 50, (13 * 0.4 + 12 * 0.7 + 13 * 0.9) / 50
+        assert (low, high) == (pytest.approx(0.254), pytest.approx(0.506))
+        assert metric.sufficiency == [pytest.approx(exp(-0.254))]
+        assert metric.necessity == [pytest.approx(1 - exp(-0.506))]
+        assert found == pytest.approx(0.525290, abs=1e-5)
+
+    def test_the_best_of_two_thresholds(self) -> None:
+        # below 26 % there are 13 levels, of which the last takes one pixel
+        metric = Faithfulness(outputs="probabilities", thresholds=(26, 100))
+        score(Weighing(), self.images, WEIGHTS[None, None], metric)
+        assert metric.sufficiency == [pytest.approx(exp(-0.1 / 13))]
+        assert metric.necessity == [pytest.approx(1 - exp(-0.506))]
+
+    def test_the_softmax_of_logits(self) -> None:
+        metric = Faithfulness(thresholds=(52,))
+        score(Weighing(logits=True), self.images, WEIGHTS[None, None], metric)
+        p = {k: 1 / (1 + exp(-4 * left)) for k, left in enumerate((1, 0.6, 0.3))}
+        # below 52 %: 12 levels of no pixel, 13 of one, 1 of two
+        high = (13 * (p[0] - p[1]) + p[0] - p[2]) / 26
+        assert metric.necessity == [pytest.approx(1 - exp(-high))]
+
+    def test_the_true_map_is_best_and_its_reverse_worst_of_all_orders(self) -> None:
+        model, metric = Weighing(), Faithfulness(outputs="probabilities", thresholds=(60, 100))
+        orders = np.array(list(permutations((1.0, 2.0, 3.0, 4.0)))).reshape(-1, 1, 2, 2)
+        scores = np.array(score(model, np.ones((24, 1, 2, 2)), orders, metric))
+        # heavier pixels first is 4, 3, 2, 1
+        assert orders[scores.argmax()].ravel().tolist() == [4, 3, 2, 1]
+        assert orders[scores.argmin()].ravel().tolist() == [1, 2, 3, 4]
+        for part in (metric.sufficiency, metric.necessity):
+            assert part[int(scores.argmax())] == max(part)
+            assert part[int(scores.argmin())] == min(part)
+        assert np.sort(scores)[-2] < scores.max() - 1e-3
+
+    def test_a_model_that_sees_nothing_has_no_necessary_pixels(self) -> None:
+        metric = Faithfulness(outputs="probabilities")
+        assert score(Weighing(0 * WEIGHTS), self.images, WEIGHTS[None, None], metric) == [0]
+        assert (metric.sufficiency, metric.necessity) == ([1], [0])
+
+
+@pytest.mark.parametrize("perturbation", ["black", "uniform", "gaussian", "road"])
+def test_the_true_map_beats_chance_and_its_reverse_does_not_reach_it(perturbation: str) -> None:
+    weights, x = random_weights(), photographs(5 if perturbation == "road" else 12)
+    truth = true_map(np.full_like(x, 0.5), weights)
+
+    def mean(a: np.ndarray) -> float:
+        metric = Faithfulness(perturbation, thresholds=(10, 20), outputs="probabilities")
+        return float(np.mean(score(Weighing(weights), x, a, metric)))
+
+    chance = [mean(np.random.default_rng(i).normal(size=truth.shape)) for i in range(3)]
+    assert mean(truth) > 1.5 * max(chance)
+    assert mean(-truth) < 0.5 * min(chance)
+
+
+@pytest.mark.parametrize("thresholds", [(10, 30), (95, 20, 50), (100,)])
+def test_black_agrees_with_the_reference(thresholds: tuple[int, ...]) -> None:
+    def perturb(image: np.ndarray, pixels: list[tuple[int, int]]) -> np.ndarray:
+        changed = image.copy()
+        for row, column in pixels:
+            changed[:, row, column] = 0
+        return changed
+
+    assert_reference("black", perturb, thresholds, atol=1e-9)
+
+
+def test_road_agrees_with_the_reference() -> None:
+    metric = Faithfulness("road", thresholds=(10, 20), noise=0, outputs="probabilities")
+    assert_reference("road", reference.road, (10, 20), metric, atol=1e-6)
+
+
+@pytest.mark.parametrize(("perturbation", "noise"), [("uniform", 0.1), ("gaussian", 0.05)])
+def test_noise_agrees_with_the_reference(perturbation: str, noise: float) -> None:
+    """The noise is read off the images the model is shown."""
+    x, a = photographs(), maps_of()
+    model = Weighing(random_weights())
+    metric = Faithfulness(perturbation, thresholds=(100,), noise=noise, outputs="probabilities")
+    score(model, x, a, metric)
+    seen = torch.cat(model.seen[1:]).double().numpy().reshape(5, -1, 3, 12, 12)
+    # between them the two orders perturb every pixel of an image, by the same each time
+    change = np.where(seen == x[:, None], 0, seen - x[:, None])
+    noises = np.where((change != 0).any(1), change.sum(1) / np.maximum((change != 0).sum(1), 1), 0)
+    assert (noises != 0).all()
+    np.testing.assert_allclose(change, np.where(change != 0, noises[:, None], 0), atol=1e-9)
+    if perturbation == "uniform":
+        assert 0.095 < np.abs(noises).max() <= 0.1
+        assert abs(noises.std() - 0.1 / 3**0.5) < 0.005
+    else:
+        assert abs(noises.std() - 0.05) < 0.005
+    # every image and every pixel has its own
+    assert len(np.unique(noises)) == noises.size
+    for index, image in enumerate(x):
+
+        def perturb(given: np.ndarray, pixels: Any, noises: np.ndarray = noises[index]) -> np.ndarray:
+            changed = given.copy()
+            for row, column in pixels:
+                changed[:, row, column] += noises[:, row, column]
+            return changed
+
+        expected = reference.scores(_predict, image, a[index, 0], perturb, (100,))
+        found = metric.evaluation_scores[index], metric.sufficiency[index], metric.necessity[index]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def _predict(image: np.ndarray) -> float:
+    return float((image.mean(0) * random_weights()).sum())
+
+
+def assert_reference(
+    perturbation: str, perturb: Any, thresholds: tuple[int, ...], metric: Faithfulness | None = None, atol: float = 0
+) -> None:
+    x, a = photographs(), maps_of()
+    metric = metric or Faithfulness(perturbation, thresholds=thresholds, outputs="probabilities")
+    expected = [reference.scores(_predict, *pair, perturb, thresholds) for pair in zip(x, a[:, 0], strict=True)]
+    found = score(Weighing(random_weights()), x, a, metric)
+    np.testing.assert_allclose(np.stack([found, metric.sufficiency, metric.necessity], 1), expected, atol=atol)
+
+
+class TestModelCalls:
+    """Nothing is shown to the model twice, and no more at a time than asked for."""
+
+    def test_every_perturbed_image_once_for_all_thresholds(self) -> None:
+        model, x = Weighing(random_weights()), photographs()
+        score(model, x, maps_of(), Faithfulness(outputs="probabilities", thresholds=(10, 20, 30, 40)))
+        images = torch.cat(model.seen)
+        # 144 pixels: 1, 3, ..., 39 % are 20 different numbers of pixels
+        assert len(images) == 5 * (1 + 2 * 20)
+        assert len(images.unique(dim=0)) == len(images)
+        assert {len(part) for part in model.seen} == {5}
+
+    def test_percentages_that_are_the_same_pixels_are_shown_once(self) -> None:
+        model = Weighing()
+        score(model, np.ones((3, 1, 2, 2)), np.tile(WEIGHTS, (3, 1, 1, 1)), Faithfulness(thresholds=(100,)))
+        assert sum(len(part) for part in model.seen) == 3 * (1 + 2 * 3)
+
+    def test_chunk_size(self) -> None:
+        x, a = photographs(), maps_of()
+        expected = score(Weighing(random_weights()), x, a)
+        for chunk_size, most in ((1, 1), (3, 3), (64, 64), (1000, 450)):
+            model = Weighing(random_weights())
+            metric = Faithfulness(outputs="probabilities", chunk_size=chunk_size)
+            np.testing.assert_allclose(score(model, x, a, metric), expected, rtol=1e-12)
+            assert max(len(part) for part in model.seen) == most
+
+    def test_samples_without_an_order_are_not_shown(self) -> None:
+        model, a = Weighing(random_weights()), maps_of()
+        a[[0, 2, 3, 4]] = 1
+        with pytest.warns(UserWarning, match="the same at every pixel"):
+            score(model, photographs(), a)
+        assert sum(len(part) for part in model.seen) == 1 + 2 * 45
+
+
+class TestPerturbations:
+    """What takes the place of pixels, in the units of the model's images."""
+
+    @staticmethod
+    def others(x: np.ndarray, kind: str = "black", **kwargs: Any) -> np.ndarray:
+        prepared = PixelPerturbation(kind, **kwargs).prepare(x, torch.as_tensor(x))
+        return prepared.others.numpy()
+
+    def test_black_of_every_kind_of_images(self) -> None:
+        x = photographs(2)
+        mean, std = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
+        normalised = self.others(x, mean=mean, std=std)
+        np.testing.assert_allclose(normalised[1, :, 4, 5], [-2.5, -1.6, -1])
+        assert (self.others(x, pixel_range=(-1, 1)) == -1).all()
+        # by itself: 0, or the darkest value of the image where there are darker ones
+        np.testing.assert_array_equal(self.others(x), 0 * x)
+        x[1] -= 0.7
+        dark = self.others(x)
+        assert (dark[0] == 0).all()
+        assert (dark[1] == x[1].min()).all()
+
+    def test_noise_is_a_share_of_the_range(self) -> None:
+        x = photographs(2)
+        unit = self.others(x, "gaussian") - x
+        np.testing.assert_allclose(self.others(x, "gaussian", noise=0.4) - x, 2 * unit, atol=1e-6)
+        np.testing.assert_allclose(self.others(x, "gaussian", pixel_range=(0, 255)) - x, 255 * unit, rtol=1e-4)
+        std = np.array([0.2, 0.25, 0.5])
+        scaled = self.others(x, "gaussian", mean=[0.5] * 3, std=std) - x
+        np.testing.assert_allclose(scaled, unit / std[:, None, None], atol=1e-5)
+
+    def test_imputing_copies_a_plain_image_and_handles_one_channel(self) -> None:
+        rng = np.random.default_rng(0)
+        masks = torch.as_tensor(rng.random((3, 7, 5)) < 0.6)
+        plain = torch.full((3, 2, 7, 5), 0.3)
+        np.testing.assert_allclose(imputed(plain, masks), plain, atol=1e-6)
+        images = torch.as_tensor(rng.random((3, 1, 7, 5)))
+        masks[1] = False
+        masks[1, 3, 3] = True
+        expected = [
+            reference.road(image, [tuple(pixel) for pixel in np.argwhere(mask)])
+            for image, mask in zip(images.numpy(), masks.numpy(), strict=True)
+        ]
+        np.testing.assert_allclose(imputed(images, masks), expected, atol=1e-9)
+
+    def test_noise_on_imputed_pixels_only(self) -> None:
+        model, x = Weighing(random_weights()), photographs(1)
+        score(model, x, maps_of(1), Faithfulness("road", thresholds=(20,), outputs="probabilities"))
+        quiet = Weighing(random_weights())
+        score(quiet, x, maps_of(1), Faithfulness("road", thresholds=(20,), noise=0, outputs="probabilities"))
+        images, without = torch.cat(model.seen), torch.cat(quiet.seen)
+        changed = (without != torch.as_tensor(x)).any(1, keepdim=True).expand_as(images)
+        assert torch.equal(images[~changed], without[~changed])
+        assert (images - without)[changed].std() == pytest.approx(0.01, rel=0.1)
+
+
+class TestRandomness:
+    """Draws depend on seed and image only."""
+
+    def test_samples_in_another_order_or_by_themselves(self) -> None:
+        x, a = photographs(), maps_of()
+        model = Weighing(random_weights())
+        for kind in ("gaussian", "road"):
+            metric = Faithfulness(kind, thresholds=(10, 20), outputs="probabilities")
+            together = np.array(score(model, x, a, metric))
+            np.testing.assert_allclose(score(model, x[::-1], a[::-1], metric), together[::-1], rtol=1e-9)
+            np.testing.assert_allclose(score(model, x[3:], a[3:], metric, batch_size=1), together[3:], rtol=1e-9)
+
+    def test_seed(self) -> None:
+        x, a = photographs(), maps_of()
+        model = Weighing(random_weights())
+
+        def scores(seed: int) -> list[float]:
+            return score(model, x, a, Faithfulness("uniform", outputs="probabilities", seed=seed))
+
+        assert scores(0) == scores(0)
+        assert not np.isclose(scores(0), scores(1)).any()
+
+    def test_equal_pixels_are_not_taken_from_the_upper_edge(self) -> None:
+        """A map that is 0 but for one pixel: which irrelevant pixels go first is left to chance."""
+        x = photographs(20)
+        a = np.zeros((20, 1, 12, 12))
+        a[:, :, 11, 11] = 1
+        model = Weighing(random_weights())
+        score(model, x, a, Faithfulness(thresholds=(30,), outputs="probabilities"))
+        perturbed = (torch.cat(model.seen[1:]).view(20, 2, -1, 3, 12, 12) == 0).all(3).double()
+        upper, lower = perturbed[:, 0, -1, :6].sum((1, 2)), perturbed[:, 0, -1, 6:].sum((1, 2))
+        # 29 % of 144 are 41 pixels, half of them expected in either half
+        assert (upper + lower == 41).all()
+        assert abs(upper.mean() - 20.5) < 2
+        assert perturbed[:, 0, -1, 11, 11].sum() == 0
+        assert perturbed[:, 1, :, 11, 11].all()
+
+
+class TestExplanations:
+    """Maps of every form, and those that cannot be scored."""
+
+    def test_channels_are_summed_after_abs(self) -> None:
+        x, a = photographs(), np.random.default_rng(5).normal(size=(5, 3, 12, 12))
+        model = Weighing(random_weights())
+        summed = score(model, x, a.sum(1, keepdims=True))
+        np.testing.assert_allclose(score(model, x, a), summed)
+        np.testing.assert_allclose(score(model, x, a.sum(1)), summed)
+        absolute = score(model, x, a, Faithfulness(outputs="probabilities", abs=True))
+        np.testing.assert_allclose(absolute, score(model, x, np.abs(a).sum(1, keepdims=True)))
+        assert not np.allclose(absolute, summed)
+
+    def test_scale_and_normalisation_do_not_matter(self) -> None:
+        model, x, a = Weighing(random_weights()), photographs(), maps_of()
+        expected = score(model, x, a)
+        assert score(model, x, 100 * a + 7) == expected
+        assert score(model, x, a, Faithfulness(outputs="probabilities", normalise=True)) == expected
+
+    @pytest.mark.parametrize(
+        ("spoil", "reason"),
+        [
+            (lambda a: a.__setitem__(1, 0.25), r"the same at every pixel, .* \(1 of 5 samples\)"),
+            (lambda a: a.__setitem__(1, 0), r"the same at every pixel"),
+            (lambda a: a.__setitem__((1, 0, 3, 4), np.nan), r"hold NaN or infinity \(1 of 5 samples\)"),
+            (lambda a: a.__setitem__((1, 0, 3, 4), np.inf), r"hold NaN or infinity"),
+        ],
+    )
+    def test_one_that_cannot_be_scored_leaves_the_others_alone(self, spoil: Any, reason: str) -> None:
+        model, x, a = Weighing(random_weights()), photographs(), maps_of()
+        expected = np.array(score(model, x, a))
+        spoil(a)
+        metric = Faithfulness(outputs="probabilities")
+        with pytest.warns(UserWarning, match=f"Faithfulness: scores are NaN where .*{reason}"):
+            found = score(model, x, a, metric)
+        expected[1] = np.nan
+        np.testing.assert_allclose(found, expected)
+        np.testing.assert_array_equal(np.isnan([metric.sufficiency, metric.necessity]), [np.isnan(expected)] * 2)
+        assert metric.undefined == 1
+
+    def test_another_size_costs_all(self) -> None:
+        metric = Faithfulness(outputs="probabilities")
+        with pytest.warns(UserWarning, match=r"shape \(1, 6, 6\), expected a map .* = \(1, 12, 12\)"):
+            assert np.isnan(score(Weighing(random_weights()), photographs(), maps_of(size=6), metric)).all()
+        assert len(metric.sufficiency) == 5
+
+    def test_a_model_that_gives_nan(self) -> None:
+        x = photographs()
+        model = Weighing(np.where(random_weights() > 0, 1e38, 0).astype(np.float32), logits=True)
+        with pytest.warns(UserWarning, match=r"the model's outputs are not finite \(5 of 5 samples\)"):
+            assert np.isnan(score(model, x, maps_of(), Faithfulness())).all()
+
+    def test_parts_are_of_the_last_call_and_no_parameters(self) -> None:
+        metric = Faithfulness("gaussian", thresholds=(20, 10), noise=0.3, outputs="probabilities")
+        for _ in range(2):
+            scores = score(Weighing(random_weights()), photographs(), maps_of(), metric, batch_size=2)
+        s, n = np.array(metric.sufficiency), np.array(metric.necessity)
+        np.testing.assert_allclose(scores, 2 * s * n / (s + n))
+        params = metric.get_params
+        assert {key: params[key] for key in ("perturbation", "thresholds", "noise", "seed", "outputs")} == {
+            "perturbation": "gaussian",
+            "thresholds": (10, 20),
+            "noise": 0.3,
+            "seed": 0,
+            "outputs": "probabilities",
+        }
+        assert not {"sufficiency", "necessity", "_pixels"} & set(params)
+
+
+CASES: dict[str, tuple[Any, type[Exception], str]] = {
+    "an unknown perturbation": (lambda: Faithfulness("gausian"), ValueError, r"Did you mean 'gaussian'"),
+    "noise for black": (lambda: Faithfulness("black", noise=0.1), ValueError, r"no argument `noise` beside .*black"),
+    "no noise": (lambda: Faithfulness("uniform", noise=0), ValueError, r"`noise` to lie in \(0, inf\]"),
+    "half a normalisation": (lambda: Faithfulness(mean=[0.5]), ValueError, r"`mean` and `std` together"),
+    "two normalisations": (
+        lambda: Faithfulness(mean=[0.5], std=[1], pixel_range=(0, 1)),
+        ValueError,
+        r"either `mean` and `std` or argument `pixel_range`",
+    ),
+    "a std of 0": (lambda: Faithfulness(mean=[0.5], std=[0]), ValueError, r"`std` positive"),
+    "mean and std of other lengths": (lambda: Faithfulness(mean=[0, 0], std=[1]), ValueError, r"\(2,\) and \(1,\)"),
+    "a range upside down": (
+        lambda: Faithfulness(pixel_range=(1, 0)),
+        ValueError,
+        r"`pixel_range` to be \(black",
+    ),
+    "a range of three": (
+        lambda: Faithfulness(pixel_range=(0, 1, 2)),
+        ValueError,
+        r"`pixel_range` to be \(black",
+    ),
+    "thresholds as shares": (lambda: Faithfulness(thresholds=(0.1,)), TypeError, r"`thresholds` to be a whole number"),
+    "other outputs": (lambda: Faithfulness(outputs="scores"), ValueError, r"`outputs` to be one of"),
+    "no image at a time": (lambda: Faithfulness(chunk_size=0), ValueError, r"`chunk_size` to be at least 1"),
+    "a seed that is none": (lambda: Faithfulness(seed=0.5), TypeError, r"`seed` to be a whole number"),
+    "no model": (lambda: score(None, photographs(), maps_of()), ValueError, r"needs argument `model`"),  # type: ignore[arg-type]
+    "concept values": (
+        lambda: score(Weighing(), photographs()[:, 0, 0], maps_of()[:, 0, 0]),
+        ValueError,
+        r"`x_batch` to be images",
+    ),
+    "mean of other channels": (
+        lambda: score(Weighing(), photographs(), maps_of(), Faithfulness(mean=[0.5], std=[1])),
+        ValueError,
+        r"`mean` to have 3 numbers, one for each channel of `x_batch`, but got 1",
+    ),
+    "thresholds below a pixel": (
+        lambda: score(Weighing(), np.ones((1, 1, 2, 2)), WEIGHTS[None, None], Faithfulness(thresholds=(20,))),
+        ValueError,
+        r"`thresholds` to reach a pixel but 20 % of images of 4 pixels",
+    ),
+    "logits for probabilities": (
+        lambda: score(Weighing(random_weights(), logits=True), photographs(), maps_of()),
+        ValueError,
+        r"probabilities, .* Pass outputs='logits'",
+    ),
+    "an unknown class": (
+        lambda: score(Weighing(random_weights()), photographs(), maps_of(), y_batch=np.full(5, 2)),
+        ValueError,
+        r"`y_batch` to hold class indices 0 to 1, .* but got 2",
+    ),
+    "a single logit": (
+        lambda: score(nn.Sequential(nn.Flatten(), nn.LazyLinear(1)), photographs(), maps_of(), Faithfulness()),
+        ValueError,
+        r"at least two classes but got one",
+    ),
+    "outputs that are maps": (
+        lambda: score(nn.Conv2d(3, 2, 1), photographs(), maps_of(), Faithfulness()),
+        ValueError,
+        r"outputs \(N, K\) but got shape \(5, 2, 12, 12\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input(case: str) -> None:
+    call, error, match = CASES[case]
+    with pytest.raises(error, match=match):
+        call()

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from quantus.helpers.enums import ScoreDirection
+from torch import nn
+
+from captum_concepts import RandomAttribution, explain_func
+from quantus_concepts import PASTAScore
+from quantus_concepts.functional.overlay import overlay, unit_maps
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import save_scorer
+from tiny_encoder import TinyEncoder
+
+N, SIZE = 6, 24
+LABELS = ("cat", "dog", "car")
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+QUESTIONS = ("Q1", "Q5")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+@pytest.fixture
+def images(rng: np.random.Generator) -> np.ndarray:
+    return rng.uniform(size=(N, 3, SIZE, SIZE)).astype(np.float32)
+
+
+@pytest.fixture
+def maps(rng: np.random.Generator) -> np.ndarray:
+    return rng.normal(size=(N, 1, SIZE, SIZE)).astype(np.float32)
+
+
+@pytest.fixture
+def scorer() -> Scorer:
+    made = Scorer(TinyEncoder.dim, QUESTIONS, LABELS, hidden=(16, 8), seed=1)
+    # Another answer to each question.
+    with torch.no_grad():
+        made.biases[-1][1] += 0.2
+    return made
+
+
+@pytest.fixture
+def unlabelled() -> Scorer:
+    return Scorer(TinyEncoder.dim, ("Q1",), None, hidden=(16, 8), seed=1)
+
+
+@pytest.fixture
+def classes() -> np.ndarray:
+    return np.array([0, 1, 2, 0, 1, 2])
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3 * SIZE * SIZE, 3)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.layer(x.flatten(1)))
+
+
+def by_hand(scorer: Scorer, embeddings: np.ndarray, labels: np.ndarray | None, question: int) -> np.ndarray:
+    """The network of one question, in NumPy: one-hot label, embedding, three layers with ReLU, 1 + 4 x."""
+    values = embeddings.astype(np.float64)
+    if scorer.labels is not None:
+        one_hot = np.zeros((len(values), len(scorer.labels)))
+        for row, label in enumerate(labels if labels is not None else np.full(len(values), -1)):
+            if label >= 0:
+                one_hot[row, label] = 1
+        values = np.hstack([one_hot, values])
+    for weight, bias in zip(scorer.weights, scorer.biases, strict=True):
+        values = np.maximum(values @ weight[question].detach().double().numpy().T + bias[question].detach().numpy(), 0)
+    return np.clip(1 + 4 * values[:, 0], 1, 5)
+
+
+def shown(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
+    """What the tiny encoder gives of images with their maps laid over them."""
+    pictures = torch.nn.functional.interpolate(torch.as_tensor(images), (224, 224), mode="bilinear", antialias=True)
+    scaled = unit_maps(torch.as_tensor(maps[:, 0]))
+    return TinyEncoder().encode_images(overlay(pictures.clamp(0, 1), scaled)).numpy()
+
+
+class TestScores:
+    def test_are_those_of_the_network_by_hand(self, scorer, images, maps, classes) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        found = metric(None, images, classes, maps)
+        np.testing.assert_allclose(found, by_hand(scorer, shown(images, maps), classes, 0), atol=2e-2)
+        embedded = Embedder(TinyEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
+        np.testing.assert_allclose(found, by_hand(scorer, embedded, classes, 0), atol=1e-5)
+        assert np.ptp(found) > 1e-3
+
+    def test_of_every_question_come_from_one_pass(self, scorer, images, maps, classes) -> None:
+        encoder = TinyEncoder()
+        metric = PASTAScore(scorer, encoder, labels=classes)
+        found = metric(None, images, classes, maps, batch_size=4)
+        assert encoder.images_seen == N
+        np.testing.assert_array_equal(metric.question_scores["Q1"], found)
+        other = PASTAScore(scorer, TinyEncoder(), question="Q5", labels=classes)
+        np.testing.assert_array_equal(metric.question_scores["Q5"], other(None, images, classes, maps))
+        assert metric.question_scores["Q5"].min() > metric.question_scores["Q1"].max()
+
+    def test_of_concepts_read_the_sentence_of_their_names(self, scorer, classes, rng) -> None:
+        encoder = TinyEncoder()
+        values = rng.normal(size=(N, 3))
+        values[0] = (0.1, -3, 2)
+        metric = PASTAScore(scorer, encoder, labels=classes, concept_names=["wing", "beak", "tail"])
+        found = metric(None, values, classes, values)
+        assert encoder.texts_seen[0] == "beak, tail, wing, "
+        sentences = ["".join(f"{metric.concept_names[place]}, " for place in row) for row in np.argsort(-abs(values))]
+        assert set(encoder.texts_seen) == set(sentences)
+        embedded = TinyEncoder().encode_texts(sentences).numpy()
+        np.testing.assert_allclose(found, by_hand(scorer, embedded, classes, 0), atol=1e-5)
+
+    def test_of_concepts_and_of_maps_of_the_same_images_are_on_one_scale(
+        self, scorer, images, maps, classes, rng
+    ) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, concept_names=["wing", "beak", "tail"])
+        for explanations in (maps, rng.normal(size=(N, 3))):
+            found = np.array(metric(None, images, classes, explanations))
+            assert ((found >= 1) & (found <= 5)).all()
+
+    def test_labels_by_name_by_index_and_by_class_are_the_same(self, scorer, images, maps, classes) -> None:
+        names = [LABELS[place] for place in classes]
+        expected = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
+        by_name = PASTAScore(scorer, TinyEncoder(), labels=names)(None, images, classes, maps)
+        model_order = ["car", "cat", "dog"]
+        of_model = np.array([model_order.index(name) for name in names])
+        by_class = PASTAScore(scorer, TinyEncoder(), class_names=model_order)(None, images, of_model, maps)
+        passed = PASTAScore(scorer, TinyEncoder())
+        in_call = passed(None, images, classes, maps, custom_batch={"labels": names})
+        for found in (by_name, by_class, in_call):
+            np.testing.assert_array_equal(found, expected)
+
+    def test_a_scorer_with_labels_that_is_told_none_says_so(self, scorer, images, maps, classes) -> None:
+        with pytest.warns(UserWarning, match="trained with labels and is told none"):
+            found = PASTAScore(scorer, TinyEncoder())(None, images, classes, maps)
+        embedded = Embedder(TinyEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
+        np.testing.assert_allclose(found, by_hand(scorer, embedded, None, 0), atol=1e-5)
+
+    def test_a_scorer_without_labels_needs_none(self, unlabelled, images, maps, classes, recwarn) -> None:
+        found = PASTAScore(unlabelled, TinyEncoder())(None, images, classes, maps)
+        assert np.isfinite(found).all()
+        assert not recwarn.list
+
+    def test_normalisation_is_undone(self, scorer, images, maps, classes) -> None:
+        expected = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
+        mean, std = (np.array(value, dtype=np.float32)[:, None, None] for value in (MEAN, STD))
+        normalised = (images - mean) / std
+        numbers = PASTAScore(scorer, TinyEncoder(), labels=classes, mean=MEAN, std=STD)
+        function = PASTAScore(
+            scorer, TinyEncoder(), labels=classes, denormalise=lambda x: x * torch.tensor(std) + torch.tensor(mean)
+        )
+        for metric in (numbers, function):
+            np.testing.assert_allclose(metric(None, normalised, classes, maps), expected, atol=2e-2)
+
+    def test_channels_are_summed(self, scorer, images, classes, rng) -> None:
+        maps = rng.normal(size=(N, 3, SIZE, SIZE))
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        summed = metric(None, images, classes, maps.sum(1, keepdims=True))
+        np.testing.assert_allclose(metric(None, images, classes, maps), summed, atol=1e-6)
+        np.testing.assert_allclose(metric(None, images, classes, maps.sum(1)), summed, atol=1e-6)
+
+    @pytest.mark.parametrize("batch_size", [1, 4, 64])
+    def test_do_not_depend_on_the_batch_size(self, scorer, images, maps, classes, batch_size) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        expected = metric(None, images, classes, maps)
+        np.testing.assert_allclose(metric(None, images, classes, maps, batch_size=batch_size), expected, atol=1e-6)
+
+
+class TestHost:
+    def test_name_parameters_and_direction_tell_question_and_encoder(self, scorer, classes) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), question="Q5", labels=classes)
+        assert metric.name == "PASTA-score Q5 (tiny)"
+        assert metric.get_params["question"] == "Q5"
+        assert metric.get_params["encoder"] == "tiny"
+        assert metric.score_direction is ScoreDirection.LOWER
+        assert PASTAScore(scorer, TinyEncoder(), labels=classes).score_direction is ScoreDirection.HIGHER
+
+    def test_simulated_raters_are_named(self, scorer, classes) -> None:
+        scorer.metadata["simulated"] = True
+        assert PASTAScore(scorer, TinyEncoder()).name == "PASTA-score Q1 (tiny, simulated raters)"
+
+    def test_in_one_evaluate_beside_built_ins(self, scorer, images, classes) -> None:
+        random = explain_func(RandomAttribution, seed=0)
+        results = quantus.evaluate(
+            metrics={
+                "PASTA-score": PASTAScore(scorer, TinyEncoder(), labels=classes),
+                "Sparseness": quantus.Sparseness(),
+            },
+            xai_methods={
+                "random": random,
+                "Saliency": {"method": "Saliency"},
+            },
+            model=Model().eval(),
+            x_batch=images,
+            y_batch=classes,
+            explain_func_kwargs={},
+        )
+        assert np.isfinite(results["random"]["PASTA-score"]).all()
+        assert np.isfinite(results["Saliency"]["PASTA-score"]).all()
+        assert results["random"]["PASTA-score"] != results["Saliency"]["PASTA-score"]
+        assert len(results["random"]["Sparseness"]) == N
+
+    def test_the_file_of_a_scorer_is_enough(self, scorer, images, maps, classes, tmp_path) -> None:
+        save_scorer(scorer, tmp_path / "scorer.safetensors")
+        found = PASTAScore(tmp_path / "scorer.safetensors", TinyEncoder(), labels=classes)(None, images, classes, maps)
+        np.testing.assert_array_equal(
+            found, PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
+        )
+
+    def test_can_be_copied_and_pickled(self, scorer, images, maps, classes) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
+        np.testing.assert_array_equal(again(None, images, classes, maps), metric(None, images, classes, maps))
+
+    def test_model_and_random_state_stay_as_they_were(self, scorer, images, maps, classes) -> None:
+        model = Model().train()
+        scorer.train()
+        before, numbers = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+        PASTAScore(scorer, TinyEncoder(), labels=classes)(model, images, classes, maps)
+        assert model.training
+        assert scorer.training
+        assert all(parameter.grad is None and parameter.requires_grad for parameter in scorer.parameters())
+        assert torch.equal(before, torch.get_rng_state())
+        assert numbers == np.random.get_state()[1].tobytes()  # noqa: NPY002
+
+    def test_a_cache_is_used(self, scorer, images, maps, classes, tmp_path) -> None:
+        first, second = TinyEncoder(), TinyEncoder()
+        scores = PASTAScore(scorer, first, labels=classes, cache=tmp_path / "cache")(None, images, classes, maps)
+        again = PASTAScore(scorer, second, labels=classes, cache=tmp_path / "cache")(None, images, classes, maps)
+        assert (first.images_seen, second.images_seen) == (N, 0)
+        np.testing.assert_array_equal(again, scores)
+
+
+class TestUndefined:
+    def test_one_bad_map_costs_only_its_own_score(self, scorer, images, maps, classes) -> None:
+        expected = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
+        maps[1] = np.nan
+        maps[3] = 0.25
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        with pytest.warns(UserWarning, match=r"NaN or infinity \(1 of 6 samples\); maps are constant.*\(1 of 6"):
+            found = metric(None, images, classes, maps)
+        assert np.flatnonzero(np.isnan(found)).tolist() == [1, 3]
+        assert metric.undefined == 2
+        good = [0, 2, 4, 5]
+        np.testing.assert_allclose(np.array(found)[good], np.array(expected)[good], atol=1e-6)
+
+    def test_maps_of_another_size(self, scorer, images, classes) -> None:
+        with pytest.warns(UserWarning, match=r"shape \(1, 12, 12\)|shape \(12, 12\), expected a map \(H, W\)"):
+            found = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, np.ones((N, 1, 12, 12)))
+        assert np.isnan(found).all()
+
+    def test_concepts_that_are_not_finite(self, scorer, classes, rng) -> None:
+        values = rng.normal(size=(N, 2))
+        values[2, 1] = np.inf
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, concept_names=["a", "b"])
+        with pytest.warns(UserWarning, match="NaN or infinity"):
+            found = metric(None, np.zeros((N, 2)), classes, values)
+        assert np.flatnonzero(np.isnan(found)).tolist() == [2]
+
+
+class TestBadArguments:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"question": "Q2"}, r"`question`.*Q1.*Q5"),
+            ({"labels": ["cat", "dgo"] * 3}, r"dgo.*dog"),
+            ({"class_names": ["cat", "dogg", "car"]}, r"dogg.*dog"),
+            ({"labels": [0, 7, 0, 0, 0, 0]}, "labels"),
+            ({"labels": [0] * N, "class_names": LABELS}, "either argument `labels` or argument `class_names`"),
+            ({"mean": MEAN}, "`mean` without `std`"),
+            ({"mean": MEAN, "std": (0.2, 0, 0.1)}, "`std` to be positive"),
+            ({"mean": MEAN, "std": STD, "denormalise": abs}, "either `mean` and `std` or argument `denormalise`"),
+        ],
+    )
+    def test_of_the_constructor(self, scorer, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            PASTAScore(scorer, TinyEncoder(), **arguments)
+
+    def test_labels_for_a_scorer_without(self, unlabelled) -> None:
+        with pytest.raises(ValueError, match="trained without labels: leave it out"):
+            PASTAScore(unlabelled, TinyEncoder(), labels=[0] * N)
+
+    def test_an_encoder_of_another_size(self) -> None:
+        with pytest.raises(ValueError, match="27"):
+            PASTAScore(Scorer(1024), TinyEncoder())
+
+    def test_no_encoder_at_all(self, scorer) -> None:
+        with pytest.raises(ValueError, match="does not name the one it was trained on"):
+            PASTAScore(scorer)
+
+    def test_something_else_as_scorer(self) -> None:
+        with pytest.raises(TypeError, match="Scorer, or the file of one"):
+            PASTAScore(nn.Linear(3, 1), TinyEncoder())
+
+    def test_images_that_are_still_normalised(self, scorer, images, maps, classes) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        images[-1] = 3 * images[-1] - 1
+        with pytest.raises(ValueError, match=r"\[0, 1\] but got values from -1 to 2.* mean= and std="):
+            metric(None, images, classes, maps, batch_size=2)
+
+    def test_mean_for_other_channels(self, scorer, images, maps, classes) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, mean=(0.5,), std=(0.5,))
+        with pytest.raises(ValueError, match="`mean` to have 3 numbers"):
+            metric(None, images, classes, maps)
+
+    def test_concepts_without_names(self, scorer, classes, rng) -> None:
+        values = rng.normal(size=(N, 2))
+        with pytest.raises(ValueError, match="needs argument `concept_names`"):
+            PASTAScore(scorer, TinyEncoder(), labels=classes)(None, values, classes, values)
+
+    def test_names_for_other_concepts(self, scorer, classes, rng) -> None:
+        values = rng.normal(size=(N, 2))
+        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, concept_names=["a", "b", "c"])
+        with pytest.raises(ValueError, match="a name for each of 2 concepts"):
+            metric(None, values, classes, values)
+
+    def test_classes_without_a_name(self, scorer, images, maps) -> None:
+        metric = PASTAScore(scorer, TinyEncoder(), class_names=LABELS)
+        with pytest.raises(ValueError, match="indices of the 3 `class_names` but got 0 to 3"):
+            metric(None, images, np.array([0, 1, 2, 3, 0, 1]), maps)

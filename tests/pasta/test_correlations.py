@@ -1,0 +1,146 @@
+"""Correlations of metrics with ratings, and sparseness of maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import quantus
+import torch
+from torch import nn
+
+from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
+from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.questions import QUESTIONS
+
+NAN = np.nan
+
+
+def only(values: Sequence[float], ratings: Sequence[float]) -> RatingCorrelation:
+    (record,) = rating_correlations({"m": values}, np.asarray(ratings, dtype=float)[:, None], ("Q1",))
+    return record
+
+
+class TestCorrelations:
+    def test_by_hand(self) -> None:
+        # deviations -3, -2, -1, 6 and -1.5, -0.5, 0.5, 1.5: 14 / sqrt(50 * 5)
+        found = only([1, 2, 3, 10], [1, 2, 3, 4])
+        assert found.pearson == pytest.approx(14 / 250**0.5)
+        assert found.spearman == pytest.approx(1)
+        # two neighbours swapped twice: 1 - 6 * 4 / (5 * 24), t = 0.8 sqrt(3 / 0.36) with 3 degrees of freedom
+        found = only([1, 2, 3, 4, 5], [2, 1, 4, 3, 5])
+        assert (found.pearson, found.spearman) == (pytest.approx(0.8), pytest.approx(0.8))
+        assert (found.pearson_p, found.spearman_p) == (pytest.approx(0.1041, abs=1e-4), pytest.approx(0.1041, abs=1e-4))
+        assert only([5, 4, 3], [1, 2, 3]).pearson == pytest.approx(-1)
+
+    def test_a_planted_correlation_is_found_and_no_other(self) -> None:
+        rng = np.random.default_rng(0)
+        z, e = rng.normal(size=(2, 4000))
+        ratings = rng.integers(1, 6, (4000, 6)).astype(float)
+        ratings[:, 0] = np.clip(np.rint(3 + 0.6 * z + 0.8 * e), 1, 5)
+        ratings[:, 4] = 6 - ratings[:, 0]
+        by_question = {r.question: r for r in rating_correlations({"planted": z}, ratings)}
+        # rounding and clipping take a little of the 0.6
+        assert 0.5 < by_question["Q1"].pearson < 0.6
+        assert 0.5 < by_question["Q1"].spearman < 0.6
+        assert by_question["Q1"].pearson_p < 1e-100
+        # signs are those of the answers, also where low is good
+        assert by_question["Q5"].pearson == pytest.approx(-by_question["Q1"].pearson)
+        for question in ("Q2", "Q3", "Q4", "Q6"):
+            assert abs(by_question[question].pearson) < 3.3 / 4000**0.5
+            assert by_question[question].pearson_p > 1e-3
+
+    def test_missing_pairs_are_left_out_and_counted(self) -> None:
+        found = only([1, NAN, 2, 3, np.inf, 10, 7], [1, 5, 2, 3, 5, 4, NAN])
+        assert (found.n, found.missing) == (4, 3)
+        assert found.pearson == pytest.approx(14 / 250**0.5)
+
+    @pytest.mark.parametrize(
+        ("values", "ratings", "n"),
+        [
+            ([2, 2, 2, 2], [1, 2, 3, 4], 4),
+            ([1, 2, 3, 4], [3, 3, 3, 3], 4),
+            ([1, 2, NAN, NAN], [1, 2, 3, 4], 2),
+            ([NAN] * 4, [1, 2, 3, 4], 0),
+        ],
+    )
+    def test_undefined(self, values: list[float], ratings: list[float], n: int) -> None:
+        found = only(values, ratings)
+        assert np.isnan([found.pearson, found.pearson_p, found.spearman, found.spearman_p]).all()
+        assert (found.n, found.missing) == (n, 4 - n)
+
+    def test_votes_are_joined(self) -> None:
+        votes = np.random.default_rng(0).integers(1, 6, (30, 5, 6)).astype(float)
+        votes[3, :, 2] = NAN
+        values = {"m": np.arange(30.0), "n": torch.arange(30) % 7}
+        joined = np.nanmean(np.where(np.isnan(votes).all(1, keepdims=True), 0, votes), 1)
+        joined[3, 2] = NAN
+        found = rating_correlations(values, votes, how="mean")
+        assert found == rating_correlations(values, joined)
+        assert [(r.metric, r.question) for r in found] == [(m, q) for m in "mn" for q in QUESTIONS]
+        assert [r.missing for r in found] == [0, 0, 1, 0, 0, 0] * 2
+        assert found != rating_correlations(values, votes)
+        assert list(pd.DataFrame(found).query("metric == 'n'").question) == list(QUESTIONS)
+
+    @pytest.mark.parametrize(
+        ("values", "ratings", "questions", "match"),
+        [
+            (
+                np.ones(5),
+                np.ones((4, 6)),
+                tuple(QUESTIONS),
+                r"values\['m'\]` .* \(N,\) = \(4,\) but got \(5,\)",
+            ),
+            (np.ones((4, 1)), np.ones((4, 6)), tuple(QUESTIONS), r"values\['m'\]`"),
+            (
+                np.ones(4),
+                np.ones((4, 5)),
+                tuple(QUESTIONS),
+                r"`ratings` .* \(N, Q\) = \(\*, 6\) but got \(4, 5\)",
+            ),
+            (np.ones(4), np.ones((4, 1)), ("Q7",), r"`question` to be one of"),
+            (np.ones(4), np.full((4, 3, 6), 7.0), tuple(QUESTIONS), r"votes"),
+        ],
+    )
+    def test_bad_input(self, values: Any, ratings: Any, questions: Any, match: str) -> None:
+        with pytest.raises(ValueError, match=match):
+            rating_correlations({"m": values}, ratings, questions)
+
+
+class TestSparseness:
+    def test_by_hand(self) -> None:
+        one = np.zeros((2, 2))
+        one[1, 1] = -3
+        # (-3 * 1 - 1 * 2 + 1 * 3 + 3 * 4) / (4 * 10), whatever order and sign
+        steps = np.array([[4.0, -1.0], [3.0, 2.0]])
+        found = sparseness([one, steps, 100 * steps, np.full((3, 5), 0.2)])
+        np.testing.assert_allclose(found, [0.75, 0.25, 0.25, 0], atol=1e-6)
+
+    def test_undefined(self) -> None:
+        broken = np.ones((2, 2))
+        broken[0, 0] = NAN
+        maps = [np.zeros((2, 2)), broken, np.where(np.isnan(broken), np.inf, 1), np.eye(2)]
+        np.testing.assert_allclose(sparseness(maps), [NAN, NAN, NAN, 0.5], atol=1e-6)
+
+    def test_explanations_of_any_kind(self) -> None:
+        eye = torch.eye(2)
+        explanations = [
+            MapExplanation(torch.zeros(3, 4, 4), eye),
+            ConceptExplanation({"wing": 0.5}),
+            eye.expand(3, 2, 2),
+        ]
+        np.testing.assert_allclose(sparseness(explanations), [0.5, NAN, 0.5], atol=1e-6)
+        assert torch.equal(eye, torch.eye(2))
+
+    def test_the_same_as_quantus_one_by_one(self) -> None:
+        maps = np.random.default_rng(0).normal(size=(6, 1, 8, 8)) * 10.0 ** np.arange(6)[:, None, None, None]
+        host = quantus.Sparseness(disable_warnings=True)
+        expected = [host(nn.Identity(), x[None], np.zeros(1, int), x[None])[0] for x in maps]
+        np.testing.assert_allclose(sparseness(maps), expected, atol=1e-6)
+
+    def test_bad_input(self) -> None:
+        with pytest.raises(ValueError, match=r"maps \(h, w\) or \(C, h, w\) but got shape \(4,\) at 1"):
+            sparseness([np.ones((2, 2)), np.ones(4)])

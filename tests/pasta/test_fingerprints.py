@@ -1,0 +1,99 @@
+import json
+import os
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from quantus_concepts.pasta import fingerprints
+from quantus_concepts.pasta.fingerprints import FileHashes, hash_file, module_hash
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The files whose content was read."""
+    paths = []
+    real = fingerprints.hash_file
+    monkeypatch.setattr(fingerprints, "hash_file", lambda path: paths.append(path) or real(path))
+    return paths
+
+
+def old_file(path, content=b"weights", age=100.0):
+    path.write_bytes(content)
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def settled(monkeypatch):
+    """Let the time of a change of properties, which cannot be set, be long ago."""
+    monkeypatch.setattr(fingerprints, "_GRAIN", -1.0)
+
+
+def test_a_file_is_read_once_by_any_number_of_processes(tmp_path, read, monkeypatch):
+    settled(monkeypatch)
+    path = old_file(tmp_path / "a")
+    first = FileHashes(tmp_path / "notes").of(path)
+    assert first == hash_file(path)
+    assert FileHashes(tmp_path / "notes").of(path) == first
+    assert len(read) == 1
+
+
+def test_a_replaced_file_never_has_the_old_hash(tmp_path, read, monkeypatch):
+    settled(monkeypatch)
+    hashes = FileHashes(tmp_path / "notes")
+    path = old_file(tmp_path / "a")
+    state = path.stat()
+    first = hashes.of(path)
+    # of the same size, with its time set back, in place and by renaming
+    path.write_bytes(b"WEIGHTS")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    second = hashes.of(path)
+    other = old_file(tmp_path / "b", b"wEIGHTs")
+    os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
+    other.replace(path)
+    third = hashes.of(path)
+    assert len({first, second, third}) == 3
+
+
+def test_a_file_that_may_still_change_is_not_remembered(tmp_path, read):
+    path = tmp_path / "a"
+    path.write_bytes(b"weights")
+    hashes = FileHashes(tmp_path / "notes")
+    assert hashes.of(path) == hashes.of(path)
+    assert len(read) == 2
+    assert not (tmp_path / "notes").exists()
+
+
+def test_a_damaged_note_is_written_anew(tmp_path, read, monkeypatch):
+    settled(monkeypatch)
+    path, hashes = old_file(tmp_path / "a"), FileHashes(tmp_path / "notes")
+    expected = hashes.of(path)
+    (note,) = (tmp_path / "notes").iterdir()
+    for broken in ("", "[]", "{", json.dumps({"state": fingerprints.file_state(path), "sha256": 3})):
+        note.write_text(broken)
+        assert hashes.of(path) == expected
+    assert len(read) == 5
+    assert hashes.of(path) == expected
+    assert len(read) == 5
+
+
+def test_modules_by_structure_and_weights():
+    def network(bias=True, factor=1.0):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Linear(4, 4, bias=bias), nn.ReLU() if factor == 1 else nn.Tanh())
+
+    first = network()
+    assert module_hash(first) == module_hash(network())
+    assert module_hash(first) == module_hash(first.eval())
+    assert len({module_hash(each) for each in (first, network(bias=False), network(factor=2.0))}) == 3
+    before = module_hash(first)
+    with torch.no_grad():
+        first[0].weight[1, 2] += 1e-3
+    assert module_hash(first) != before
+    before = module_hash(first)
+    first[0].weight = nn.Parameter(torch.zeros(4, 4))
+    assert module_hash(first) != before
+    before = module_hash(first.double())
+    assert before != module_hash(first.float())

@@ -1,0 +1,149 @@
+"""The mixture of explainers: who wins, what its explanations are, and how it compares with each alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+from scipy import stats
+
+from quantus_concepts.pasta.mixture import UNDEFINED, best_explainer, plot_mixture
+
+NAN = math.nan
+SCORES = {"a": [3.0, 2.0, 4.0, NAN, NAN, 1.0], "b": [3.0, 5.0, NAN, 1.0, NAN, 2.0], "c": [1.0, 4.0, 5.0, 2.0, NAN, 2.0]}
+
+
+def test_choice_by_hand():
+    mixture = best_explainer(SCORES)
+    # A tie, a clear best, NaN beside a better, NaN, none at all, a tie of the last two.
+    assert mixture.names == ("a", "b", "c")
+    assert mixture.choice.tolist() == [0, 1, 2, 2, UNDEFINED, 1]
+    np.testing.assert_array_equal(mixture.scores, [3, 5, 5, 2, NAN, 2])
+    assert mixture.wins == {"a": 1, "b": 2, "c": 2}
+    assert mixture.undefined == 1
+    assert mixture.share == {"a": 0.2, "b": 0.4, "c": 0.4}
+    assert mixture.question == "Q1"
+
+
+def test_low_is_good_of_question_5():
+    mixture = best_explainer(SCORES, question="Q5")
+    assert mixture.choice.tolist() == [2, 0, 0, 1, UNDEFINED, 0]
+    np.testing.assert_array_equal(mixture.scores, [1, 2, 4, 1, NAN, 1])
+    negated = {name: [-value for value in values] for name, values in SCORES.items()}
+    assert best_explainer(negated).choice.tolist() == mixture.choice.tolist()
+
+
+def test_choice_follows_its_images_and_no_explainer_but_in_ties():
+    scores = {name: np.random.default_rng(i).uniform(1, 5, 40) for i, name in enumerate("abcd")}
+    mixture = best_explainer(scores)
+    order = np.random.default_rng(9).permutation(40)
+    moved = best_explainer({name: torch.tensor(values[order]) for name, values in scores.items()})
+    np.testing.assert_array_equal(moved.choice, mixture.choice[order])
+    turned = best_explainer(dict(reversed(scores.items())))
+    assert [turned.names[i] for i in turned.choice] == [mixture.names[i] for i in mixture.choice]
+    assert turned.wins == mixture.wins
+    # It is at least as good as everyone, everywhere.
+    assert all((mixture.scores >= values).all() for values in scores.values())
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_explanations_of_the_mixture(kind):
+    mixture = best_explainer(SCORES)
+    maps = {name: kind(np.full((6, 2, 2), i, dtype=np.float32)) for i, name in enumerate("abc")}
+    maps["more"] = kind(np.ones((6, 2, 2)))
+    found = mixture.chosen(maps)
+    assert type(found) is type(maps["a"])
+    np.testing.assert_array_equal(np.asarray(found)[:, 0, 1], [0, 1, 2, 2, NAN, 1])
+    assert float(maps["a"].max()) == 0
+    whole = {name: kind(np.full(6, i)) for i, name in enumerate("abc")}
+    np.testing.assert_array_equal(np.asarray(mixture.chosen(whole)), [0, 1, 2, 2, NAN, 1])
+    defined = best_explainer({name: values[:2] for name, values in SCORES.items()})
+    assert "int" in str(defined.chosen({name: each[:2] for name, each in whole.items()}).dtype)
+
+
+def test_comparison_by_hand():
+    mixture = best_explainer({"a": [1.0, 4.0, 3.0, NAN], "b": [2.0, 3.0, 1.0, NAN]})
+    values = {"a": [0.0, 0.2, 0.4, 1.0], "b": [0.3, NAN, 0.1, 1.0]}
+    table = mixture.compare(values)
+    assert isinstance(table, pd.DataFrame)
+    assert table.index.tolist() == ["mixture", "average of explainers", "a", "b"]
+    # The mixture is b, a, a and nobody: 0.3, 0.2, 0.4.
+    np.testing.assert_allclose(table["mean"], [0.3, (0.15 + 0.2 + 0.25 + 1) / 4, 0.4, 1.4 / 3])
+    assert table["n"].tolist() == [3, 4, 4, 3]
+    expected = stats.t.interval(0.95, 2, loc=0.3, scale=stats.sem([0.3, 0.2, 0.4]))
+    np.testing.assert_allclose(table.loc["mixture", ["low", "high"]].astype(float), expected)
+    # Differences from a are 0.3, 0, 0; from b 0 and 0.3.
+    np.testing.assert_allclose(table["difference"], [NAN, 0.1, 0.1, 0.15])
+    paired = stats.t.interval(0.95, 2, loc=0.1, scale=stats.sem([0.3, 0.0, 0.0]))
+    np.testing.assert_allclose(table.loc["a", ["difference_low", "difference_high"]].astype(float), paired)
+
+
+def test_choice_by_what_is_compared_is_best_and_choice_by_noise_is_average():
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(size=400) + shift for name, shift in (("a", 0), ("b", 0.2), ("c", 0.4))}
+    best = best_explainer(values).compare(values)
+    assert (best["difference"][1:] > 0).all()
+    assert (best["difference_low"][1:] > 0).all()
+    noise = best_explainer({name: rng.normal(size=400) for name in values}).compare(values)
+    low, high = noise.loc["average of explainers", ["difference_low", "difference_high"]]
+    assert low < 0 < high
+    assert noise["difference"]["a"] > 0 > noise["difference"]["c"]
+
+
+def test_undefined_everywhere_and_single_images():
+    mixture = best_explainer({"a": [NAN, NAN], "b": [NAN, NAN]})
+    assert mixture.undefined == 2
+    assert mixture.wins == {"a": 0, "b": 0}
+    assert all(math.isnan(each) for each in mixture.share.values())
+    table = mixture.compare({"a": [1.0, 2.0], "b": [1.0, NAN]})
+    assert math.isnan(table["mean"]["mixture"])
+    assert table["n"].tolist() == [0, 2, 2, 1]
+    assert math.isnan(table["low"]["b"])
+    assert best_explainer({"a": []}).choice.shape == (0,)
+
+
+def test_figure_7():
+    mixture = best_explainer(SCORES)
+    fig, ax = plot_mixture(mixture)
+    assert isinstance(fig, Figure)
+    assert [bar.get_width() for bar in ax.patches] == [2, 2, 1]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "c", "a"]
+    assert ax.yaxis_inverted()
+    assert "5 images; 1 without a score" in ax.get_title()
+    assert "Q1" in ax.get_xlabel()
+    again = plot_mixture(mixture, ax)
+    assert again == (fig, ax)
+    plot_mixture(best_explainer({"a": [NAN]}))[0].canvas.draw()
+
+
+@pytest.mark.parametrize(
+    ("scores", "error", "message"),
+    [
+        ({}, ValueError, "at least one explainer"),
+        ([[1.0, 2.0]], TypeError, "mapping from names to .* but got list"),
+        ({"a": [1.0, 2.0], "b": [1.0]}, ValueError, r"`scores\['b'\]` to have shape \(N,\) = \(2,\) but got \(1,\)"),
+        ({"a": 3.0}, ValueError, r"`scores\['a'\]` to have shape \(N,\)"),
+        ({"a": [1.0, math.inf]}, ValueError, r"`scores\['a'\]` to be finite, or NaN"),
+    ],
+)
+def test_bad_scores(scores, error, message):
+    with pytest.raises(error, match=message):
+        best_explainer(scores)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="`question` to be one of"):
+        best_explainer(SCORES, question="Q7")
+    mixture = best_explainer(SCORES)
+    with pytest.raises(ValueError, match=r"`maps` to have an entry for each explainer but \['b', 'c'\] lack"):
+        mixture.chosen({"a": np.zeros((6, 2))})
+    with pytest.raises(ValueError, match=r"`maps\['c'\]` to have shape .* \(6, 2\) but got \(6, 3\)"):
+        mixture.chosen({"a": np.zeros((6, 2)), "b": np.zeros((6, 2)), "c": np.zeros((6, 3))})
+    with pytest.raises(ValueError, match=r"`values\['a'\]` to have shape \(N,\) = \(6,\) but got \(5,\)"):
+        mixture.compare({name: np.zeros(5) for name in "abc"})
+    with pytest.raises(ValueError, match=r"other names than \['mixture'\]"):
+        best_explainer({"mixture": [1.0]}).compare({"mixture": [1.0]})

@@ -1,0 +1,150 @@
+import types
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from torch import nn
+
+from quantus_concepts.pasta.encoder import as_encoder, is_encoder
+from quantus_concepts.pasta.object_encoder import ObjectEncoder
+from tiny_encoder import CONFIG, CountingEncoder, tiny_open_clip
+
+IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """As open_clip.create_model_and_transforms and get_tokenizer give them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = open_clip.CLIP(**CONFIG)
+    return model, open_clip.image_transform(32, is_train=False), open_clip.SimpleTokenizer(context_length=32)
+
+
+def bundle(parts, **changes):
+    model, preprocess, tokenizer = parts
+    members = {
+        "encode_image": model.encode_image,
+        "encode_text": model.encode_text,
+        "preprocess": preprocess,
+        "tokenizer": tokenizer,
+    }
+    return types.SimpleNamespace(**members | changes)
+
+
+def test_open_clips_parts_embed_as_the_encoder_of_the_same_weights(parts):
+    encoder, same = as_encoder(bundle(parts)), tiny_open_clip()
+    assert is_encoder(encoder)
+    assert encoder.name == "CLIP"
+    assert encoder.dim == 16
+    np.testing.assert_allclose(encoder.encode_images(IMAGES), same.encode_images(IMAGES), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode_texts(["a, b, "]), same.encode_texts(["a, b, "]), atol=1e-5)
+
+
+def test_a_preprocessing_that_is_not_recognised_is_applied_to_each_image(parts):
+    own = bundle(parts, preprocess=lambda image: parts[1](image))
+    apart = as_encoder(own).encode_images(IMAGES) - as_encoder(bundle(parts)).encode_images(IMAGES)
+    assert apart.abs().max() < 0.02
+
+    def double(images):
+        return nn.functional.interpolate(images, 32)
+
+    double.batched = True
+    assert as_encoder(bundle(parts, preprocess=double)).encode_images(IMAGES).shape == (4, 16)
+
+
+def test_the_users_model_keeps_its_modes_gradients_and_hooks(parts):
+    model = parts[0]
+    model.train()
+    model.visual.eval()
+    flags = [module.training for module in model.modules()]
+    encoder = as_encoder(bundle(parts))
+    first, again = encoder.encode_images(IMAGES), encoder.encode_images(IMAGES)
+    assert torch.equal(first, again)
+    assert not first.requires_grad
+    assert flags == [module.training for module in model.modules()]
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+    def fail(images):
+        raise RuntimeError("broken")
+
+    broken = as_encoder(bundle(parts, encode_image=fail, model=model))
+    with pytest.raises(RuntimeError, match="broken"):
+        broken.encode_images(IMAGES)
+    assert flags == [module.training for module in model.modules()]
+
+
+def test_fingerprint_of_weights_preprocessing_and_tokenizer(parts, monkeypatch):
+    from quantus_concepts.pasta import fingerprints
+
+    encoder = as_encoder(bundle(parts))
+    first = encoder.fingerprint
+    # another object of the same weights is the same encoder
+    assert as_encoder(bundle(parts)).fingerprint == first
+    others = [
+        bundle(parts, preprocess=open_clip.image_transform(32, is_train=False, mean=(0.5,) * 3)),
+        bundle(parts, tokenizer=open_clip.SimpleTokenizer(context_length=32, clean="canonicalize")),
+    ]
+    assert len({first, *(as_encoder(other).fingerprint for other in others)}) == 3
+    hashed = []
+    real = fingerprints.hashlib.sha256
+    monkeypatch.setattr(fingerprints.hashlib, "sha256", lambda *args: hashed.append(1) or real(*args))
+    count = len(hashed)
+    encoder.fingerprint  # noqa: B018
+    # the weights are not hashed again; what is left is joining the parts
+    assert len(hashed) - count == 1
+    with torch.no_grad():
+        parts[0].visual.conv1.weight[0, 0, 0, 0] += 1
+    changed = encoder.fingerprint
+    with torch.no_grad():
+        parts[0].visual.conv1.weight[0, 0, 0, 0] -= 1
+    assert changed != first
+
+
+def test_without_modules_the_cache_needs_a_fingerprint():
+    members = {
+        "encode_image": lambda images: images.mean((2, 3)),
+        "encode_text": lambda tokens: tokens.float(),
+        "preprocess": lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1).float(),
+        "tokenizer": lambda texts: torch.tensor([[len(text)] * 3 for text in texts]),
+    }
+    encoder = as_encoder(types.SimpleNamespace(**members))
+    assert encoder.encode_texts(["abc"]).tolist() == [[3, 3, 3]]
+    np.testing.assert_allclose(encoder.encode_images(IMAGES), (IMAGES * 255).round().mean((2, 3)), rtol=1e-5)
+    with pytest.raises(ValueError, match="attribute `fingerprint`"):
+        encoder.fingerprint  # noqa: B018
+    assert as_encoder(types.SimpleNamespace(**members, fingerprint="mine")).fingerprint == "mine"
+    assert ObjectEncoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
+
+
+def test_an_encoder_stays_itself_without_being_asked_for_anything():
+    class Unhashed(CountingEncoder):
+        @property
+        def fingerprint(self):
+            pytest.fail("hashed")
+
+        @fingerprint.setter
+        def fingerprint(self, value):
+            pass
+
+    encoder = Unhashed()
+    assert as_encoder(encoder) is encoder
+
+
+def test_bad_objects(parts):
+    with pytest.raises(TypeError, match=r"`encoder` to be .* but got CLIP, which lacks preprocess, tokenizer"):
+        as_encoder(parts[0])
+    with pytest.raises(TypeError, match="lacks preprocess"):
+        ObjectEncoder(bundle(parts, preprocess=None))
+    with pytest.raises(ValueError, match="`weights` only beside the name"):
+        as_encoder(bundle(parts), weights="a.pt")
+    wrong = as_encoder(bundle(parts, encode_image=lambda images: images))
+    with pytest.raises(ValueError, match=r"`encode_image` to have shape \(N, dim\)"):
+        wrong.encode_images(IMAGES)
+    wrong = as_encoder(bundle(parts, encode_image=lambda images: (images, images)))
+    with pytest.raises(TypeError, match="to return a tensor but got tuple"):
+        wrong.encode_images(IMAGES)
+    with pytest.raises(ValueError, match=r"`images` to lie in \[0, 1\]"):
+        as_encoder(bundle(parts)).encode_images(IMAGES * 3)

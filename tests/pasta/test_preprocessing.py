@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+from open_clip.transform import PreprocessCfg, image_transform, image_transform_v2
+from PIL import Image
+from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
+
+from quantus_concepts.pasta.preprocessing import Preprocessing, translated
+
+CASES = [
+    (size, mode, interpolation, shape)
+    for size, mode, interpolation in [
+        (96, "squash", "bicubic"),
+        (64, "shortest", "bicubic"),
+        (48, "squash", "bilinear"),
+        ((40, 56), "squash", "bicubic"),
+        (224, "shortest", "bilinear"),
+    ]
+    for shape in [(64, 64), (100, 61), (57, 90)]
+]
+
+
+def picture(height, width, seed=0):
+    """Noise beside flat areas and hard edges: the worst for an interpolation that overshoots."""
+    rng = np.random.default_rng(seed)
+    levels = rng.integers(0, 256, (height, width, 3)).astype(np.uint8)
+    levels[: height // 2, : width // 2] = 255 * (rng.random((height // 2, width // 2, 1)) > 0.5)
+    levels[height // 2 :, width // 2 :] = 7
+    return levels
+
+
+def batch(levels):
+    return torch.from_numpy(levels).permute(2, 0, 1)[None].float() / 255
+
+
+PILLOWS_RESIZE = Image.Image.resize
+
+
+def x_before_y(image, size, *args, **kwargs):
+    """Pillow of any version in the order of the old ones: a step along one axis has no order."""
+    wide = PILLOWS_RESIZE(image, (size[0], image.height), *args, **kwargs)
+    return PILLOWS_RESIZE(wide, size, *args, **kwargs)
+
+
+@pytest.mark.parametrize(("size", "mode", "interpolation", "shape"), CASES)
+@pytest.mark.parametrize("kernel", ["bytes", "floats"])
+def test_agrees_with_open_clip_and_pillow(size, mode, interpolation, shape, kernel, monkeypatch):
+    config = PreprocessCfg(size=size, interpolation=interpolation, resize_mode=mode)
+    reference = image_transform_v2(config, is_train=False)
+    sides = (size, size) if isinstance(size, int) else size
+    ours = Preprocessing(sides, mode, interpolation)
+    if kernel == "floats":
+        # What runs on an accelerator.
+        monkeypatch.setattr(Preprocessing, "_kernel", Preprocessing._two_passes)
+    if shape != (64, 64) or not isinstance(size, int):
+        monkeypatch.setattr(Image.Image, "resize", x_before_y)
+    levels = picture(*shape)
+    got, expected = ours(batch(levels))[0], reference(Image.fromarray(levels))
+    assert got.shape == expected.shape
+    std = torch.tensor(config.std)[:, None, None]
+    apart = ((got - expected) * std * 255).abs().round()
+    assert apart.max() <= 2
+    assert (apart == 0).float().mean() > 0.9
+
+
+def test_of_the_encoders_size_nothing_is_lost():
+    levels = picture(32, 32)
+    got = Preprocessing((32, 32), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))(batch(levels))
+    np.testing.assert_allclose(got[0].permute(1, 2, 0) * 255, levels, atol=1e-4)
+
+
+def test_batches_and_nothing_at_all():
+    images = torch.cat([batch(picture(50, 40, seed)) for seed in range(3)])
+    ours = Preprocessing((32, 32))
+    assert torch.equal(ours(images), torch.cat([ours(images[i : i + 1]) for i in range(3)]))
+    assert ours(images[:0]).shape == (0, 3, 32, 32)
+
+
+@pytest.mark.parametrize("mode", ["squash", "shortest"])
+@pytest.mark.parametrize("size", [64, (40, 56)])
+def test_open_clips_own_are_recognised(mode, size):
+    transform = image_transform(size, is_train=False, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), resize_mode=mode)
+    found = translated(transform)
+    if mode == "shortest" and not isinstance(size, int):
+        # a class of its own: applied as it is
+        assert found is None
+        return
+    sides = (size, size) if isinstance(size, int) else size
+    assert found == Preprocessing(sides, mode, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+
+
+def test_others_are_not_taken_for_open_clips():
+    normalise = Normalize((0.5,) * 3, (0.5,) * 3)
+    assert translated(lambda image: image) is None
+    assert translated(Compose([ToTensor(), normalise])) is None
+    assert translated(Compose([Resize(32), CenterCrop(24), ToTensor(), normalise])) is None
+    assert translated(Compose([Resize(32), ToTensor(), normalise])) is None
+    assert translated(Compose([Resize((32, 32), interpolation=0), ToTensor(), normalise])) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": (0, 4)}, "`size`"),
+        ({"resize_mode": "longest"}, "`resize_mode` to be one of"),
+        ({"interpolation": "nearest"}, "`interpolation` to be one of"),
+        ({"mean": (0.5,)}, "`mean` to have a number for each of 3 channels"),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(**{"size": (4, 4)} | arguments)

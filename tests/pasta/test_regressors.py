@@ -1,0 +1,70 @@
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
+
+from quantus_concepts.functional.agreement import figures
+from quantus_concepts.pasta.regressors import KINDS, fit_regressor
+
+
+@pytest.fixture(scope="module")
+def rated():
+    generator = torch.Generator().manual_seed(0)
+    embeddings, labels = torch.randn(300, 8, generator=generator), torch.arange(300) % 3
+    votes = (2 + labels[:, None] + 0.5 * embeddings @ torch.randn(8, 2, generator=generator)).round().clamp(1, 5)
+    votes[::7, 1] = torch.nan
+    return embeddings, votes, labels
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learns_both_questions(rated, kind):
+    embeddings, votes, labels = rated
+    fitted = fit_regressor(
+        kind, embeddings, votes, labels, train=range(200), questions=["Q1", "Q2"], label_names=["a", "b", "c"]
+    )
+    scores = fitted.score(embeddings[200:], labels[200:])
+    assert scores.shape == (100, 2)
+    assert scores.min() >= 1
+    assert scores.max() <= 5
+    assert fitted.questions == ("Q1", "Q2")
+    for q in range(2):
+        assert figures(scores[:, q], votes[200:, q]).spearman > 0.8
+    # The label counts.
+    assert (
+        figures(scores[:, 0], votes[200:, 0]).spearman
+        > figures(fitted.score(embeddings[200:])[:, 0], votes[200:, 0]).spearman
+    )
+
+
+def test_ridge_is_that_of_scikit_learn(rated):
+    embeddings, votes, _ = rated
+    fitted = fit_regressor("ridge", embeddings, votes, questions=["Q1", "Q2"], parameters={"alpha": 10})
+    known = ~votes[:, 1].isnan()
+    scaler = StandardScaler().fit(embeddings[known])
+    expected = (
+        Ridge(alpha=10).fit(scaler.transform(embeddings[known]), votes[known, 1]).predict(scaler.transform(embeddings))
+    )
+    torch.testing.assert_close(
+        fitted.score(embeddings)[:, 1], torch.as_tensor(expected).float().clamp(1, 5), atol=1e-4, rtol=0
+    )
+
+
+def test_nan_embedding(rated):
+    embeddings, votes, _ = rated
+    fitted = fit_regressor("svm", embeddings, votes[:, 0], questions=["Q3"])
+    holed = embeddings.clone()
+    holed[2, 3] = torch.nan
+    scores = fitted.score(holed)
+    assert scores[2].isnan().all()
+    torch.testing.assert_close(scores[3:], fitted.score(embeddings)[3:])
+
+
+def test_bad_input(rated):
+    embeddings, votes, _ = rated
+    with pytest.raises(ValueError, match=r"`kind` to be one of .* Did you mean 'lasso'"):
+        fit_regressor("laso", embeddings, votes)
+    with pytest.raises(ValueError, match=r"No item to learn from has a vote on Q2"):
+        fit_regressor("ridge", embeddings, votes * torch.tensor([1, torch.nan]), questions=["Q1", "Q2"])
+    fitted = fit_regressor("ridge", embeddings, votes[:, 0], questions=["Q3"])
+    with pytest.raises(ValueError, match=r"\(N, d\) = \(\*, 8\)"):
+        fitted.score(embeddings[:, :3])

@@ -1,0 +1,230 @@
+"""Light and strong perturbations: who is paired with what, and that nothing of the user's changes."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import Saliency
+from torch import Tensor, nn
+
+from captum_concepts import explain_func
+from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation
+from quantus_concepts.pasta.robustness import robustness_pairs
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+
+
+class Brightness(nn.Module):
+    """Class 0 below a mean of 0.25, class 1 below 0.5625, class 2 above; input is normalised."""
+
+    def __init__(self, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean)[:, None, None])
+        self.register_buffer("std", torch.tensor(std)[:, None, None])
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        level = self.dropout(images * self.std + self.mean).mean((1, 2, 3))
+        return -torch.stack([level - 0.125, level - 0.375, level - 0.75], 1).abs()
+
+
+def normalised(pixels: Tensor) -> Tensor:
+    return (pixels - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
+
+
+def even(levels: list[float], size: int = 8) -> Tensor:
+    return torch.tensor(levels)[:, None, None, None].expand(-1, 3, size, size).clone()
+
+
+def explain(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the input and the target: what was explained can be read off."""
+    return inputs + 100.0 * targets[:, None, None, None]
+
+
+def run(pixels: Tensor, labels: object, question: str, **kwargs: object):
+    settings = {"mean": MEAN, "std": STD, **kwargs}
+    return robustness_pairs(Brightness(), normalised(pixels), labels, explain, question=question, **settings)
+
+
+DARKER = Perturbation("darker", lambda x, m, d: x * (1 - m), "brightness times 1 - magnitude", 0.1, 0.6)
+NEGATIVE = Perturbation("negative", lambda x, m, d: 1 - x, "inverts", 0.5, 0.5)
+
+
+def test_light_and_strong_by_hand():
+    # Predicted 0, 1, 1, 2, 2; the third is given as misclassified. Darker by a tenth: 0, 0, -, 2, 1.
+    pixels = even([0.2, 0.26, 0.45, 0.9, 0.58])
+    labels = [0, 1, 0, 2, 2]
+    light = run(pixels, labels, "Q5", perturbations=[DARKER])
+    assert light.indices.tolist() == [0, 3]
+    assert light.predictions.tolist() == light.perturbed_predictions.tolist() == [0, 2]
+    assert light.names == ("darker",) * 2
+    assert light.magnitudes.tolist() == [0.1] * 2
+    assert (light.n_wrong, light.n_unmatched, len(light)) == (1, 2, 2)
+    torch.testing.assert_close(light.images, pixels[[0, 3]])
+    torch.testing.assert_close(light.perturbed, 0.9 * pixels[[0, 3]])
+
+    strong = run(pixels, labels, "Q6", perturbations=[DARKER])
+    # Four tenths of the brightness: 0.08, 0.104, -, 0.36, 0.232.
+    assert strong.indices.tolist() == [1, 3, 4]
+    assert strong.predictions.tolist() == [1, 2, 2]
+    assert strong.perturbed_predictions.tolist() == [0, 1, 0]
+    assert strong.magnitudes.tolist() == [0.6] * 3
+    assert (strong.n_wrong, strong.n_unmatched) == (1, 1)
+    # Explained is the input as the model takes it, for the class that is predicted there.
+    targets = torch.tensor([1, 2, 2])[:, None, None, None]
+    np.testing.assert_allclose(strong.explanations, normalised(pixels[[1, 3, 4]]) + 100 * targets, atol=1e-4)
+    targets = torch.tensor([0, 1, 0])[:, None, None, None]
+    np.testing.assert_allclose(
+        strong.perturbed_explanations, normalised(0.4 * pixels[[1, 3, 4]]) + 100 * targets, atol=1e-4
+    )
+
+
+def test_others_are_tried_where_the_first_does_not_do():
+    # Darker changes neither; the negative changes the first alone: 0.2 becomes 0.8, 0.05 becomes 0.95.
+    pixels = even([0.2, 0.05, 0.9, 0.24])
+    pairs = run(pixels, None, "Q6", perturbations=[DARKER, NEGATIVE])
+    assert pairs.indices.tolist() == [0, 1, 2, 3]
+    assert [pairs.names[i] for i in (0, 1, 3)] == ["negative"] * 3
+    assert pairs.n_wrong == 0
+    kept = run(pixels, None, "Q5", perturbations=[DARKER, NEGATIVE])
+    assert set(kept.names) == {"darker"}
+    assert kept.indices.tolist() == [0, 1, 2, 3]
+    # The order is drawn for each image, so that both come first about as often.
+    both = run(even([0.9] * 60), None, "Q6", perturbations=[DARKER, NEGATIVE])
+    assert 15 < both.names.count("darker") < 45
+
+
+@pytest.fixture(scope="module")
+def photographs() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    levels = torch.linspace(0.1, 0.9, 24)[:, None, None, None]
+    return (levels + 0.1 * torch.randn(24, 3, 12, 12, generator=generator)).clamp(0, 1)
+
+
+@pytest.mark.parametrize("question", ["Q5", "Q6"])
+def test_every_pair_is_what_the_question_asks_for(photographs, question):
+    model = Brightness().eval()
+    truth = model(normalised(photographs)).argmax(1)
+    truth[::5] = (truth[::5] + 1) % 3
+    pairs = run(photographs, truth, question)
+    assert pairs.n_wrong == 5
+    assert len(pairs) + pairs.n_wrong + pairs.n_unmatched == 24
+    assert len(pairs) > 10
+    assert (pairs.indices % 5 != 0).all()
+    assert len(set(pairs.names)) > 4
+    before = model(normalised(pairs.images)).argmax(1)
+    after = model(normalised(pairs.perturbed)).argmax(1)
+    assert before.tolist() == pairs.predictions.tolist()
+    assert after.tolist() == pairs.perturbed_predictions.tolist()
+    assert ((before == after) == (question == "Q5")).all()
+    for i, name in enumerate(pairs.names):
+        perturbation = PERTURBATIONS[name]
+        assert pairs.magnitudes[i] == (perturbation.light if question == "Q5" else perturbation.strong)
+        draws = perturbation.draws(24)[pairs.indices[i]][None]
+        expected = perturbation(pairs.images[i][None], pairs.magnitudes[i], draws=draws)[0]
+        torch.testing.assert_close(pairs.perturbed[i], expected, atol=1e-5, rtol=0)
+
+
+def test_depends_on_the_seed_and_not_on_the_batch(photographs):
+    pairs = run(photographs, None, "Q6", seed=2)
+    small = run(photographs, None, "Q6", seed=2, batch_size=5)
+    assert small.names == pairs.names
+    assert small.indices.tolist() == pairs.indices.tolist()
+    torch.testing.assert_close(small.perturbed, pairs.perturbed)
+    np.testing.assert_allclose(small.perturbed_explanations, pairs.perturbed_explanations, rtol=1e-5)
+    first = run(photographs[:7], None, "Q6", seed=2)
+    assert first.names == pairs.names[: len(first)]
+    assert run(photographs, None, "Q6", seed=3).names != pairs.names
+
+
+def test_nothing_of_the_users_is_changed(photographs):
+    model = Brightness()
+    given = normalised(photographs).requires_grad_()
+    before = given.detach().clone()
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    explained = explain_func(Saliency, abs=False)
+    pairs = robustness_pairs(model, given, None, explained, question="Q5", mean=MEAN, std=STD)
+    assert model.training
+    assert model.dropout.training
+    assert given.grad is None
+    assert torch.equal(given, before)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert (states[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+    assert pairs.explanations.shape == pairs.perturbed_explanations.shape == tuple(pairs.images.shape)
+    assert not pairs.images.requires_grad
+
+    def broken(**kwargs: object) -> np.ndarray:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        robustness_pairs(model, given, None, broken, question="Q5", mean=MEAN, std=STD)
+    assert model.training
+
+
+def test_images_without_normalisation_as_arrays_in_double_precision(photographs):
+    model = Brightness((0, 0, 0), (1, 1, 1)).double()
+    pixels = photographs.numpy().astype(np.float64)
+    seen = []
+
+    def watch(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        seen.append(inputs.dtype)
+        return inputs.sum(1)
+
+    pairs = robustness_pairs(model, pixels, None, watch, question="Q5", magnitude=0.05, batch_size=10)
+    assert set(seen) == {np.dtype("float64")}
+    assert pairs.explanations.shape == (len(pairs), 12, 12)
+    assert (pairs.magnitudes == 0.05).all()
+
+
+def test_no_pair_is_warned_of():
+    with pytest.warns(UserWarning, match="No image has a perturbation that suits Q6: 1 of 2 are misclassified"):
+        pairs = run(even([0.2, 0.05]), [0, 1], "Q6", perturbations=[DARKER])
+    assert len(pairs) == 0
+    assert pairs.images.shape == pairs.perturbed.shape == (0, 3, 8, 8)
+    assert pairs.names == ()
+    assert pairs.explanations.shape == (0,)
+    assert (pairs.n_wrong, pairs.n_unmatched) == (1, 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(run(torch.zeros(0, 3, 8, 8), [], "Q5")) == 0
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"question": "Q1"}, r"`question` to be one of \['Q5', 'Q6'\]"),
+        ({"labels": [1]}, r"`labels` to have shape \(N,\) = \(2,\)"),
+        ({"magnitude": 0}, r"`magnitude` to lie in \(0, 1\]"),
+        ({"perturbations": ["darken"]}, "`perturbations` to be one of"),
+        ({"batch_size": 0}, "`batch_size` to be at least 1"),
+        ({"seed": -1}, "`seed` to be at least 0"),
+        ({"mean": None}, "`mean` and `std` together"),
+        ({"mean": None, "std": None}, r"`images` to hold images in \[0, 1\]"),
+        ({"images": torch.zeros(2, 1, 8, 8)}, r"`images` to have shape \(N, 3, H, W\)"),
+        ({"explain_func": lambda **kwargs: np.zeros(1)}, "an explanation for each of 2 images"),
+        ({"model": nn.Identity()}, r"`model` to return shape \(N, K\) with N = 2"),
+    ],
+)
+def test_bad_input(arguments, message):
+    call = {
+        "model": Brightness(),
+        "images": normalised(even([0.2, 0.9])),
+        "labels": None,
+        "explain_func": explain,
+        "question": "Q5",
+        "mean": MEAN,
+        "std": STD,
+    }
+    with pytest.raises(ValueError, match=message):
+        robustness_pairs(**{**call, **arguments})
+
+
+def test_bad_types():
+    with pytest.raises(TypeError, match=r"`model` to be a torch\.nn\.Module"):
+        robustness_pairs(lambda x: x, torch.zeros(1, 3, 4, 4), None, explain, question="Q5")
+    with pytest.raises(TypeError, match="`images` to be of a floating-point dtype"):
+        robustness_pairs(Brightness(), np.zeros((1, 3, 4, 4), dtype=np.uint8), None, explain, question="Q5")

@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.pasta.scorer import LABEL_ALIASES, RELEASED_LABELS, Scorer, label_index
+from reference import ratings as reference
+
+LABELS = ("bird", "car", "cat")
+
+
+@pytest.fixture
+def scorer():
+    made = Scorer(5, ("Q1", "Q3", "Q5"), LABELS, (8, 4), encoder="small", settings={"size": 32}, seed=3)
+    # All questions start alike; here they must differ.
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in made.parameters():
+            value += 0.2 * torch.randn(value.shape, generator=generator)
+        made.biases[-1].fill_(0.5)
+    return made
+
+
+@pytest.fixture
+def embeddings():
+    return torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
+
+
+def layers_of(scorer, q):
+    return [(w[q].detach().numpy(), b[q].detach().numpy()) for w, b in zip(scorer.weights, scorer.biases, strict=True)]
+
+
+def test_agrees_with_the_reference(scorer, embeddings):
+    labels = torch.arange(20) % 4 - 1
+    expected = np.stack([reference.forward(embeddings, labels.tolist(), 3, layers_of(scorer, q)) for q in range(3)], 1)
+    np.testing.assert_allclose(scorer.score(embeddings, labels), expected, atol=1e-5)
+    assert len(np.unique(expected.round(4))) > 30
+
+
+def test_by_hand():
+    scorer = Scorer(2, labels=("cat",), hidden=(1,))
+    with torch.no_grad():
+        scorer.weights[0].copy_(torch.tensor([[[0.5, 1.0, -1.0]]]))
+        scorer.biases[0].copy_(torch.tensor([[0.25]]))
+        scorer.weights[1].copy_(torch.tensor([[[0.5]]]))
+    embeddings = torch.tensor([[0.25, 0.0], [0.0, 5.0], [3.0, 0.0]])
+    # 0.5 * relu(0.5 + 0.25 + 0.25) + 0.5; the bias alone; above the scale
+    torch.testing.assert_close(scorer(embeddings, ["cat"] * 3), torch.tensor([[1.0], [0.5], [2.375]]))
+    torch.testing.assert_close(scorer.score(embeddings, ["cat"] * 3), torch.tensor([[5.0], [3.0], [5.0]]))
+    torch.testing.assert_close(scorer.score(embeddings)[0], torch.tensor([4.0]))
+
+
+def test_outputs_are_not_negative_and_have_gradient(scorer, embeddings):
+    with torch.no_grad():
+        scorer.biases[-1].fill_(-9)
+    assert scorer(embeddings).max() == 0
+    assert scorer.score(embeddings).max() == 1
+    with torch.no_grad():
+        scorer.biases[-1].fill_(0.5)
+    wanted = embeddings.clone().requires_grad_()
+    scorer(wanted).sum().backward()
+    assert wanted.grad.abs().max() > 0
+    assert not scorer.score(wanted).requires_grad
+
+
+def test_labels_as_names_indices_aliases_or_none(scorer, embeddings):
+    names = ["bird", "cats", "car", None] * 5
+    as_names = scorer.score(embeddings, names)
+    torch.testing.assert_close(as_names, scorer.score(embeddings, [0, 2, 1, -1] * 5))
+    torch.testing.assert_close(as_names, scorer.score(embeddings, np.array([0, 2, 1, -1] * 5)))
+    torch.testing.assert_close(scorer.score(embeddings), scorer.score(embeddings, [-1] * 20))
+    assert (scorer.score(embeddings) - as_names).abs().max() > 0.01
+
+
+def test_batch_size_and_order_do_not_matter(scorer, embeddings):
+    rows = torch.randperm(20, generator=torch.Generator().manual_seed(2))
+    whole = scorer.score(embeddings)
+    torch.testing.assert_close(scorer.score(embeddings[rows]), whole[rows])
+    torch.testing.assert_close(torch.cat([scorer.score(row[None]) for row in embeddings]), whole)
+    assert scorer.score(embeddings[:0]).shape == (0, 3)
+    assert scorer.score(embeddings.double()).dtype == torch.float32
+
+
+def test_nan_embedding_is_a_nan_score_of_its_item_only(scorer, embeddings):
+    whole = scorer.score(embeddings)
+    embeddings[3, 2] = torch.nan
+    scores = scorer.score(embeddings)
+    assert scores[3].isnan().all()
+    torch.testing.assert_close(scores[4:], whole[4:])
+
+
+def test_select_and_join(scorer, embeddings):
+    scorer.metadata = {"split": [1, 2]}
+    part, rest = scorer.select(["Q5", "Q1"]), scorer.select("Q3")
+    assert part.questions == ("Q5", "Q1")
+    torch.testing.assert_close(part.score(embeddings), scorer.score(embeddings)[:, [2, 0]])
+    rest.metadata = {"split": [1, 2], "figures": 0.5}
+    joined = Scorer.join([part, rest])
+    assert joined.questions == ("Q5", "Q1", "Q3")
+    torch.testing.assert_close(joined.score(embeddings), scorer.score(embeddings)[:, [2, 0, 1]])
+    assert joined.metadata == {"split": [1, 2], "figures": {"Q5": None, "Q1": None, "Q3": 0.5}}
+    assert (joined.encoder, joined.settings, joined.labels) == ("small", {"size": 32}, list(LABELS))
+    with torch.no_grad():
+        part.biases[-1].zero_()
+    assert scorer.biases[-1].min() == 0.5
+
+
+def test_start_does_not_depend_on_other_questions_or_touch_the_global_generator():
+    before = torch.get_rng_state()
+    one, all_ = Scorer(4, ("Q2",), seed=7), Scorer(4, ("Q1", "Q2", "Q3"), seed=7)
+    assert torch.equal(torch.get_rng_state(), before)
+    for a, b in zip(one.parameters(), all_.parameters(), strict=True):
+        assert torch.equal(a[0], b[1])
+    assert not torch.equal(one.weights[0], Scorer(4, ("Q2",), seed=8).weights[0])
+    assert one.biases[-1].tolist() == [[0.5]]
+
+
+def test_released_labels():
+    assert len(RELEASED_LABELS) == len(set(RELEASED_LABELS)) == 26
+    assert RELEASED_LABELS.index("Baroque") == 6
+    assert RELEASED_LABELS[10] == "aeroplane"
+    assert all(label_index(RELEASED_LABELS, name) == RELEASED_LABELS.index(to) for name, to in LABEL_ALIASES.items())
+
+
+def test_bad_input(scorer, embeddings):
+    with pytest.raises(ValueError, match=r"named 'birb'. The nearest of the 3 are \['bird'"):
+        scorer.score(embeddings, ["birb"] * 20)
+    with pytest.raises(ValueError, match=r"`embeddings` .*\(N, d\) = \(\*, 5\).* got \(20, 4\).* trained on 'small'"):
+        scorer.score(embeddings[:, :4])
+    with pytest.raises(ValueError, match=r"Embeddings of 768 come from clip and eva02"):
+        Scorer(768).score(torch.zeros(1, 1024))
+    with pytest.raises(ValueError, match=r"`labels` to lie in \[-1, 2\] but got 3"):
+        scorer.score(embeddings, [3] * 20)
+    with pytest.raises(ValueError, match=r"`labels` to have shape \(N,\) = \(20,\) but got \(2,\)"):
+        scorer.score(embeddings, ["bird", "car"])
+    with pytest.raises(ValueError, match="trained without labels"):
+        Scorer(5, labels=None).score(embeddings, ["bird"] * 20)
+    with pytest.raises(ValueError, match=r"does not answer \['Q2'\]"):
+        scorer.select("Q2")
+    with pytest.raises(ValueError, match="different questions"):
+        Scorer.join([scorer, scorer])
+    with pytest.raises(ValueError, match="`dim` is 5 of one and 6 of the other"):
+        Scorer.join([scorer, Scorer(6, ("Q2",), LABELS, (8, 4))])
+    with pytest.raises(TypeError, match="`embeddings`"):
+        scorer.score(embeddings.numpy())
+    with pytest.raises(ValueError, match=r"to be one of .*'Q6'"):
+        Scorer(5, ("Q7",))
+
+
+def test_encoder_that_does_not_fit(scorer):
+    class Encoder:
+        name, dim = "clip", 768
+
+    with pytest.raises(ValueError, match=r"`encoder` to give embeddings of 5 numbers.*'clip' with 768"):
+        scorer.check_encoder(Encoder())
+    Scorer(768).check_encoder(Encoder())

@@ -1,0 +1,175 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from quantus_concepts.pasta.scorer import RELEASED_LABELS, Scorer
+from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
+from reference import ratings as reference
+
+SHAPES = {
+    "net.0.weight": (512, 1050),
+    "net.0.bias": (512,),
+    "net.2.weight": (64, 512),
+    "net.2.bias": (64,),
+    "net.4.weight": (1, 64),
+    "net.4.bias": (1,),
+}
+
+
+def released(seed=0, n_inputs=1050):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = SHAPES | {"net.0.weight": (512, n_inputs)}
+    return {name: 0.05 * torch.randn(shape, generator=generator) for name, shape in shapes.items()} | {
+        "net.4.bias": torch.tensor([0.5])
+    }
+
+
+class Executed:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('unpickled')",))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_released_checkpoint(tmp_path, wrapped):
+    state = released()
+    path = tmp_path / "PASTA_Q1.pth"
+    torch.save({"state_dict": state, "epoch": 3} if wrapped else state, path)
+    scorer = load_scorer(path)
+    assert (scorer.questions, scorer.dim, scorer.encoder) == (("Q1",), 1024, "siglip")
+    assert scorer.labels == list(RELEASED_LABELS)
+    embeddings = torch.randn(6, 1024, generator=torch.Generator().manual_seed(1))
+    names = ["shopping_and_dining", "cats", "tvmonitor", "Baroque", None, "leisure"]
+    layers = [(state[f"net.{i}.weight"].numpy(), state[f"net.{i}.bias"].numpy()) for i in (0, 2, 4)]
+    expected = reference.forward(embeddings, [0, 16, 25, 6, -1, 4], 26, layers)
+    np.testing.assert_allclose(scorer.score(embeddings, names)[:, 0], expected, atol=1e-4)
+    assert 1 < expected.min() < expected.max() < 5
+
+
+def test_folder_and_mapping_join_the_questions(tmp_path):
+    for q in (1, 2, 6):
+        torch.save(released(q), tmp_path / f"PASTA_Q{q}.pth")
+    torch.save({"anything": 1}, tmp_path / "notes.pth")
+    scorer = load_scorer(tmp_path)
+    assert scorer.questions == ("Q1", "Q2", "Q6")
+    embeddings = torch.randn(3, 1024, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(
+        scorer.score(embeddings)[:, 2], load_scorer(tmp_path / "PASTA_Q6.pth").score(embeddings)[:, 0]
+    )
+    renamed = load_scorer({"Q3": tmp_path / "PASTA_Q2.pth", "Q1": tmp_path / "PASTA_Q1.pth"})
+    assert renamed.questions == ("Q3", "Q1")
+    torch.testing.assert_close(renamed.score(embeddings), scorer.score(embeddings)[:, [1, 0]])
+
+
+def test_sizes_of_other_encoders(tmp_path):
+    torch.save(released(n_inputs=794), tmp_path / "PASTA_Q1.pth")
+    scorer = load_scorer(tmp_path / "PASTA_Q1.pth", encoder="clip")
+    assert (scorer.dim, scorer.encoder, len(scorer.labels)) == (768, "clip", 26)
+    assert load_scorer(tmp_path / "PASTA_Q1.pth").encoder is None
+    torch.save(released(n_inputs=1024), tmp_path / "PASTA_Q2.pth")
+    assert load_scorer(tmp_path / "PASTA_Q2.pth").labels is None
+    torch.save(released(n_inputs=538), tmp_path / "PASTA_Q3.pth")
+    with pytest.raises(ValueError, match=r"538 inputs: embeddings of 512 after 26 labels.*No released.*dim=512"):
+        load_scorer(tmp_path / "PASTA_Q3.pth")
+    assert load_scorer(tmp_path / "PASTA_Q3.pth", dim=512).dim == 512
+    with pytest.raises(
+        ValueError, match=r"embeddings of 768 .* but embeddings of 1024 were expected. It fits clip and eva02"
+    ):
+        load_scorer(tmp_path / "PASTA_Q1.pth", dim=1024)
+
+
+def test_round_trip(tmp_path):
+    scorer = Scorer(
+        6, ("Q2", "Q5"), ("a", "b"), (5, 3), encoder="small", settings={"size": 32, "how": "overlay"}, seed=2
+    )
+    scorer.metadata = {
+        "split": {"train": np.array([1, 2]), "test": ["x"]},
+        "figures": {"Q2": {"qwk": np.float64(0.25), "mse": float("nan")}},
+    }
+    path = tmp_path / "scorer.safetensors"
+    save_scorer(scorer, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["scorer.safetensors"]
+    loaded = load_scorer(path)
+    for name in ("dim", "questions", "labels", "hidden", "encoder", "settings"):
+        assert getattr(loaded, name) == getattr(scorer, name), name
+    assert loaded.metadata["split"] == {"train": [1, 2], "test": ["x"]}
+    assert loaded.metadata["figures"]["Q2"]["qwk"] == 0.25
+    assert np.isnan(loaded.metadata["figures"]["Q2"]["mse"])
+    assert not loaded.training
+    for name, value in scorer.state_dict().items():
+        assert torch.equal(value, loaded.state_dict()[name])
+    with safe_open(path, framework="pt") as file:
+        assert json.loads(file.metadata()["questions"]) == ["Q2", "Q5"]
+    assert load_scorer({"Q5": path}).questions == ("Q5",)
+    assert load_scorer(tmp_path).questions == ("Q2", "Q5")
+    unlabelled = Scorer(6, labels=None)
+    save_scorer(unlabelled, path)
+    assert load_scorer(path).labels is None
+
+
+def test_wrong_keys_and_sizes(tmp_path):
+    path = tmp_path / "PASTA_Q1.pth"
+    state = released()
+    torch.save({name.replace("net.4", "net.5"): value for name, value in state.items()}, path)
+    with pytest.raises(
+        ValueError, match=r"missing: net.4.weight, net.4.bias; not of a scorer: net.5.weight, net.5.bias"
+    ):
+        load_scorer(path)
+    torch.save(state | {"net.2.weight": torch.zeros(64, 256), "net.4.bias": torch.zeros(5)}, path)
+    with pytest.raises(ValueError, match=r"net.2.weight \(64, 256\) for \(64, 512\); net.4.bias \(5,\) for \(1,\)"):
+        load_scorer(path)
+    torch.save(state | {"net.2.bias": torch.full((64,), torch.nan)}, path)
+    with pytest.raises(ValueError, match=r"net.2.bias hold NaN"):
+        load_scorer(path)
+
+
+def test_files_that_are_something_else(tmp_path):
+    path = tmp_path / "PASTA_Q1.pth"
+    torch.save(released(), path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"PASTA_Q1.pth holds no weights that can be read safely"):
+        load_scorer(path)
+    torch.save({"net.0.weight": Executed()}, path)
+    with pytest.raises(ValueError, match=r"never unpickled"):
+        load_scorer(path)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"no weights that can be read safely"):
+        load_scorer(path)
+    torch.save([1, 2], path)
+    with pytest.raises(ValueError, match=r"to hold a state dict .* but got list"):
+        load_scorer(path)
+    ours = tmp_path / "ours.safetensors"
+    save_scorer(Scorer(4), ours)
+    ours.write_bytes(ours.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"ours.safetensors holds no weights that can be read safely"):
+        load_scorer(ours)
+    save_file({"weights.0": torch.ones(2)}, ours, {"kind": "quantus_concepts.Scorer"})
+    with pytest.raises(ValueError, match=r"ours.safetensors is a damaged scorer"):
+        load_scorer(ours)
+    save_file({"weight": torch.ones(2)}, tmp_path / "Q1.safetensors")
+    with pytest.raises(ValueError, match=r"missing: net.0.weight"):
+        load_scorer(tmp_path / "Q1.safetensors")
+
+
+def test_places(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no.pth"):
+        load_scorer(tmp_path / "no.pth")
+    with pytest.raises(FileNotFoundError, match=r"a.pth, .*b.pth"):
+        load_scorer({"Q1": tmp_path / "a.pth", "Q2": tmp_path / "b.pth"})
+    with pytest.raises(FileNotFoundError, match=r"Expected PASTA_Q1.pth"):
+        load_scorer(tmp_path)
+    torch.save(released(), tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=r"does not tell its question"):
+        load_scorer(tmp_path / "weights.pth")
+    with pytest.raises(FileNotFoundError, match=r"folder .* does not exist"):
+        save_scorer(Scorer(4), tmp_path / "none" / "a.safetensors")
+    with pytest.raises(IsADirectoryError, match=r"it is a folder"):
+        save_scorer(Scorer(4), tmp_path)
+    with pytest.raises(ValueError, match=r"end in .safetensors"):
+        save_scorer(Scorer(4), tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"`metadata` of the scorer to hold what JSON can"):
+        save_scorer(Scorer(4, metadata={"x": object()}), tmp_path / "a.safetensors")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["weights.pth"]

@@ -1,0 +1,154 @@
+"""The score of a mask: the rating on [0, 1], in the direction of its question, for the right label and image."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.steered_rise import SteeredRISE
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.steering import score_masks
+from tiny_encoder import TinyEncoder
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+
+
+class Means:
+    """An embedder that tells what it was given: the mean of image and map, and of their upper halves."""
+
+    dim = 3
+
+    def __init__(self) -> None:
+        self.images: Tensor | None = None
+
+    def embed_maps(self, images: Tensor, maps: Tensor) -> Tensor:
+        self.images = images
+        half = maps.shape[1] // 2
+        return torch.stack([images.mean((1, 2, 3)), maps.mean((1, 2)), maps[:, :half].mean((1, 2))], 1)
+
+
+class Rater:
+    """Q1: 1 plus four times the upper half of the map, Q5 likewise; with a label a tenth of its index is added."""
+
+    questions = ("Q5", "Q1")
+    labels = ("cat", "dog", "bird")
+
+    def score(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
+        shift = 0 if labels is None else 0.1 * (labels + 1)
+        ratings = 1 + 3 * embeddings[:, 2] + shift
+        return torch.stack([ratings, ratings], 1)
+
+
+@pytest.fixture
+def masks() -> Tensor:
+    return torch.rand(4, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.rand(4, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+
+
+def test_by_hand_in_the_direction_of_the_question(images, masks):
+    upper = masks[:, :3].mean((1, 2))
+    good = score_masks(Rater(), Means())(images, masks, None)
+    torch.testing.assert_close(good, 0.75 * upper)
+    torch.testing.assert_close(score_masks(Rater(), Means(), question="Q5")(images, masks, None), 1 - 0.75 * upper)
+
+
+def test_labels(images, masks):
+    plain = 0.75 * masks[:, :3].mean((1, 2))
+    targets = torch.tensor([0, 1, 3, 2])
+    # Classes of the model are others than the scorer's: the third has no label at all.
+    score = score_masks(Rater(), Means(), labels=["dog", "bird", None, 0])
+    torch.testing.assert_close(score(images, masks, targets), plain + torch.tensor([2, 3, 1, 0]) * 0.1 / 4)
+    for label in ("dog", 1):
+        same = score_masks(Rater(), Means(), labels=label)
+        torch.testing.assert_close(same(images, masks, targets), plain + 0.05)
+        torch.testing.assert_close(same(images, masks, None), plain + 0.05)
+
+
+def test_normalisation_is_undone(images, masks):
+    embedder = Means()
+    shift, scale = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
+    given = (images - shift) / scale
+    score_masks(Rater(), embedder, mean=MEAN, std=STD)(given, masks, None)
+    torch.testing.assert_close(embedder.images, images)
+    noisy = given + 3
+    with pytest.raises(ValueError, match=r"`images` to hold images in \[0, 1\]"):
+        score_masks(Rater(), embedder, mean=MEAN, std=STD)(noisy, masks, None)
+    score_masks(Rater(), embedder, mean=MEAN, std=STD, clip=True)(noisy, masks, None)
+    torch.testing.assert_close(embedder.images, (images + 3 * scale).clamp(0, 1))
+    score_masks(Rater(), embedder, clip=True)(2 * images, masks, None)
+    torch.testing.assert_close(embedder.images, (2 * images).clamp(0, 1))
+
+
+def test_constant_masks_score_0(images, masks):
+    masks[1], masks[2] = 1, 0
+    assert score_masks(Rater(), Means(), question="Q5")(images, masks, None)[1:3].tolist() == [0, 0]
+
+
+class Linear(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)[:, :3]
+
+
+def test_steers_towards_what_the_scorer_likes(images):
+    score = score_masks(Rater(), Means(), labels=["cat", "dog", "bird"], mean=MEAN, std=STD)
+    shift, scale = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
+    steered = SteeredRISE(Linear(), score)
+    maps = [steered.attribute((images - shift) / scale, 1, lam=lam, n_masks=200, cells=3) for lam in (0, 0.5, 1)]
+    upper = [float(each[:, :, :3].mean() / each.mean()) for each in maps]
+    assert upper == sorted(upper)
+    assert upper[2] > 1.05
+
+
+@pytest.mark.parametrize("question", ["Q1", "Q5"])
+def test_with_a_scorer_of_the_package(images, masks, question):
+    scorer = Scorer(3, ("Q1", "Q5"), labels=("cat", "dog"), hidden=(8, 4), seed=1)
+    state = torch.get_rng_state()
+    flags = [module.training for module in scorer.modules()]
+    found = score_masks(scorer, Means(), question=question, labels=["cats", "dog"])(
+        images, masks, torch.tensor([0, 1, 1, 0])
+    )
+    ratings = scorer.score(Means().embed_maps(images, masks), [0, 1, 1, 0])[:, ("Q1", "Q5").index(question)]
+    expected = (ratings - 1) / 4 if question == "Q1" else (5 - ratings) / 4
+    torch.testing.assert_close(found, expected)
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert not found.requires_grad
+    assert all(parameter.grad is None for parameter in scorer.parameters())
+    assert [module.training for module in scorer.modules()] == flags
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_with_an_embedder_of_the_package_whose_cache_stays_empty(images, masks, tmp_path):
+    cached = Embedder(TinyEncoder(), cache=tmp_path, size=12, weight=0.3)
+    scorer = Scorer(cached.dim, labels=None, seed=1)
+    found = score_masks(scorer, cached)(images, masks, None)
+    assert cached.encoder.images_seen == 4
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+    plain = Embedder(TinyEncoder(), size=12, weight=0.3)
+    torch.testing.assert_close(found, (scorer.score(plain.embed_maps(images, masks))[:, 0] - 1) / 4)
+    steered = SteeredRISE(Linear(), score_masks(scorer, cached))
+    assert steered.attribute(images, 1, lam=0.7, n_masks=20, cells=2).isfinite().all()
+
+
+def test_bad_input(images, masks):
+    with pytest.raises(ValueError, match=r"`question` to be one of \['Q5', 'Q1'\] but got 'Q2'"):
+        score_masks(Rater(), Means(), question="Q2")
+    with pytest.raises(ValueError, match="catt"):
+        score_masks(Rater(), Means(), labels=["catt"])
+    with pytest.raises(ValueError, match="trained without"):
+        score_masks(Scorer(3, labels=None), Means(), labels="cat")
+    with pytest.raises(ValueError, match="`mean` and `std` together"):
+        score_masks(Rater(), Means(), mean=MEAN)
+    score = score_masks(Rater(), Means(), labels=["cat", "dog"])
+    with pytest.raises(ValueError, match="`targets` to tell the class of each mask"):
+        score(images, masks, None)
+    with pytest.raises(ValueError, match=r"`labels` to have a label for each class .* got 2, and targets from 0 to 2"):
+        score(images, masks, torch.tensor([0, 1, 2, 1]))
+    with pytest.raises(ValueError, match=r"`masks` to have shape \(n, H, W\) = \(4, 6, 6\)"):
+        score(images, masks[:, :5], torch.zeros(4))

@@ -1,0 +1,233 @@
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from quantus_concepts.functional.agreement import figures
+from quantus_concepts.pasta import training as module
+from quantus_concepts.pasta.questions import QUESTIONS
+from quantus_concepts.pasta.training import TrainingSettings, train_scorer
+
+FAST = TrainingSettings(epochs=8, batch_size=32, learning_rate=2e-3)
+SMALL = {"hidden": (16, 8), "settings": FAST}
+TRAIN, VALIDATION, TEST = range(160), range(160, 200), range(200, 240)
+
+
+@pytest.fixture(scope="module")
+def rated():
+    """Votes that are linear in the embedding, some of them missing."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(240, 10, generator=generator)
+    directions = torch.randn(10, 6, generator=generator)
+    votes = (3 + 0.5 * embeddings @ directions).round().clamp(1, 5)
+    votes[torch.rand(votes.shape, generator=generator) < 0.2] = torch.nan
+    return embeddings, votes
+
+
+def state_of(training):
+    return training.scorer.state_dict()
+
+
+def test_learns_every_question(rated):
+    embeddings, votes = rated
+    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=5e-3)
+    found = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
+    scores = found.scorer.score(embeddings)[200:]
+    for q, name in enumerate(QUESTIONS):
+        assert figures(scores[:, q], votes[200:, q]).spearman > 0.7, name
+    assert found.notes == ()
+    assert len(found.curve) == 25
+    assert all(found.curve[-1]["loss"][name] < found.curve[0]["loss"][name] for name in QUESTIONS)
+
+
+@pytest.mark.parametrize("loss", ["paper", "release"])
+def test_each_question_learns_what_it_learns_alone(rated, loss):
+    embeddings, votes = rated
+    settings = TrainingSettings(epochs=6, batch_size=32, learning_rate=4e-3, loss=loss)
+    options = {"train": TRAIN, "validation": VALIDATION, "hidden": (16, 8), "settings": settings, "seed": 4}
+    together = train_scorer(embeddings, votes, **options)
+    scores = together.scorer.score(embeddings)
+    for q, name in enumerate(QUESTIONS):
+        alone = train_scorer(embeddings, votes[:, q], questions=[name], **options)
+        torch.testing.assert_close(alone.scorer.score(embeddings)[:, 0], scores[:, q], atol=1e-3, rtol=0)
+        assert alone.best_epoch[name] == together.best_epoch[name]
+        np.testing.assert_allclose(
+            [epoch["loss"][name] for epoch in alone.curve], [epoch["loss"][name] for epoch in together.curve], rtol=1e-3
+        )
+
+
+def test_a_missing_vote_is_not_a_vote(rated):
+    embeddings, votes = rated
+    q1 = votes[:, :1].clone()
+    q1[0] = torch.nan
+    lowest, highest = (q1.masked_fill(q1.isnan(), value) for value in (1.0, 5.0))
+    scores = [
+        train_scorer(embeddings, given, questions=["Q1"], train=TRAIN, validation=VALIDATION, **SMALL)
+        .scorer.score(embeddings)
+        .mean()
+        for given in (lowest, q1, highest)
+    ]
+    assert scores[0] + 0.1 < scores[1] < scores[2] - 0.1
+
+
+def test_the_ranking_loss_alone_orders_a_line():
+    embeddings = torch.linspace(-1, 1, 100)[:, None] * torch.tensor([[1.0, -0.5, 0.25]])
+    votes = torch.linspace(1, 5, 100)
+    settings = TrainingSettings(epochs=40, batch_size=25, learning_rate=3e-3, weights=(0, 0, 1))
+    # Whichever way the line goes, so that it is not the start that orders it.
+    for target in (votes, votes.flip(0)):
+        found = train_scorer(
+            embeddings, target, questions=["Q1"], train=range(100), settings=settings, hidden=(16, 8), seed=0
+        )
+        outputs = found.scorer(embeddings)[:, 0].detach()
+        assert stats.spearmanr(outputs, target).statistic >= 0.99
+
+
+def test_same_seed_same_scorer_and_no_global_generator(rated):
+    embeddings, votes = rated
+    before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first, second = (train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, seed=5, **SMALL) for _ in "ab")
+    other = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, seed=6, **SMALL)
+    assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(np.random.get_state()[1], before_numpy)  # noqa: NPY002
+    assert repr(first.curve) == repr(second.curve)
+    assert all(torch.equal(value, state_of(second)[name]) for name, value in state_of(first).items())
+    assert not torch.equal(state_of(first)["weights.0"], state_of(other)["weights.0"])
+
+
+def test_best_epoch_of_each_question_is_kept(rated):
+    embeddings, votes = rated
+    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=2e-2)
+    found = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
+    scores = found.scorer.score(embeddings)[160:200]
+    for q, name in enumerate(QUESTIONS):
+        kappas = np.array([epoch["qwk"][name] for epoch in found.curve])
+        assert found.best_epoch[name] == np.nanargmax(kappas) + 1
+        assert figures(scores[:, q], votes[160:200, q]).qwk == pytest.approx(np.nanmax(kappas), abs=1e-9)
+    assert len(set(found.best_epoch.values())) > 1
+
+
+def test_labels_carry_what_the_embedding_does_not():
+    generator = torch.Generator().manual_seed(1)
+    embeddings, labels = torch.randn(200, 4, generator=generator), torch.arange(200) % 5
+    votes = labels + 1.0
+    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=1e-2)
+    options = {
+        "train": range(150),
+        "validation": range(150, 200),
+        "questions": ["Q1"],
+        "settings": settings,
+        "hidden": (16, 8),
+    }
+    names = list("abcde")
+    told = train_scorer(embeddings, votes, [names[i] for i in labels], label_names=names, **options)
+    untold = train_scorer(embeddings, votes, **options)
+    assert figures(told.scorer.score(embeddings, labels)[150:, 0], votes[150:]).spearman > 0.95
+    assert abs(figures(untold.scorer.score(embeddings)[150:, 0], votes[150:]).spearman) < 0.4
+    assert (told.scorer.labels, untold.scorer.labels) == (names, None)
+
+
+def test_last_bias_starts_at_the_mean_target(rated):
+    embeddings, votes = rated
+    settings = TrainingSettings(epochs=1, batch_size=1000, learning_rate=1e-12)
+    found = train_scorer(embeddings, votes, train=TRAIN, settings=settings, hidden=(16, 8))
+    expected = (votes[:160].nanmean(0) - 1) / 4
+    torch.testing.assert_close(found.scorer.biases[-1].detach()[:, 0], expected)
+
+
+def test_dead_output_is_an_error(rated, monkeypatch):
+    embeddings, votes = rated
+    with pytest.raises(ValueError, match=r"output for Q1 is 0 for every item to learn from \(epoch 1\).*another seed"):
+        train_scorer(
+            embeddings,
+            torch.ones(240),
+            questions=["Q1"],
+            train=TRAIN,
+            validation=VALIDATION,
+            **(SMALL | {"hidden": (2, 1), "seed": dead_seed(embeddings)}),
+        )
+    # dying in the last step, after the last look of an epoch
+    plain = module.Scorer.output
+    monkeypatch.setattr(
+        module.Scorer, "output", lambda self, x: plain(self, x) * (1.0 if torch.is_grad_enabled() else 0.0)
+    )
+    with pytest.raises(ValueError, match=r"output for Q1 is 0 for every item"):
+        train_scorer(embeddings, votes, train=TRAIN, **SMALL)
+
+
+def dead_seed(embeddings):
+    """Return a seed whose start, with a last bias of 0, is 0 everywhere."""
+    for seed in range(50):
+        start = module.Scorer(10, ("Q1",), None, (2, 1), seed=seed)
+        torch.nn.init.zeros_(start.biases[-1])
+        if start(embeddings[:160]).max() == 0:
+            return seed
+    raise AssertionError("no start is dead")
+
+
+def test_diverged_training_is_an_error(rated):
+    embeddings, votes = rated
+    with pytest.raises(ValueError, match=r"output for Q1 is no longer a number \(epoch 1\).*lower learning rate"):
+        train_scorer(
+            embeddings * 1e20,
+            votes,
+            train=TRAIN,
+            settings=TrainingSettings(epochs=3, learning_rate=1e3),
+            hidden=(16, 8),
+        )
+
+
+def test_never_judged_keeps_the_last_epoch_and_says_so(rated):
+    embeddings, votes = rated
+    settings = TrainingSettings(epochs=3, learning_rate=1e-9)
+    with pytest.warns(UserWarning, match=r"kappa of Q1, Q2.* was never defined.* last epoch was kept"):
+        found = train_scorer(embeddings * 1e-3, votes, train=TRAIN, validation=VALIDATION, settings=settings)
+    assert set(found.best_epoch.values()) == {3}
+    assert len(found.notes) == 1
+    # chosen not to judge: nothing to say
+    assert train_scorer(embeddings, votes, train=TRAIN, **SMALL).notes == ()
+
+
+def test_validation_as_a_mask_and_encoder_kept(rated):
+    embeddings, votes = rated
+    masks = {name: np.isin(np.arange(240), rows) for name, rows in (("train", TRAIN), ("validation", VALIDATION))}
+    first = train_scorer(embeddings, votes, **masks, **SMALL, encoder="small", embedding_settings={"size": 8})
+    second = train_scorer(embeddings, votes.numpy(), train=list(TRAIN), validation=np.array(VALIDATION), **SMALL)
+    assert repr(first.curve) == repr(second.curve)
+    assert (first.scorer.encoder, first.scorer.settings) == ("small", {"size": 8})
+    assert not first.scorer.training
+    assert all(value.grad is None and value.requires_grad for value in first.scorer.parameters())
+
+
+def test_what_is_outside_the_parts_does_not_matter(rated):
+    embeddings, votes = rated
+    changed, other = embeddings.clone(), votes.clone()
+    changed[200:], other[200:] = 7, 1
+    first = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, **SMALL)
+    second = train_scorer(changed, other, train=TRAIN, validation=VALIDATION, **SMALL)
+    assert repr(first.curve) == repr(second.curve)
+
+
+def test_bad_input(rated):
+    embeddings, votes = rated
+    parts = {"train": TRAIN, "validation": VALIDATION}
+    with pytest.raises(ValueError, match=r"`targets` to hold votes of 1 to 5.* got 6 at \(0, 0\)"):
+        train_scorer(embeddings, votes.fill_diagonal_(6), **parts)
+    with pytest.raises(ValueError, match=r"`targets` to have shape \(N, Q\) = \(240, 1\) but got \(240, 6\)"):
+        train_scorer(embeddings, votes.clamp(1, 5), questions=["Q1"], **parts)
+    with pytest.raises(ValueError, match=r"share no item but 40 are in both, the first is 160"):
+        train_scorer(embeddings, votes.clamp(1, 5), train=range(200), validation=VALIDATION)
+    with pytest.raises(ValueError, match=r"`train` to hold indices in 0..239"):
+        train_scorer(embeddings, votes.clamp(1, 5), train=[240])
+    with pytest.raises(ValueError, match=r"`train` to hold at least one item"):
+        train_scorer(embeddings, votes.clamp(1, 5), train=[])
+    with pytest.raises(ValueError, match=r"`labels` and `label_names` together"):
+        train_scorer(embeddings, votes.clamp(1, 5), [0] * 240, **parts)
+    with pytest.raises(ValueError, match=r"`embeddings` to be finite"):
+        train_scorer(embeddings * torch.nan, votes.clamp(1, 5), **parts)
+    with pytest.raises(ValueError, match=r"No item to learn from has a vote on Q1"):
+        train_scorer(embeddings, torch.full((240,), torch.nan), questions=["Q1"], **parts)
+    with pytest.raises(ValueError, match=r"`loss` to be one of"):
+        TrainingSettings(loss="other")
+    with pytest.raises(ValueError, match=r"`epochs` to be at least 1"):
+        TrainingSettings(epochs=0)

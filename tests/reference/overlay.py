@@ -1,0 +1,21 @@
+"""Overlays pixel by pixel in float64, with matplotlib's own colour map."""
+
+import matplotlib as mpl
+import numpy as np
+
+
+def overlay(image, heat, weight=0.5, colours="bwr", eight_bit=True):
+    colour_map = mpl.colormaps[colours]
+    _, height, width = image.shape
+    out = np.zeros((3, height, width))
+    for y in range(height):
+        for x in range(width):
+            colour = colour_map(float(heat[y, x]))
+            for c in range(3):
+                out[c, y, x] = weight * image[c, y, x] + (1 - weight) * colour[c]
+    out /= out.max()
+    return np.trunc(out * 255) / 255 if eight_bit else out
+
+
+def min_max(heat):
+    return (heat - heat.min()) / (heat.max() - heat.min())
