@@ -1,4 +1,4 @@
-"""The command line: `quantus-concepts benchmark ...` and `quantus-concepts compose`."""
+"""The command line: `quantus-concepts benchmark ...`, `quantus-concepts pasta ...` and `quantus-concepts compose`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import typer
 from quantus_concepts.benchmark.attribution.command import attribution
 from quantus_concepts.benchmark.compose_command import compose
 from quantus_concepts.benchmark.concepts.command import concepts
+from quantus_concepts.benchmark.pasta.command import pasta as pasta_benchmark
+from quantus_concepts.benchmark.pasta.score_command import score
+from quantus_concepts.benchmark.pasta.sheet_command import join, sheet
+from quantus_concepts.benchmark.pasta.train_command import train
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -26,7 +30,14 @@ benchmark = typer.Typer(help="Evaluate models on a data set and write a report."
 app.add_typer(benchmark, name="benchmark")
 benchmark.command()(concepts)
 benchmark.command()(attribution)
+benchmark.command("pasta")(pasta_benchmark)
 app.command()(compose)
+pasta = typer.Typer(help="How people rate explanations: collect ratings, train scorers, score explanations.")
+app.add_typer(pasta, name="pasta")
+pasta.command()(train)
+pasta.command()(score)
+pasta.command()(sheet)
+pasta.command()(join)
 
 
 @app.callback()
@@ -37,6 +48,11 @@ def _root() -> None:
 @benchmark.callback()
 def _benchmark() -> None:
     """Evaluate models on a data set and write a report."""
+
+
+@pasta.callback()
+def _pasta() -> None:
+    """How people rate explanations: collect ratings, train scorers, score explanations."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

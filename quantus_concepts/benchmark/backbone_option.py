@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
-from quantus_concepts.benchmark.weights import load_weights
+from quantus_concepts.weights import load_weights
 
 SMALL = "small"
 RESNET18_CUB = "resnet18_cub"

@@ -295,11 +295,13 @@ def _perturbed(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -
     """
     n_pixels = ranks[0].numel()
     # The first k in ascending relevance, and those from P - k on.
-    limits = torch.cat([counts, n_pixels - counts])
-    total = len(ranks) * len(limits)
+    limits = torch.cat([counts, n_pixels - counts])[:, None, None]
+    of_relevant = torch.arange(len(limits), device=limits.device)[:, None, None] >= len(counts)
+    n_each, total = len(limits), len(ranks) * len(limits)
     for start in range(0, total, length):
-        items = torch.arange(start, min(start + length, total), device=ranks.device)
-        rows, which = items // len(limits), items % len(limits)
-        low = ranks[rows] < limits[which, None, None]
-        masks = low ^ (which >= len(counts))[:, None, None]
-        yield rows.cpu(), prepared.perturbed(rows, masks)
+        stop = min(start + length, total)
+        parts = []
+        for row in range(start // n_each, (stop - 1) // n_each + 1):
+            which = slice(max(start - row * n_each, 0), min(stop - row * n_each, n_each))
+            parts.append(prepared.perturbed(row, (ranks[row] < limits[which]) ^ of_relevant[which]))
+        yield torch.arange(start, stop) // n_each, parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -41,13 +41,13 @@ class Prepared:
     order: Tensor
     imputing: bool
 
-    def perturbed(self, rows: Tensor, masks: Tensor) -> Tensor:
-        """Return images with some pixels perturbed.
+    def perturbed(self, row: int, masks: Tensor) -> Tensor:
+        """Return an image with some of its pixels perturbed, in several ways.
 
         Parameters
         ----------
-        rows : Tensor
-            (B,) of int64: which images.
+        row : int
+            Which image.
         masks : Tensor
             (B, H, W) of bool: which pixels.
 
@@ -56,10 +56,11 @@ class Prepared:
         Tensor
             (B, C, H, W).
         """
-        images, others = self.images[rows], self.others[rows]
+        image, other = self.images[row], self.others[row]
         if self.imputing:
-            others = imputed(images, masks) + others
-        return torch.where(masks[:, None], others, images)
+            other = imputed(image.expand(len(masks), *image.shape), masks) + other
+        # With weights of 0 and 1 exactly one of the two, and several times as fast as torch.where on a CPU.
+        return torch.lerp(image, other, masks[:, None].to(image.dtype))
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,8 @@ class _Run:
             weight_decay=self.settings.weight_decay,
             fused=True,
         )
-        bar = tqdm(range(1, self.settings.epochs + 1), desc="training", unit="epoch", disable=not display_progressbar)
+        epochs = range(1, self.settings.epochs + 1)
+        bar = tqdm(epochs, desc="training", unit="epoch", leave=False, disable=not display_progressbar)
         for epoch in bar:
             losses, live = self._epoch(optimiser)
             self._check_live(live.masked_fill(~losses.isfinite(), torch.nan), epoch)

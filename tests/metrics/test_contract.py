@@ -16,7 +16,9 @@ from torch import nn
 
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
+from pooling_encoder import PoolingEncoder
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch
+from quantus_concepts.pasta.scorer import Scorer
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 12, 12
@@ -33,8 +35,19 @@ QUANTUS_ARGUMENTS = [
 ]
 
 
-METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR, Faithfulness]
-NAMES = ["CGIM", "CEM", "CLM", "MCS", "IDR", "IIR", "IIR with patches", "Faithfulness", "Faithfulness by ROAD"]
+METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR, Faithfulness, PASTAScore]
+NAMES = [
+    "CGIM",
+    "CEM",
+    "CLM",
+    "MCS",
+    "IDR",
+    "IIR",
+    "IIR with patches",
+    "Faithfulness",
+    "Faithfulness by ROAD",
+    "PASTA-score",
+]
 
 
 @pytest.fixture
@@ -98,6 +111,9 @@ def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> di
         **against_known_truth(truth, images, **kwargs),
         "Faithfulness": Faithfulness("gaussian", thresholds=(10, 30), **kwargs),
         "Faithfulness by ROAD": Faithfulness("road", thresholds=(10, 20), **kwargs),
+        "PASTA-score": PASTAScore(
+            Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid, **kwargs
+        ),
     }
 
 
@@ -196,7 +212,7 @@ class TestHost:
                 assert len(results[method][name]) == N
                 # an array cannot be asked again
                 assert np.isfinite(results[method][name]).any() == (method != "array")
-            for name in ("Faithfulness", "Faithfulness by ROAD"):
+            for name in ("Faithfulness", "Faithfulness by ROAD", "PASTA-score"):
                 assert len(results[method][name]) == N
                 assert np.isfinite(results[method][name]).all()
         # on images the explanation method plays no role, as documented

@@ -17,7 +17,7 @@ from quantus_concepts.functional.overlay import overlay, unit_maps
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
-from tiny_encoder import TinyEncoder
+from pooling_encoder import PoolingEncoder
 
 N, SIZE = 6, 24
 LABELS = ("cat", "dog", "car")
@@ -42,7 +42,7 @@ def maps(rng: np.random.Generator) -> np.ndarray:
 
 @pytest.fixture
 def scorer() -> Scorer:
-    made = Scorer(TinyEncoder.dim, QUESTIONS, LABELS, hidden=(16, 8), seed=1)
+    made = Scorer(PoolingEncoder.dim, QUESTIONS, LABELS, hidden=(16, 8), seed=1)
     # Another answer to each question.
     with torch.no_grad():
         made.biases[-1][1] += 0.2
@@ -51,7 +51,7 @@ def scorer() -> Scorer:
 
 @pytest.fixture
 def unlabelled() -> Scorer:
-    return Scorer(TinyEncoder.dim, ("Q1",), None, hidden=(16, 8), seed=1)
+    return Scorer(PoolingEncoder.dim, ("Q1",), None, hidden=(16, 8), seed=1)
 
 
 @pytest.fixture
@@ -84,33 +84,33 @@ def by_hand(scorer: Scorer, embeddings: np.ndarray, labels: np.ndarray | None, q
 
 
 def shown(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
-    """What the tiny encoder gives of images with their maps laid over them."""
+    """What the encoder gives of images with their maps laid over them."""
     pictures = torch.nn.functional.interpolate(torch.as_tensor(images), (224, 224), mode="bilinear", antialias=True)
     scaled = unit_maps(torch.as_tensor(maps[:, 0]))
-    return TinyEncoder().encode_images(overlay(pictures.clamp(0, 1), scaled)).numpy()
+    return PoolingEncoder().encode_images(overlay(pictures.clamp(0, 1), scaled)).numpy()
 
 
 class TestScores:
     def test_are_those_of_the_network_by_hand(self, scorer, images, maps, classes) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         found = metric(None, images, classes, maps)
         np.testing.assert_allclose(found, by_hand(scorer, shown(images, maps), classes, 0), atol=2e-2)
-        embedded = Embedder(TinyEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
+        embedded = Embedder(PoolingEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
         np.testing.assert_allclose(found, by_hand(scorer, embedded, classes, 0), atol=1e-5)
         assert np.ptp(found) > 1e-3
 
     def test_of_every_question_come_from_one_pass(self, scorer, images, maps, classes) -> None:
-        encoder = TinyEncoder()
+        encoder = PoolingEncoder()
         metric = PASTAScore(scorer, encoder, labels=classes)
         found = metric(None, images, classes, maps, batch_size=4)
         assert encoder.images_seen == N
         np.testing.assert_array_equal(metric.question_scores["Q1"], found)
-        other = PASTAScore(scorer, TinyEncoder(), question="Q5", labels=classes)
+        other = PASTAScore(scorer, PoolingEncoder(), question="Q5", labels=classes)
         np.testing.assert_array_equal(metric.question_scores["Q5"], other(None, images, classes, maps))
         assert metric.question_scores["Q5"].min() > metric.question_scores["Q1"].max()
 
     def test_of_concepts_read_the_sentence_of_their_names(self, scorer, classes, rng) -> None:
-        encoder = TinyEncoder()
+        encoder = PoolingEncoder()
         values = rng.normal(size=(N, 3))
         values[0] = (0.1, -3, 2)
         metric = PASTAScore(scorer, encoder, labels=classes, concept_names=["wing", "beak", "tail"])
@@ -118,83 +118,83 @@ class TestScores:
         assert encoder.texts_seen[0] == "beak, tail, wing, "
         sentences = ["".join(f"{metric.concept_names[place]}, " for place in row) for row in np.argsort(-abs(values))]
         assert set(encoder.texts_seen) == set(sentences)
-        embedded = TinyEncoder().encode_texts(sentences).numpy()
+        embedded = PoolingEncoder().encode_texts(sentences).numpy()
         np.testing.assert_allclose(found, by_hand(scorer, embedded, classes, 0), atol=1e-5)
 
     def test_of_concepts_and_of_maps_of_the_same_images_are_on_one_scale(
         self, scorer, images, maps, classes, rng
     ) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, concept_names=["wing", "beak", "tail"])
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes, concept_names=["wing", "beak", "tail"])
         for explanations in (maps, rng.normal(size=(N, 3))):
             found = np.array(metric(None, images, classes, explanations))
             assert ((found >= 1) & (found <= 5)).all()
 
     def test_labels_by_name_by_index_and_by_class_are_the_same(self, scorer, images, maps, classes) -> None:
         names = [LABELS[place] for place in classes]
-        expected = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
-        by_name = PASTAScore(scorer, TinyEncoder(), labels=names)(None, images, classes, maps)
+        expected = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
+        by_name = PASTAScore(scorer, PoolingEncoder(), labels=names)(None, images, classes, maps)
         model_order = ["car", "cat", "dog"]
         of_model = np.array([model_order.index(name) for name in names])
-        by_class = PASTAScore(scorer, TinyEncoder(), class_names=model_order)(None, images, of_model, maps)
-        passed = PASTAScore(scorer, TinyEncoder())
+        by_class = PASTAScore(scorer, PoolingEncoder(), class_names=model_order)(None, images, of_model, maps)
+        passed = PASTAScore(scorer, PoolingEncoder())
         in_call = passed(None, images, classes, maps, custom_batch={"labels": names})
         for found in (by_name, by_class, in_call):
             np.testing.assert_array_equal(found, expected)
 
     def test_a_scorer_with_labels_that_is_told_none_says_so(self, scorer, images, maps, classes) -> None:
         with pytest.warns(UserWarning, match="trained with labels and is told none"):
-            found = PASTAScore(scorer, TinyEncoder())(None, images, classes, maps)
-        embedded = Embedder(TinyEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
+            found = PASTAScore(scorer, PoolingEncoder())(None, images, classes, maps)
+        embedded = Embedder(PoolingEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
         np.testing.assert_allclose(found, by_hand(scorer, embedded, None, 0), atol=1e-5)
 
     def test_a_scorer_without_labels_needs_none(self, unlabelled, images, maps, classes, recwarn) -> None:
-        found = PASTAScore(unlabelled, TinyEncoder())(None, images, classes, maps)
+        found = PASTAScore(unlabelled, PoolingEncoder())(None, images, classes, maps)
         assert np.isfinite(found).all()
         assert not recwarn.list
 
     def test_normalisation_is_undone(self, scorer, images, maps, classes) -> None:
-        expected = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
+        expected = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         mean, std = (np.array(value, dtype=np.float32)[:, None, None] for value in (MEAN, STD))
         normalised = (images - mean) / std
-        numbers = PASTAScore(scorer, TinyEncoder(), labels=classes, mean=MEAN, std=STD)
+        numbers = PASTAScore(scorer, PoolingEncoder(), labels=classes, mean=MEAN, std=STD)
         function = PASTAScore(
-            scorer, TinyEncoder(), labels=classes, denormalise=lambda x: x * torch.tensor(std) + torch.tensor(mean)
+            scorer, PoolingEncoder(), labels=classes, denormalise=lambda x: x * torch.tensor(std) + torch.tensor(mean)
         )
         for metric in (numbers, function):
             np.testing.assert_allclose(metric(None, normalised, classes, maps), expected, atol=2e-2)
 
     def test_channels_are_summed(self, scorer, images, classes, rng) -> None:
         maps = rng.normal(size=(N, 3, SIZE, SIZE))
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         summed = metric(None, images, classes, maps.sum(1, keepdims=True))
         np.testing.assert_allclose(metric(None, images, classes, maps), summed, atol=1e-6)
         np.testing.assert_allclose(metric(None, images, classes, maps.sum(1)), summed, atol=1e-6)
 
     @pytest.mark.parametrize("batch_size", [1, 4, 64])
     def test_do_not_depend_on_the_batch_size(self, scorer, images, maps, classes, batch_size) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         expected = metric(None, images, classes, maps)
         np.testing.assert_allclose(metric(None, images, classes, maps, batch_size=batch_size), expected, atol=1e-6)
 
 
 class TestHost:
     def test_name_parameters_and_direction_tell_question_and_encoder(self, scorer, classes) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), question="Q5", labels=classes)
-        assert metric.name == "PASTA-score Q5 (tiny)"
+        metric = PASTAScore(scorer, PoolingEncoder(), question="Q5", labels=classes)
+        assert metric.name == "PASTA-score Q5 (pooling)"
         assert metric.get_params["question"] == "Q5"
-        assert metric.get_params["encoder"] == "tiny"
+        assert metric.get_params["encoder"] == "pooling"
         assert metric.score_direction is ScoreDirection.LOWER
-        assert PASTAScore(scorer, TinyEncoder(), labels=classes).score_direction is ScoreDirection.HIGHER
+        assert PASTAScore(scorer, PoolingEncoder(), labels=classes).score_direction is ScoreDirection.HIGHER
 
     def test_simulated_raters_are_named(self, scorer, classes) -> None:
         scorer.metadata["simulated"] = True
-        assert PASTAScore(scorer, TinyEncoder()).name == "PASTA-score Q1 (tiny, simulated raters)"
+        assert PASTAScore(scorer, PoolingEncoder()).name == "PASTA-score Q1 (pooling, simulated raters)"
 
     def test_in_one_evaluate_beside_built_ins(self, scorer, images, classes) -> None:
         random = explain_func(RandomAttribution, seed=0)
         results = quantus.evaluate(
             metrics={
-                "PASTA-score": PASTAScore(scorer, TinyEncoder(), labels=classes),
+                "PASTA-score": PASTAScore(scorer, PoolingEncoder(), labels=classes),
                 "Sparseness": quantus.Sparseness(),
             },
             xai_methods={
@@ -213,13 +213,13 @@ class TestHost:
 
     def test_the_file_of_a_scorer_is_enough(self, scorer, images, maps, classes, tmp_path) -> None:
         save_scorer(scorer, tmp_path / "scorer.safetensors")
-        found = PASTAScore(tmp_path / "scorer.safetensors", TinyEncoder(), labels=classes)(None, images, classes, maps)
+        found = PASTAScore(tmp_path / "scorer.safetensors", PoolingEncoder(), labels=classes)(None, images, classes, maps)
         np.testing.assert_array_equal(
-            found, PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
+            found, PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         )
 
     def test_can_be_copied_and_pickled(self, scorer, images, maps, classes) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
         np.testing.assert_array_equal(again(None, images, classes, maps), metric(None, images, classes, maps))
 
@@ -227,7 +227,7 @@ class TestHost:
         model = Model().train()
         scorer.train()
         before, numbers = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
-        PASTAScore(scorer, TinyEncoder(), labels=classes)(model, images, classes, maps)
+        PASTAScore(scorer, PoolingEncoder(), labels=classes)(model, images, classes, maps)
         assert model.training
         assert scorer.training
         assert all(parameter.grad is None and parameter.requires_grad for parameter in scorer.parameters())
@@ -235,7 +235,7 @@ class TestHost:
         assert numbers == np.random.get_state()[1].tobytes()  # noqa: NPY002
 
     def test_a_cache_is_used(self, scorer, images, maps, classes, tmp_path) -> None:
-        first, second = TinyEncoder(), TinyEncoder()
+        first, second = PoolingEncoder(), PoolingEncoder()
         scores = PASTAScore(scorer, first, labels=classes, cache=tmp_path / "cache")(None, images, classes, maps)
         again = PASTAScore(scorer, second, labels=classes, cache=tmp_path / "cache")(None, images, classes, maps)
         assert (first.images_seen, second.images_seen) == (N, 0)
@@ -244,10 +244,10 @@ class TestHost:
 
 class TestUndefined:
     def test_one_bad_map_costs_only_its_own_score(self, scorer, images, maps, classes) -> None:
-        expected = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, maps)
+        expected = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         maps[1] = np.nan
         maps[3] = 0.25
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         with pytest.warns(UserWarning, match=r"NaN or infinity \(1 of 6 samples\); maps are constant.*\(1 of 6"):
             found = metric(None, images, classes, maps)
         assert np.flatnonzero(np.isnan(found)).tolist() == [1, 3]
@@ -257,13 +257,13 @@ class TestUndefined:
 
     def test_maps_of_another_size(self, scorer, images, classes) -> None:
         with pytest.warns(UserWarning, match=r"shape \(1, 12, 12\)|shape \(12, 12\), expected a map \(H, W\)"):
-            found = PASTAScore(scorer, TinyEncoder(), labels=classes)(None, images, classes, np.ones((N, 1, 12, 12)))
+            found = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, np.ones((N, 1, 12, 12)))
         assert np.isnan(found).all()
 
     def test_concepts_that_are_not_finite(self, scorer, classes, rng) -> None:
         values = rng.normal(size=(N, 2))
         values[2, 1] = np.inf
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, concept_names=["a", "b"])
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes, concept_names=["a", "b"])
         with pytest.warns(UserWarning, match="NaN or infinity"):
             found = metric(None, np.zeros((N, 2)), classes, values)
         assert np.flatnonzero(np.isnan(found)).tolist() == [2]
@@ -285,15 +285,15 @@ class TestBadArguments:
     )
     def test_of_the_constructor(self, scorer, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            PASTAScore(scorer, TinyEncoder(), **arguments)
+            PASTAScore(scorer, PoolingEncoder(), **arguments)
 
     def test_labels_for_a_scorer_without(self, unlabelled) -> None:
         with pytest.raises(ValueError, match="trained without labels: leave it out"):
-            PASTAScore(unlabelled, TinyEncoder(), labels=[0] * N)
+            PASTAScore(unlabelled, PoolingEncoder(), labels=[0] * N)
 
     def test_an_encoder_of_another_size(self) -> None:
         with pytest.raises(ValueError, match="27"):
-            PASTAScore(Scorer(1024), TinyEncoder())
+            PASTAScore(Scorer(1024), PoolingEncoder())
 
     def test_no_encoder_at_all(self, scorer) -> None:
         with pytest.raises(ValueError, match="does not name the one it was trained on"):
@@ -301,31 +301,31 @@ class TestBadArguments:
 
     def test_something_else_as_scorer(self) -> None:
         with pytest.raises(TypeError, match="Scorer, or the file of one"):
-            PASTAScore(nn.Linear(3, 1), TinyEncoder())
+            PASTAScore(nn.Linear(3, 1), PoolingEncoder())
 
     def test_images_that_are_still_normalised(self, scorer, images, maps, classes) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes)
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         images[-1] = 3 * images[-1] - 1
         with pytest.raises(ValueError, match=r"\[0, 1\] but got values from -1 to 2.* mean= and std="):
             metric(None, images, classes, maps, batch_size=2)
 
     def test_mean_for_other_channels(self, scorer, images, maps, classes) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, mean=(0.5,), std=(0.5,))
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes, mean=(0.5,), std=(0.5,))
         with pytest.raises(ValueError, match="`mean` to have 3 numbers"):
             metric(None, images, classes, maps)
 
     def test_concepts_without_names(self, scorer, classes, rng) -> None:
         values = rng.normal(size=(N, 2))
         with pytest.raises(ValueError, match="needs argument `concept_names`"):
-            PASTAScore(scorer, TinyEncoder(), labels=classes)(None, values, classes, values)
+            PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, values, classes, values)
 
     def test_names_for_other_concepts(self, scorer, classes, rng) -> None:
         values = rng.normal(size=(N, 2))
-        metric = PASTAScore(scorer, TinyEncoder(), labels=classes, concept_names=["a", "b", "c"])
+        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes, concept_names=["a", "b", "c"])
         with pytest.raises(ValueError, match="a name for each of 2 concepts"):
             metric(None, values, classes, values)
 
     def test_classes_without_a_name(self, scorer, images, maps) -> None:
-        metric = PASTAScore(scorer, TinyEncoder(), class_names=LABELS)
+        metric = PASTAScore(scorer, PoolingEncoder(), class_names=LABELS)
         with pytest.raises(ValueError, match="indices of the 3 `class_names` but got 0 to 3"):
             metric(None, images, np.array([0, 1, 2, 3, 0, 1]), maps)

@@ -14,7 +14,7 @@ from quantus_concepts.benchmark.attribution.family import Job
 from quantus_concepts.benchmark.attribution.options import Options
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow
 from quantus_concepts.benchmark.attribution.results import Record
-from quantus_concepts.benchmark.attribution.sheets import Sheet, SheetRow
+from quantus_concepts.benchmark.sheets import Sheet, SheetRow
 from quantus_concepts.functional import mcs, relative_contrast
 
 #: The paper's k.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from quantus_concepts.benchmark.attribution import paper as published
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow, PremiseCheck
-from quantus_concepts.benchmark.attribution.tables import Cell, ReportTable, Row
 from quantus_concepts.benchmark.attribution.truth import mark, unverified
 from quantus_concepts.benchmark.attribution.writing import divergence, points
+from quantus_concepts.benchmark.report_tables import Cell, ReportTable, Row
 
 PAPER = "paper"
 

@@ -18,7 +18,6 @@ from quantus_concepts.benchmark.attribution.premises import CommonalityRow, Prem
 from quantus_concepts.benchmark.attribution.results import TCAV, Record
 from quantus_concepts.benchmark.attribution.tables import (
     TCAV_SCALE,
-    ReportTable,
     count_table,
     method_table,
     relative_table,
@@ -29,6 +28,7 @@ from quantus_concepts.benchmark.attribution.writing import enumerate_names
 from quantus_concepts.benchmark.figures import png_base64
 from quantus_concepts.benchmark.pages import render_page
 from quantus_concepts.benchmark.records import find, select
+from quantus_concepts.benchmark.report_tables import ReportTable
 
 #: By figure: the metric it rests on, and what it shows.
 FIGURES = {

@@ -41,7 +41,6 @@ from quantus_concepts.benchmark.attribution.report import write_report
 from quantus_concepts.benchmark.attribution.results import Record
 from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.samples import Target
-from quantus_concepts.benchmark.attribution.sheets import Sheet, plot_sheet
 from quantus_concepts.benchmark.attribution.tables import main_table
 from quantus_concepts.benchmark.backbone_option import SMALL
 from quantus_concepts.benchmark.figures import save_figures
@@ -49,6 +48,7 @@ from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import option_name
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.records import to_frame
+from quantus_concepts.benchmark.sheets import Sheet, plot_sheet
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
 

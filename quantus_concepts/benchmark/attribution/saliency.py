@@ -16,7 +16,7 @@ from quantus_concepts.benchmark.attribution.records import (
     SCENE_MODEL,
     SCENE_MODEL_BARE,
 )
-from quantus_concepts.benchmark.attribution.sheets import Sheet, SheetRow
+from quantus_concepts.benchmark.sheets import Sheet, SheetRow
 from quantus_concepts.datasets import ComposedDataset
 
 #: A subject, and the label of its line from the data and the row's number.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich import box
 from rich.table import Table
@@ -28,6 +27,7 @@ from quantus_concepts.benchmark.attribution.writing import (
     whole,
 )
 from quantus_concepts.benchmark.records import find, select
+from quantus_concepts.benchmark.report_tables import Cell, ReportTable, Row
 
 #: Signs of a number that is not above what it is held against.
 MARKS = {"at": "≈", "below": "▼"}
@@ -43,78 +43,6 @@ HEADINGS = {
 }
 TCAV_SCALE = "TCAV is a difference of its scores: one number for all images, on a scale of its own."
 TERMINAL_HEADINGS = {"MCS baseline": "random\nmask", "perturbation": "pert."}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table.
-
-    Attributes
-    ----------
-    text : str
-        What it says; "" where there is nothing.
-    small : str
-        Below it in small type: the 95 % interval.
-    mark : str
-        A sign before it: not above what it is held against.
-    best : bool
-        Whether the number is the best or cannot be told apart from it.
-    style : str
-        "paper" for the paper's own figures, else "".
-    """
-
-    text: str
-    small: str = ""
-    mark: str = ""
-    best: bool = False
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a table.
-
-    Attributes
-    ----------
-    label : str
-        What it is of.
-    cells : tuple of Cell
-        One a column.
-    control : bool
-        Whether it is a method that knows nothing of the model.
-    """
-
-    label: str
-    cells: tuple[Cell, ...]
-    control: bool = False
-
-
-@dataclass(frozen=True)
-class ReportTable:
-    """A table of the report.
-
-    Attributes
-    ----------
-    name : str
-        Stands before the caption.
-    caption : str
-        What it shows and in which unit.
-    columns : tuple of tuple of str
-        Heading of each column and what stands below it in small type.
-    rows : tuple of Row
-        The body.
-    key : str
-        What signs and small numbers mean.
-    unverified : str
-        Mark of a table whose numbers rest on a ground truth that was not verified, else "".
-    """
-
-    name: str
-    caption: str
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[Row, ...]
-    key: str = ""
-    unverified: str = ""
 
 
 def method_table(records: Sequence[Record], premises: Sequence[PremiseCheck]) -> ReportTable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from quantus_concepts.benchmark.attribution.paper_findings import paper_findings
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow, PremiseCheck
@@ -21,29 +20,10 @@ from quantus_concepts.benchmark.attribution.truth import FAMILY, family_holds, u
 from quantus_concepts.benchmark.attribution.writing import contrast, correlation, enumerate_names, points, span, whole
 from quantus_concepts.benchmark.concepts.verdicts import percent
 from quantus_concepts.benchmark.records import find, select
+from quantus_concepts.benchmark.verdict import Verdict
 
 #: A share of patches left out from which the report warns.
 MANY_LEFT_OUT = 0.5
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the numbers say on one question.
-
-    Attributes
-    ----------
-    topic : str
-        The question, for instance "IDR".
-    text : str
-        One sentence or more, plain text.
-    """
-
-    topic: str
-    text: str
-
-    def __str__(self) -> str:
-        """Return topic and text on one line."""
-        return f"{self.topic}: {self.text}"
 
 
 def verdicts(

@@ -16,7 +16,7 @@ from quantus_concepts.benchmark.attribution.records import (
     SCENE_MODEL_BARE,
 )
 from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
-from quantus_concepts.benchmark.attribution.sheets import plot_sheet
+from quantus_concepts.benchmark.sheets import plot_sheet
 from quantus_concepts.datasets import ObjectsOnScenes
 
 ROWS = [2, 9]

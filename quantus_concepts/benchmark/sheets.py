@@ -1,8 +1,9 @@
-"""Sheets of saliency maps, as the paper's Figures 4, 6 and 8: rows images, columns methods."""
+"""Sheets of pictures: rows images, columns saliency maps of methods, or pictures made of the image."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,18 +36,19 @@ class SheetRow:
     image : array
         (H, W, 3) in [0, 1].
     maps : list of array
-        (h, w) in [0, 1], one a column; NaN where a method gave none.
+        (h, w) in [0, 1], one a column, NaN where a method gave none; or a picture (h, w, 3) in [0, 1].
     mask : array or None
         (H, W) bool, whose outline is drawn.
-    values : list of float
-        Concept attribution g_c of each map, written in it; NaN where there is none.
+    values : list of float or str
+        Number of each map, such as its concept attribution g_c, written in it; NaN where there is none. A text is
+        written as it is.
     """
 
     label: str
     image: np.ndarray
     maps: list[np.ndarray]
     mask: np.ndarray | None
-    values: list[float]
+    values: Sequence[float | str]
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Sheet:
 
 
 def plot_sheet(sheet: Sheet, ax: np.ndarray | None = None) -> tuple[Figure, np.ndarray]:
-    """Draw a sheet: the image with the mask's outline first, then the maps, each with its g_c.
+    """Draw a sheet: the image with the mask's outline first, then the maps, each with its value.
 
     Parameters
     ----------
@@ -94,7 +96,7 @@ def plot_sheet(sheet: Sheet, ax: np.ndarray | None = None) -> tuple[Figure, np.n
     _check(sheet)
     shape = (len(sheet.rows), 1 + len(sheet.columns))
     if ax is None:
-        fig, axes = _grid(*shape)
+        fig, axes = _grid(*shape, scale=any(np.ndim(values) == 2 for row in sheet.rows for values in row.maps))
     else:
         axes = np.asarray(ax)
         check_shape("ax", axes, ("R", "C"), shape)
@@ -120,8 +122,8 @@ def _check(sheet: Sheet) -> None:
             )
 
 
-def _grid(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
-    width = LABELS + columns * (CELL + GAP) + 0.55
+def _grid(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]:
+    width = LABELS + columns * (CELL + GAP) + (0.55 if scale else 0.15)
     height = TITLES + rows * (CELL + GAP) + 0.1
     fig = Figure(figsize=(width, height))
     axes = np.empty((rows, columns), dtype=object)
@@ -130,12 +132,13 @@ def _grid(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
             left = LABELS + column * (CELL + GAP) + (0.1 if column else 0)
             bottom = height - TITLES - (row + 1) * (CELL + GAP)
             axes[row, column] = fig.add_axes((left / width, bottom / height, CELL / width, CELL / height))
-    # One scale for all maps, as high as a cell.
-    left = LABELS + columns * (CELL + GAP) + 0.12
-    scale = fig.add_axes((left / width, (height - TITLES - CELL) / height, 0.09 / width, (CELL - GAP) / height))
-    bar = fig.colorbar(ScalarMappable(cmap=COLOUR_MAP), cax=scale, ticks=[0, 1])
-    bar.ax.tick_params(labelsize=7.5, length=0, colors=INK)
-    bar.outline.set_visible(False)
+    if scale:
+        # One scale for all maps, as high as a cell.
+        left = LABELS + columns * (CELL + GAP) + 0.12
+        beside = fig.add_axes((left / width, (height - TITLES - CELL) / height, 0.09 / width, (CELL - GAP) / height))
+        bar = fig.colorbar(ScalarMappable(cmap=COLOUR_MAP), cax=beside, ticks=[0, 1])
+        bar.ax.tick_params(labelsize=7.5, length=0, colors=INK)
+        bar.outline.set_visible(False)
     return fig, axes
 
 
@@ -146,16 +149,17 @@ def _draw_image(panel: Axes, row: SheetRow) -> None:
     panel.set_ylabel(_wrap(row.label), rotation=0, ha="right", va="center", fontsize=8.5, color=INK, labelpad=6)
 
 
-def _draw_map(panel: Axes, values: np.ndarray, row: SheetRow, score: float) -> None:
+def _draw_map(panel: Axes, values: np.ndarray, row: SheetRow, score: float | str) -> None:
     _bare(panel)
     if np.isnan(values).any():
         panel.set_facecolor("#EEEEEE")
         panel.text(0.5, 0.5, "no map", transform=panel.transAxes, ha="center", va="center", fontsize=8, color=INK)
         return
-    # A coarse map is stretched over the image it explains.
-    panel.imshow(values, cmap=COLOUR_MAP, vmin=0, vmax=1, extent=_extent(row), interpolation="nearest")
+    # A coarse map is stretched over the image it explains; matplotlib takes a picture's colours as they are.
+    shown = np.clip(values, 0, 1) if values.ndim == 3 else values
+    panel.imshow(shown, cmap=COLOUR_MAP, vmin=0, vmax=1, extent=_extent(row), interpolation="nearest")
     _outline(panel, row)
-    text = "–" if math.isnan(score) else f"{score:.2f}"
+    text = score if isinstance(score, str) else "–" if math.isnan(score) else f"{score:.2f}"
     panel.text(
         0.97,
         0.03,

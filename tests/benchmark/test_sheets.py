@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from quantus_concepts.benchmark.attribution.sheets import Sheet, SheetRow, plot_sheet
+from quantus_concepts.benchmark.sheets import Sheet, SheetRow, plot_sheet
 
 
 def row(label="$f_o$\ndog", size=8, **changes):
@@ -97,3 +97,15 @@ def test_bad_sheets_are_refused(sheet):
     sheet.rows[1].values.pop()
     with pytest.raises(ValueError, match=r"row 1 of the sheet 'sheet_mcs' .* 2 columns but got 2 maps and 1 values"):
         plot_sheet(sheet)
+
+
+def test_pictures_and_texts_stand_in_for_maps_and_values():
+    picture = np.linspace(0, 1, 48).reshape(4, 4, 3)
+    fig, axes = plot_sheet(Sheet("a", ["overlay"], [row(maps=[picture], values=["score 4.2"])]))
+    np.testing.assert_array_equal(axes[0, 1].images[0].get_array(), picture)
+    assert [text.get_text() for text in axes[0, 1].texts] == ["score 4.2"]
+    assert len(fig.axes) == 2  # no scale, which belongs to maps
+
+
+def test_a_sheet_of_maps_has_their_scale(sheet):
+    assert len(plot_sheet(sheet)[0].axes) == 7

@@ -1,0 +1,1 @@
+"""`benchmark pasta` and the commands around ratings of explanations."""

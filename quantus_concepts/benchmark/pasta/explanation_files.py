@@ -1,0 +1,373 @@
+"""Explanations on disk: `.npy` maps and `.json` concepts beside the images they are of."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from quantus_concepts.datasets.images import load_image
+from quantus_concepts.datasets.pasta_files import (
+    CONCEPT_SUFFIX,
+    MAP_SUFFIX,
+    FileName,
+    list_some,
+    load_concepts,
+    load_map,
+    parse_scored_name,
+)
+from quantus_concepts.pasta.explanations import ConceptExplanation, Explanation, MapExplanation
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+FROM_FILE_NAME, NO_LABELS = "file-name", "none"
+
+
+@dataclass(frozen=True)
+class ExplanationFile:
+    """An explanation on disk.
+
+    Attributes
+    ----------
+    path : Path
+        A ``.npy`` or a ``.json`` file.
+    image : Path or None
+        The image it explains; None where there is none.
+    explainer : str
+        Name of the folder it lies in.
+    name : FileName
+        What its name says.
+    label : str
+        The class it explains, as its name or a file of labels says; "" where nothing is known.
+    true_label : str
+        The class of the image, as the image's name or a file of labels says.
+    ascending : bool
+        Whether small values mean important; of concepts only.
+    note : str
+        Why it cannot be used; "" where it can.
+    """
+
+    path: Path
+    image: Path | None
+    explainer: str
+    name: FileName
+    label: str
+    true_label: str
+    ascending: bool = False
+    note: str = ""
+
+    @property
+    def modality(self) -> str:
+        """The kind of explanation: "map" or "concepts"."""
+        return "map" if self.path.suffix.lower() == MAP_SUFFIX else "concepts"
+
+    def read(self) -> Explanation:
+        """Read the explanation.
+
+        Returns
+        -------
+        Explanation
+            Map and image, or concepts.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be used; the message says why in a few words.
+        """
+        if self.note:
+            raise ValueError(self.note)
+        if self.modality == "concepts":
+            return ConceptExplanation(_read_concepts(self.path), ascending=self.ascending)
+        if self.image is None:
+            raise ValueError("no image of this name")
+        image = load_image(self.image)
+        values = _read_map(self.path)
+        _check_proportions(values, tuple(image.shape[1:]))
+        return MapExplanation(image, values)
+
+
+class FileExplanations(Sequence[Explanation]):
+    """Explanations that are read when asked for.
+
+    Parameters
+    ----------
+    files : sequence of ExplanationFile
+        All usable.
+    """
+
+    def __init__(self, files: Sequence[ExplanationFile]) -> None:
+        self.files = list(files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i):  # type: ignore[no-untyped-def]
+        if isinstance(i, slice):
+            return FileExplanations(self.files[i])
+        return self.files[i].read()
+
+
+def find_explanations(
+    images: Path | str,
+    explanations: Path | str,
+    *,
+    labels_from: str = FROM_FILE_NAME,
+    ascending: Iterable[str] = (),
+    with_images: bool = False,
+    own_name: str | None = None,
+) -> list[ExplanationFile]:
+    """List the explanations of a folder, each with its image.
+
+    An explanation belongs to the image of the same name, or else to the one image of the same data set and image id:
+    the label of an explanation's name is the class explained, that of an image's name the true one.
+
+    Parameters
+    ----------
+    images : Path or str
+        Folder of images called ``{dataset}_{image id}_{label}``.
+    explanations : Path or str
+        Folder of ``.npy`` and ``.json`` files called the same, or with one such folder for each explainer.
+    labels_from : str
+        "file-name", "none", or a CSV file with the columns ``image`` and ``label`` (the class explained) and, if
+        wanted, ``true_label``; an image is named by its file, with or without suffix.
+    ascending : iterable of str
+        Explainers whose small values mean important.
+    with_images : bool
+        Whether concepts need their image too, as people who rate them do; maps always do.
+    own_name : str, optional
+        Explainer of the files that lie in the folder itself; by default the folder's name.
+
+    Returns
+    -------
+    list of ExplanationFile
+        By explainer and name. Those without an image they need, or with several, have a note.
+
+    Raises
+    ------
+    ValueError
+        If a folder or the file of labels is missing or holds nothing to work with, or an explainer of `ascending` is
+        not there.
+    """
+    images, explanations = _folder("--images", images), _folder("--explanations", explanations)
+    index = _image_index(images)
+    found = [
+        _locate(path, explainer, index, with_images)
+        for explainer, folder in _explainer_folders(explanations, own_name)
+        for path in _files(folder, (MAP_SUFFIX, CONCEPT_SUFFIX))
+    ]
+    if not found:
+        raise ValueError(
+            f"Expected argument `--explanations` to be a folder of {MAP_SUFFIX} maps or {CONCEPT_SUFFIX} concepts, or "
+            f"of one such folder for each explainer, but {explanations} holds none."
+        )
+    known, slow = {file.explainer for file in found}, set(ascending)
+    if slow - known:
+        raise ValueError(
+            f"Expected argument `--ascending` to name explainers of {sorted(known)} but got {sorted(slow - known)}."
+        )
+    found = [replace(file, ascending=file.explainer in slow) for file in found]
+    return _with_labels(found, labels_from)
+
+
+def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar: bool = False) -> list[ExplanationFile]:
+    """Read every file once, so that all that is wrong is known before any work.
+
+    Parameters
+    ----------
+    files : sequence of ExplanationFile
+        What was found.
+    display_progressbar : bool
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    list of ExplanationFile
+        The same, with a note where an explanation cannot be used.
+    """
+    checked = []
+    for file in tqdm(files, desc="reading", unit="explanation", leave=False, disable=not display_progressbar):
+        try:
+            file.read()
+        except ValueError as error:
+            file = replace(file, note=_reason(file, error))
+        checked.append(file)
+    return checked
+
+
+def usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
+    """Return the explanations that can be used.
+
+    Parameters
+    ----------
+    files : sequence of ExplanationFile
+        Checked.
+
+    Returns
+    -------
+    list of ExplanationFile
+        Those without a note.
+
+    Raises
+    ------
+    ValueError
+        If there are none; lists what is wrong with each.
+    """
+    good = [file for file in files if not file.note]
+    if not good:
+        raise ValueError(f"None of the {len(files)} explanations can be used: {problems(files)}.")
+    return good
+
+
+def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
+    """List what is wrong with files.
+
+    Parameters
+    ----------
+    files : iterable of ExplanationFile
+        Checked.
+    limit : int, optional
+        How many to name at most; all by default.
+
+    Returns
+    -------
+    str
+        Each as "explainer/name (reason)"; "" where nothing is wrong.
+    """
+    told = [f"{file.explainer}/{file.path.name} ({file.note})" for file in files if file.note]
+    return list_some(told, len(told) if limit is None else limit)
+
+
+def _reason(file: ExplanationFile, error: ValueError) -> str:
+    # The list names the file anyway; its folder would only make the reason hard to read.
+    reason = str(error)
+    for path in (file.path, file.image):
+        reason = reason.replace(f" {path}", "")
+    return " ".join(reason.split()).rstrip(".")
+
+
+def _folder(option: str, path: Path | str) -> Path:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ValueError(f"Expected argument `{option}` to be a folder but {folder} is not one.")
+    return folder
+
+
+def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in suffixes and path.is_file() and not path.name.startswith(".")
+    )
+
+
+def _explainer_folders(root: Path, own_name: str | None) -> list[tuple[str, Path]]:
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [(own_name or root.resolve().name, root), *((folder.name, folder) for folder in folders)]
+
+
+def _image_index(folder: Path) -> dict[str, list[Path]]:
+    """Return the images by their whole name, and by data set and id."""
+    index: dict[str, list[Path]] = defaultdict(list)
+    for path in _files(folder, IMAGE_SUFFIXES):
+        for name in {path.stem, _scored_name(path).image_id}:
+            index[name].append(path)
+    if not index:
+        raise ValueError(
+            f"Expected argument `--images` to be a folder of images ({', '.join(IMAGE_SUFFIXES)}) but {folder} holds "
+            "none."
+        )
+    return dict(index)
+
+
+def _scored_name(path: Path) -> FileName:
+    try:
+        return parse_scored_name(path)
+    except ValueError:
+        return FileName("", path.stem, None, "")
+
+
+def _locate(path: Path, explainer: str, index: Mapping[str, list[Path]], with_images: bool) -> ExplanationFile:
+    try:
+        name, note = parse_scored_name(path), ""
+    except ValueError as error:
+        name, note = _scored_name(path), str(error)
+    candidates = index.get(path.stem) or index.get(name.image_id, [])
+    if not note and (with_images or path.suffix.lower() == MAP_SUFFIX):
+        note = _image_problem(path, name, candidates)
+    image = candidates[0] if len(candidates) == 1 else None
+    true_label = _scored_name(image).label if image is not None else ""
+    return ExplanationFile(path, image, explainer, name, name.label, true_label or name.label, note=note)
+
+
+def _image_problem(path: Path, name: FileName, candidates: Sequence[Path]) -> str:
+    if not candidates:
+        return f"no image called {path.stem} or {name.image_id}_*"
+    if len(candidates) > 1:
+        return f"several images: {', '.join(candidate.name for candidate in candidates)}"
+    return ""
+
+
+def _with_labels(files: list[ExplanationFile], labels_from: str) -> list[ExplanationFile]:
+    if labels_from == FROM_FILE_NAME:
+        return files
+    if labels_from == NO_LABELS:
+        return [replace(file, label="") for file in files]
+    rows = _read_labels(Path(labels_from).expanduser())
+    return [_relabelled(file, rows) for file in files]
+
+
+def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> ExplanationFile:
+    names = [file.path.stem] if file.image is None else [file.image.name, file.image.stem, file.path.stem]
+    row = next((rows[name] for name in names if name in rows), None)
+    if row is None:
+        return file if file.note else replace(file, note="not in the file of labels")
+    return replace(file, label=row["label"], true_label=row.get("true_label") or file.true_label)
+
+
+def _read_labels(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            rows = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"Expected argument `--labels-from` to be {FROM_FILE_NAME}, {NO_LABELS} or a CSV file with the columns "
+            f"image and label, but {path} cannot be read ({error})."
+        ) from error
+    if not rows or not {"image", "label"} <= set(rows[0]):
+        columns = list(rows[0]) if rows else []
+        raise ValueError(f"Expected {path} to have the columns image and label but got {columns}.")
+    return {row["image"]: {key: value or "" for key, value in row.items() if key} for row in rows}
+
+
+def _read_map(path: Path) -> Tensor:
+    values = load_map(path)
+    bad = int((~torch.isfinite(values)).sum())
+    if bad:
+        raise ValueError(f"{bad} of the map's {values.numel()} values are NaN or infinite")
+    if values.min() == values.max():
+        raise ValueError(f"the map is constant: every value is {values[0, 0].item():g}")
+    return values
+
+
+def _check_proportions(values: Tensor, size: tuple[int, ...]) -> None:
+    (rows, columns), (height, width) = values.shape, size
+    # A coarse map has the proportions of its image only up to a cell, and that of a resized input is square.
+    alike = abs(rows * width - columns * height) <= max(width, height)
+    if not alike and rows != columns:
+        raise ValueError(
+            f"map of {rows} x {columns} for an image of {height} x {width}: neither of its proportions nor square"
+        )
+
+
+def _read_concepts(path: Path) -> dict[str, float]:
+    concepts = load_concepts(path)
+    if any(not name.strip() for name in concepts):
+        raise ValueError("a concept has no name")
+    if len(concepts) > 1 and not any(concepts.values()):
+        raise ValueError("every value is 0, so that no concept is first")
+    return concepts

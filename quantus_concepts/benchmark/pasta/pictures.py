@@ -1,0 +1,226 @@
+"""Explanations as people see them: images, overlays and ranked concepts."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from quantus_concepts.benchmark.figures import INK, png_base64
+from quantus_concepts.functional.overlay import overlay, unit_maps
+from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+
+N_CONCEPTS = 15
+#: Of JPEG; with full colour resolution, since maps are red on blue.
+QUALITY = 86
+FOR, AGAINST = "#b34700", "#3b6ea5"
+
+
+def shown_size(height: int, width: int, longest: int) -> tuple[int, int]:
+    """Return the size an image is shown in.
+
+    Parameters
+    ----------
+    height : int
+        Its own, in pixels.
+    width : int
+        Likewise.
+    longest : int
+        The longer side as shown; smaller images are enlarged.
+
+    Returns
+    -------
+    tuple of int
+        Height and width.
+    """
+    scale = longest / max(height, width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def resized(image: Tensor, longest: int) -> Tensor:
+    """Bring an image to the size it is shown in.
+
+    Parameters
+    ----------
+    image : Tensor
+        (3, H, W) in [0, 1].
+    longest : int
+        Its longer side afterwards.
+
+    Returns
+    -------
+    Tensor
+        (3, h, w) in [0, 1].
+    """
+    size = shown_size(image.shape[1], image.shape[2], longest)
+    return interpolate(image[None], size, mode="bicubic", antialias=True, align_corners=False)[0].clamp(0, 1)
+
+
+def overlay_picture(explanation: MapExplanation, longest: int) -> Tensor:
+    """Lay a map over its image.
+
+    Parameters
+    ----------
+    explanation : MapExplanation
+        Image and map.
+    longest : int
+        The longer side of the picture.
+
+    Returns
+    -------
+    Tensor
+        (3, h, w) in [0, 1]: red where the map is high, blue where it is low, in equal parts with the image.
+    """
+    image = resized(explanation.image, longest)
+    return overlay(image[None], unit_maps(explanation.map[None].float()))[0]
+
+
+def jpeg(image: Tensor) -> bytes:
+    """Encode an image as JPEG.
+
+    Parameters
+    ----------
+    image : Tensor
+        (3, H, W) in [0, 1].
+
+    Returns
+    -------
+    bytes
+        The file.
+    """
+    return _encoded(image, "JPEG", quality=QUALITY, subsampling=0)
+
+
+def png(image: Tensor) -> bytes:
+    """Encode an image as PNG.
+
+    Parameters
+    ----------
+    image : Tensor
+        (3, H, W) in [0, 1].
+
+    Returns
+    -------
+    bytes
+        The file.
+    """
+    return _encoded(image, "PNG")
+
+
+def data_url(data: bytes, kind: str = "jpeg") -> str:
+    """Return a picture as a page embeds it.
+
+    Parameters
+    ----------
+    data : bytes
+        The file.
+    kind : str
+        "jpeg" or "png".
+
+    Returns
+    -------
+    str
+        ASCII.
+    """
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def top_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, float]]:
+    """Return the most important concepts, the most important first.
+
+    Parameters
+    ----------
+    explanation : ConceptExplanation
+        Concepts and their values.
+    n : int
+        How many at most.
+
+    Returns
+    -------
+    list of tuple
+        Name and value; equal ones in reverse alphabetical order, as in the release.
+    """
+    ordered = sorted(explanation.values.items(), key=lambda pair: (abs(pair[1]), pair[0]), reverse=True)
+    if explanation.ascending:
+        ordered = ordered[::-1]
+    return ordered[:n]
+
+
+def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figure:
+    """Draw the most important concepts as horizontal bars.
+
+    Parameters
+    ----------
+    explanation : ConceptExplanation
+        Concepts and their values.
+    n : int
+        How many at most.
+
+    Returns
+    -------
+    Figure
+        The most important on top.
+    """
+    top = top_concepts(explanation, n)
+    figure = Figure(figsize=(5.2, 0.6 + 0.27 * len(top)), layout="constrained")
+    axes = figure.add_subplot()
+    values = [value for _, value in top]
+    axes.barh(range(len(top)), values, color=[FOR if value >= 0 else AGAINST for value in values], height=0.62)
+    axes.set_yticks(range(len(top)), [name for name, _ in top], color=INK, fontsize=9)
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return figure
+
+
+def concepts_png(explanation: ConceptExplanation) -> bytes:
+    """Draw concepts as a PNG file.
+
+    Parameters
+    ----------
+    explanation : ConceptExplanation
+        Concepts and their values.
+
+    Returns
+    -------
+    bytes
+        The file.
+    """
+    return base64.b64decode(png_base64(plot_concepts(explanation)))
+
+
+def short_number(value: float) -> str:
+    """Write a concept's value with three digits.
+
+    Parameters
+    ----------
+    value : float
+        Finite.
+
+    Returns
+    -------
+    str
+        With the sign for minus.
+    """
+    if value == 0 or 0.001 <= abs(value) < 1000:
+        digits = 2 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
+        text = f"{value:.{min(digits, 3)}f}"
+    else:
+        text = f"{value:.1e}"
+    return text.replace("-", "−")
+
+
+def _encoded(image: Tensor, kind: str, **settings: int) -> bytes:
+    pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels.cpu().numpy())).save(buffer, kind, **settings)
+    return buffer.getvalue()

@@ -1,0 +1,130 @@
+"""The folder that ratings refer to, in the layout of the release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.benchmark.pasta.explanation_files import ExplanationFile
+from quantus_concepts.benchmark.pasta.pictures import concepts_png, overlay_picture, png
+from quantus_concepts.pasta.explanations import ConceptExplanation
+
+IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"
+
+
+def explainer_id(explainer: str) -> str:
+    """Return an explainer's name as it stands in file names, where "_" parts.
+
+    Parameters
+    ----------
+    explainer : str
+        Its name.
+
+    Returns
+    -------
+    str
+        With "-" for everything but letters, digits, "." and "+".
+    """
+    return re.sub(r"[^\w.+]+|_+", "-", explainer).strip("-") or "explainer"
+
+
+def explanation_stem(file: ExplanationFile) -> str:
+    """Return ``{dataset}_{image id}_{explainer id}_{label}``.
+
+    Parameters
+    ----------
+    file : ExplanationFile
+        An explanation.
+
+    Returns
+    -------
+    str
+        The name of its picture and of its values, without suffix.
+    """
+    # A label from a file of labels may hold what no file name may.
+    label = re.sub(r"[^\w.+-]+", "-", file.label)
+    parts = [file.name.image_id, explainer_id(file.explainer), label]
+    return "_".join(part for part in parts if part)
+
+
+def image_name(file: ExplanationFile) -> str:
+    """Return the path of the image within the folder of ratings.
+
+    Parameters
+    ----------
+    file : ExplanationFile
+        With an image.
+
+    Returns
+    -------
+    str
+        Under ``images/``.
+    """
+    return f"{IMAGES}/{file.image.name}" if file.image is not None else ""
+
+
+def explanation_name(file: ExplanationFile) -> str:
+    """Return the path of the explanation's picture within the folder of ratings.
+
+    Parameters
+    ----------
+    file : ExplanationFile
+        An explanation.
+
+    Returns
+    -------
+    str
+        Under ``expl/``; its values lie under ``activations/`` in place of it.
+    """
+    return f"{PICTURES}/{explanation_stem(file)}.png"
+
+
+def check_explainers(files: Sequence[ExplanationFile]) -> None:
+    """Raise where two explainers would have one name in file names.
+
+    Parameters
+    ----------
+    files : sequence of ExplanationFile
+        What is rated.
+
+    Raises
+    ------
+    ValueError
+        If so; names them.
+    """
+    names: dict[str, str] = {}
+    for explainer in sorted({file.explainer for file in files}):
+        other = names.setdefault(explainer_id(explainer), explainer)
+        if other != explainer:
+            raise ValueError(
+                f"The folders {other!r} and {explainer!r} of --explanations are the same explainer in file names, "
+                "where only letters, digits, '.' and '+' are kept. Rename one of them."
+            )
+
+
+def write_rated(folder: OutputFolder, files: Sequence[ExplanationFile], picture_size: int) -> None:
+    """Copy images and explanations to a folder in the layout of the release.
+
+    Parameters
+    ----------
+    folder : OutputFolder
+        Where to; gets ``images/``, ``expl/`` and ``activations/``.
+    files : sequence of ExplanationFile
+        All usable and with an image.
+    picture_size : int
+        Longer side of the pictures of maps, in pixels.
+    """
+    images = {file.image for file in files if file.image is not None}
+    for image in sorted(images):
+        folder.write_bytes(f"{IMAGES}/{image.name}", image.read_bytes())
+    for file in files:
+        explanation = file.read()
+        drawn = (
+            concepts_png(explanation)
+            if isinstance(explanation, ConceptExplanation)
+            else png(overlay_picture(explanation, picture_size))
+        )
+        stem = explanation_stem(file)
+        folder.write_bytes(f"{PICTURES}/{stem}.png", drawn)
+        folder.write_bytes(f"{ACTIVATIONS}/{stem}{file.path.suffix.lower()}", file.path.read_bytes())

@@ -1,0 +1,192 @@
+"""Results of training a scorer: one record a number, and their mean and deviation over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantus_concepts.benchmark.intervals import t_interval
+from quantus_concepts.benchmark.records import select
+
+#: Measures, each with whether low is good.
+MEASURES = {"MSE": True, "QWK": False, "SCC": False, "SCC rounded": False}
+
+SCORER = "PASTA-score"
+SHUFFLED = "shuffled votes"
+HUMAN = "one annotator"
+SIMULATED_HUMAN = "one simulated rater"
+CEILING = "ceiling"
+#: Order of the rows; the regressors come after the scorer.
+MODELS = (SCORER, "ridge", "lasso", "SVM", SHUFFLED, HUMAN, SIMULATED_HUMAN, CEILING)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One number of one seed.
+
+    Attributes
+    ----------
+    model : str
+        What rates: `SCORER`, the control `SHUFFLED`, "ridge", "lasso" or "SVM", one annotator, or `CEILING`.
+    question : str
+        "Q1" to "Q6".
+    measure : str
+        One of `MEASURES`: on the scale from 1 to 5, the mean squared error, quadratic weighted kappa of rounded
+        scores, and Spearman's correlation of scores as they are and rounded.
+    value : float
+        The number; NaN where it is not defined.
+    n : int
+        Number of explanations behind it.
+    seed : int
+        Seed of split and training.
+    modality : str
+        "map" or "concepts", or "all".
+    """
+
+    model: str
+    question: str
+    measure: str
+    value: float
+    n: int = 0
+    seed: int = 0
+    modality: str = "all"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and deviation over seeds.
+
+    Attributes
+    ----------
+    mean : float
+        NaN where no seed has a number.
+    deviation : float
+        Sample standard deviation; NaN for a single seed.
+    n_seeds : int
+        Number of seeds with a number.
+    values : tuple of float
+        What was found, a number for each of these seeds.
+    """
+
+    mean: float
+    deviation: float
+    n_seeds: int
+    values: tuple[float, ...] = ()
+
+
+def summary(
+    records: Sequence[Record], model: str, question: str, measure: str, modality: str = "all"
+) -> Summary | None:
+    """Sum up the seeds of one number.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of one run.
+    model : str
+        As in `Record`.
+    question : str
+        As in `Record`.
+    measure : str
+        As in `Record`.
+    modality : str
+        As in `Record`.
+
+    Returns
+    -------
+    Summary or None
+        None where there is no such record.
+    """
+    chosen = select(records, model=model, question=question, measure=measure, modality=modality)
+    if not chosen:
+        return None
+    values = np.array([record.value for record in chosen if not math.isnan(record.value)])
+    return Summary(
+        mean=float(values.mean()) if values.size else math.nan,
+        deviation=float(values.std(ddof=1)) if values.size > 1 else math.nan,
+        n_seeds=int(values.size),
+        values=tuple(values.tolist()),
+    )
+
+
+def of_ceiling(records: Sequence[Record], question: str, measure: str = "SCC") -> Summary | None:
+    """Sum up which share of what the raters' noise allows the scorer reaches.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of one run.
+    question : str
+        As in `Record`.
+    measure : str
+        As in `Record`; one of which more is better.
+
+    Returns
+    -------
+    Summary or None
+        Of the scorer's number divided by the ceiling's, seed by seed; None where one of them is missing.
+    """
+    found = {
+        record.seed: record.value
+        for record in select(records, model=SCORER, question=question, measure=measure, modality="all")
+    }
+    limits = {
+        record.seed: record.value
+        for record in select(records, model=CEILING, question=question, measure=measure, modality="all")
+    }
+    shared = [seed for seed in found if seed in limits and limits[seed] > 0]
+    ratios = [Record(SCORER, question, measure, found[seed] / limits[seed], seed=seed) for seed in shared]
+    return summary(ratios, SCORER, question, measure) if ratios else None
+
+
+def seed_interval(found: Summary | None) -> tuple[float, float]:
+    """Return the 95 % interval of a mean over seeds.
+
+    Parameters
+    ----------
+    found : Summary or None
+        The number.
+
+    Returns
+    -------
+    tuple of float
+        Low and high end of Student's interval, not clipped; NaN for fewer than two seeds.
+    """
+    values = np.array(() if found is None else found.values)
+    return t_interval(values, (-math.inf, math.inf))
+
+
+def models_of(records: Sequence[Record]) -> list[str]:
+    """Return what was rated by, in the order of the rows.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of one run.
+
+    Returns
+    -------
+    list of str
+        Names.
+    """
+    found = {record.model for record in records}
+    return [name for name in MODELS if name in found]
+
+
+def questions_of(records: Sequence[Record]) -> list[str]:
+    """Return the questions of some records.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of one run.
+
+    Returns
+    -------
+    list of str
+        In order.
+    """
+    return sorted({record.question for record in records})

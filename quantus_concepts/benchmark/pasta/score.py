@@ -1,0 +1,247 @@
+"""The work of the command `pasta score`: explanations on disk to scores, a table and a sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import typer
+from rich.console import Console
+
+from quantus_concepts.benchmark.notes import warnings_as_notes
+from quantus_concepts.benchmark.option_values import AUTO, torch_device
+from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.benchmark.pasta.encoder_option import load_encoder
+from quantus_concepts.benchmark.pasta.explanation_files import (
+    FROM_FILE_NAME,
+    NO_LABELS,
+    ExplanationFile,
+    FileExplanations,
+    check_explanations,
+    find_explanations,
+    problems,
+    usable,
+)
+from quantus_concepts.benchmark.pasta.score_report import write_scores
+from quantus_concepts.benchmark.pasta.score_table import Scores, terminal_table
+from quantus_concepts.benchmark.pasta.sheet import words
+from quantus_concepts.benchmark.pasta.train_options import ALL, question_names
+from quantus_concepts.checks import check_whole
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.matching import embedder_for
+from quantus_concepts.pasta.scorer import Scorer, label_index
+from quantus_concepts.pasta.scorer_files import load_scorer
+
+COMMAND = "pasta-score"
+SHOWN_PROBLEMS = 10
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What the command is given.
+
+    Attributes
+    ----------
+    images : Path
+        Folder of images.
+    explanations : Path
+        Folder of explanations, or of one such folder for each explainer.
+    scorer : Path or None
+        File of a scorer, or a folder of the files of several questions.
+    question : str
+        "all", or some of Q1 to Q6 with commas; the first is sorted by.
+    encoder : str or None
+        Name of the encoder; None for that of the scorer.
+    encoder_weights : Path or None
+        File of its weights.
+    encoder_tokenizer : Path or None
+        Folder of its tokenizer.
+    labels_from : str
+        "file-name", "none" or a CSV file.
+    ascending : str or None
+        Explainers whose small values mean important, with commas.
+    n_shown : int
+        How many of the best, and of the worst, the sheet shows.
+    cache : Path or None
+        Folder of embeddings.
+    device : str
+        Where to compute.
+    batch_size : int
+        Images at once.
+    out : Path or None
+        The folder to write; None for a new one under ``reports``.
+    overwrite : bool
+        Whether `out` may be an earlier run, which is replaced.
+    progress : bool
+        Whether to show progress bars.
+    """
+
+    images: Path
+    explanations: Path
+    scorer: Path | None = None
+    question: str = ALL
+    encoder: str | None = None
+    encoder_weights: Path | None = None
+    encoder_tokenizer: Path | None = None
+    labels_from: str = FROM_FILE_NAME
+    ascending: str | None = None
+    n_shown: int = 12
+    cache: Path | None = None
+    device: str = AUTO
+    batch_size: int = 16
+    out: Path | None = None
+    overwrite: bool = False
+    progress: bool = True
+
+
+def run_scoring(options: ScoreOptions) -> Path:
+    """Score explanations, print the table and write the folder of results.
+
+    Parameters
+    ----------
+    options : ScoreOptions
+        What the command is given.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ValueError
+        If something given cannot be worked with, or no explanation can be scored.
+    """
+    check_whole("--n-shown", options.n_shown, 0)
+    check_whole("--batch-size", options.batch_size, 1)
+    scorer = _scorer(options)
+    embedder = _embedder(scorer, options)
+    with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
+        with warnings_as_notes() as notes:
+            found = find_explanations(
+                options.images,
+                options.explanations,
+                labels_from=options.labels_from,
+                ascending=words(options.ascending),
+            )
+            files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
+            good = usable(files)
+            embeddings = embedder.embed(FileExplanations(good))
+            votes = scorer.score(embeddings.to(scorer.device), _indices(good, scorer)).cpu().numpy()
+        frame = _frame(files, good, pd.DataFrame(votes, columns=list(scorer.questions)))
+        notes = [*_remarks(files, good, scorer, options), *notes]
+        scores = Scores(frame, scorer.questions, files)
+        write_scores(folder, scores, _about(scorer, embedder, options), notes, options.n_shown)
+    console = Console()
+    console.print(terminal_table(scores))
+    for note in notes:
+        typer.echo(note)
+    return folder.path
+
+
+def _scorer(options: ScoreOptions) -> Scorer:
+    if options.scorer is None:
+        raise ValueError(
+            "A scorer is needed: --scorer FILE. There are three ways to one: PASTA_Q1.pth to PASTA_Q6.pth of "
+            "ENSTA-U2IS/PASTA_weights on the Hugging Face hub, trained on people's ratings; one that `quantus-concepts "
+            "pasta train` trained on ratings of your own; scorer.safetensors of `quantus-concepts benchmark pasta`, "
+            "which is a demonstration, for its raters are simulated."
+        )
+    scorer = load_scorer(options.scorer)
+    if options.question.strip().lower() == ALL:
+        return scorer
+    wanted = [name for name in words(options.question) if name in question_names(options.question)]
+    return scorer.select(wanted).eval()
+
+
+def _embedder(scorer: Scorer, options: ScoreOptions) -> Embedder:
+    return embedder_for(
+        scorer,
+        load_encoder(
+            options.encoder,
+            options.encoder_weights,
+            options.encoder_tokenizer,
+            device=torch_device(options.device),
+            scorer=scorer,
+        ),
+        cache=options.cache,
+        batch_size=options.batch_size,
+        display_progressbar=options.progress,
+    )
+
+
+def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list[ExplanationFile]:
+    """Note the labels that the scorer does not know; the rest are spelled as it does."""
+    if scorer.labels is None:
+        return list(files)
+    found = []
+    for file in files:
+        if file.label and not file.note:
+            try:
+                file = replace(file, label=_known(scorer.labels, file.label))
+            except ValueError as error:
+                file = replace(file, note=str(error))
+        found.append(file)
+    return found
+
+
+def _known(labels: Sequence[str], label: str) -> str:
+    # Of a long label the release keeps the last word.
+    for name in (label, label.rpartition("_")[2]):
+        with suppress(ValueError):
+            return labels[label_index(labels, name)]
+    return labels[label_index(labels, label)]
+
+
+def _indices(files: Sequence[ExplanationFile], scorer: Scorer) -> list[str | None] | None:
+    return None if scorer.labels is None else [file.label or None for file in files]
+
+
+def _frame(files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each explanation, the best first."""
+    rows = pd.DataFrame(
+        {
+            "explainer": [file.explainer for file in files],
+            "explanation": [file.path.name for file in files],
+            "image": [file.image.name if file.image else "" for file in files],
+            "dataset": [file.name.dataset for file in files],
+            "image_id": [file.name.image for file in files],
+            "label": [file.label for file in files],
+            "modality": [file.modality for file in files],
+        }
+    )
+    places = {file.path: row for row, file in enumerate(files)}
+    votes.index = pd.Index([places[file.path] for file in good])
+    rows = rows.join(votes)
+    rows["note"] = [file.note for file in files]
+    return rows
+
+
+def _remarks(
+    files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], scorer: Scorer, options: ScoreOptions
+) -> list[str]:
+    remarks = []
+    if scorer.metadata.get("simulated"):
+        remarks.append(
+            "The scorer learned from simulated raters, not from people: its scores only show how this works."
+        )
+    bad = [file for file in files if file.note]
+    if bad:
+        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN_PROBLEMS)}.")
+    unlabelled = sum(not file.label for file in good)
+    if unlabelled and scorer.labels is not None and options.labels_from != NO_LABELS:
+        remarks.append(f"{unlabelled} of {len(good)} explanations have no label, which the scorer was trained with.")
+    return remarks
+
+
+def _about(scorer: Scorer, embedder: Embedder, options: ScoreOptions) -> dict[str, str]:
+    return {
+        "scorer": str(options.scorer),
+        "encoder": embedder.name,
+        "labels": "none, as trained" if scorer.labels is None else options.labels_from,
+        "images": str(options.images),
+        "explanations": str(options.explanations),
+    } | {name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)}

@@ -1,0 +1,190 @@
+"""One run of `pasta train`: embed, train and test over several splits, report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import typer
+
+from quantus_concepts.benchmark.notes import warnings_as_notes
+from quantus_concepts.benchmark.output import OutputFolder
+from quantus_concepts.benchmark.pasta.encoder_option import load_encoder
+from quantus_concepts.benchmark.pasta.results import SCORER, summary
+from quantus_concepts.benchmark.pasta.seeds import Outcome, Plan, train_seeds
+from quantus_concepts.benchmark.pasta.train_options import TrainOptions
+from quantus_concepts.benchmark.pasta.train_report import write_training
+from quantus_concepts.datasets.pasta_ratings import PastaRatings
+from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
+from quantus_concepts.pasta.scorer_files import save_scorer
+
+COMMAND = "pasta-train"
+FIGURE_NAMES = ("MSE", "QWK", "SCC")
+
+
+def run_training(options: TrainOptions) -> Path:
+    """Train scorers, print the table, and write the folder of results.
+
+    Parameters
+    ----------
+    options : TrainOptions
+        What is asked for.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ValueError
+        If something given cannot be worked with.
+    """
+    started = time.monotonic()
+    with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
+        with warnings_as_notes() as notes:
+            ratings = PastaRatings(
+                options.data,
+                datasets=None if options.datasets is None else [name.strip() for name in options.datasets.split(",")],
+                modality=options.modality,
+            )
+            embedder = _embedder(options)
+            _say(options, f"Embedding {len(ratings)} explanations with {embedder.name}")
+            embeddings = embedder.embed(ratings.explanations).cpu()
+            plan = training_plan(options, ratings)
+            outcome = train_seeds(ratings, embeddings, plan, say=lambda text: _say(options, text))
+        save_scorers(folder, outcome, embedder, ratings)
+        write_training(
+            folder,
+            title=f"PASTA-score: training on {ratings.name}",
+            outcome=outcome,
+            ratings=ratings,
+            plan=plan,
+            encoder=options.encoder,
+            settings=_settings(options, embedder, f"{time.monotonic() - started:.0f} s"),
+            notes=[*ratings.notes, *notes],
+        )
+    return folder.path
+
+
+def training_plan(options: TrainOptions, ratings: RatedExplanations) -> Plan:
+    """Return how scorers are trained on some ratings.
+
+    Parameters
+    ----------
+    options : TrainOptions
+        What is asked for.
+    ratings : RatedExplanations
+        Whose labels decide which ones the scorer knows: those of the release where it knows them all.
+
+    Returns
+    -------
+    Plan
+        The plan.
+    """
+    return Plan(
+        questions=options.questions,
+        votes=options.votes,
+        label_names=known_labels(ratings) if options.labelled else None,
+        settings=options.settings,
+        train_share=options.train_share,
+        seed=options.seed,
+        n_seeds=options.seeds,
+        control=False,
+        regressors=options.regressors,
+        device=options.torch_device(),
+        progress=options.progress,
+    )
+
+
+def known_labels(ratings: RatedExplanations) -> tuple[str, ...]:
+    """Return the labels a scorer of these ratings has to know.
+
+    Parameters
+    ----------
+    ratings : RatedExplanations
+        With the label of each explanation.
+
+    Returns
+    -------
+    tuple of str
+        The release's 26 where these are enough, so that scorers can be exchanged, else those of the ratings.
+    """
+    names = set(ratings.labels.tolist()) - {""}
+    released = {LABEL_ALIASES.get(name, name) for name in names} <= set(RELEASED_LABELS)
+    return tuple(RELEASED_LABELS) if released else tuple(sorted(names))
+
+
+def save_scorers(folder: OutputFolder, outcome: Outcome, embedder: Embedder, ratings: RatedExplanations) -> None:
+    """Write the scorer of every split, and once more the one that did best on its validation explanations.
+
+    Parameters
+    ----------
+    folder : OutputFolder
+        Where to.
+    outcome : Outcome
+        The trained scorers.
+    embedder : Embedder
+        Its settings are stored with each scorer.
+    ratings : RatedExplanations
+        What they learned from.
+    """
+    for result in outcome.seeds:
+        scorer = result.training.scorer
+        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
+        scorer.metadata |= {
+            "ratings": ratings.name,
+            "simulated": ratings.simulated,
+            "seed": result.seed,
+            "images": result.split.images,
+            "explainers": result.split.explainers,
+            "figures": {
+                question: {
+                    measure: found.mean
+                    for measure in FIGURE_NAMES
+                    if (
+                        found := summary(
+                            [record for record in outcome.records if record.seed == result.seed],
+                            SCORER,
+                            question,
+                            measure,
+                        )
+                    )
+                }
+                for question in scorer.questions
+            },
+        }
+        with folder.file(f"scorer-{result.seed}.safetensors") as path:
+            save_scorer(scorer, path)
+    with folder.file("scorer.safetensors") as path:
+        save_scorer(outcome.best.training.scorer, path)
+
+
+def _embedder(options: TrainOptions) -> Embedder:
+    encoder = load_encoder(
+        options.encoder, options.encoder_weights, options.encoder_tokenizer, device=options.torch_device()
+    )
+    return Embedder(
+        encoder,
+        saliency=options.saliency,
+        n_top=options.n_top,
+        template=options.template,
+        concepts=options.concepts,
+        cache=options.cache,
+        batch_size=options.batch_size,
+        display_progressbar=options.progress,
+    )
+
+
+def _settings(options: TrainOptions, embedder: Embedder, time_taken: str) -> dict[str, str]:
+    shown = ("datasets", "modality", "votes", "loss", "epochs", "learning_rate", "train_share", "labelled", "seeds")
+    chosen = {name.replace("_", " "): str(value) for name in shown if (value := getattr(options, name)) is not None}
+    embedding = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
+    return {"encoder": embedder.name} | embedding | chosen | {"device": str(options.torch_device()), "time": time_taken}
+
+
+def _say(options: TrainOptions, text: str) -> None:
+    if options.progress:
+        typer.echo(text, err=True)

@@ -1,0 +1,325 @@
+"""How a relevance map is shown to a person, or to an encoder, on top of its image."""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from quantus_concepts.checks import check_choice, check_range, check_shape
+from quantus_concepts.functional.arguments import check_floating, check_size, finite_rows
+from quantus_concepts.functional.upsampling import check_maps
+
+NORMALISATIONS = ("min-max", "shap", "lime", "none")
+N_COLOURS = 256
+#: What 1 becomes in 8 bits, and a hair more: products that should be whole numbers must not be truncated to less.
+_FULL = 255 + 1e-3
+
+
+@lru_cache
+def _table(name: str) -> Tensor:
+    if name not in mpl.colormaps:
+        near = difflib.get_close_matches(str(name), sorted(mpl.colormaps), n=3)
+        raise ValueError(
+            f"Expected argument `colours` to be a colour map of matplotlib, 'bwr' for instance, but got {name!r}."
+            + (f" Nearest: {', '.join(near)}." if near else "")
+        )
+    colours = mpl.colormaps[name].resampled(N_COLOURS)(np.arange(N_COLOURS))
+    return torch.as_tensor(colours[:, :3], dtype=torch.float32)
+
+
+def colour_map(name: str = "bwr") -> Tensor:
+    """Return matplotlib's table of a colour map.
+
+    Parameters
+    ----------
+    name : str
+        A colour map of matplotlib; "bwr" goes from blue over white to red.
+
+    Returns
+    -------
+    Tensor
+        (256, 3), float32 in [0, 1]: red, green, blue.
+
+    Raises
+    ------
+    ValueError
+        If matplotlib has no such colour map.
+    """
+    return _table(name).clone()
+
+
+@torch.no_grad()
+def unit_maps(maps: Tensor, normalise: str = "min-max") -> Tensor:
+    """Scale each map to [0, 1].
+
+    Kazmierczak et al. (PASTA), their released code: the least value to 0 and the largest to 1; for SHAP and LIME
+    as the alternatives do it. A constant map, which has nothing to scale, becomes 0 everywhere with "min-max".
+
+    Parameters
+    ----------
+    maps : Tensor
+        (N, h, w), of a floating-point dtype.
+    normalise : str
+        "min-max"; "shap", divided by the largest magnitude, negative values then cut off; "lime", a mask m of -1, 0
+        and 1 as (m + 1) * 0.49; or "none", where maps are in [0, 1] already.
+
+    Returns
+    -------
+    Tensor
+        (N, h, w), in [0, 1], of at least float32; not finite where a map is not.
+
+    Raises
+    ------
+    TypeError
+        If `maps` is not a tensor of a floating-point dtype.
+    ValueError
+        If `normalise` is unknown, a shape is wrong, or values are outside what "lime" and "none" expect.
+    """
+    check_choice("normalise", normalise, NORMALISATIONS)
+    check_maps(maps)
+    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+    if not len(maps):
+        return maps.clone()
+    low, high = (extreme.view(-1, 1, 1) for extreme in torch.aminmax(maps.flatten(1), dim=1))
+    if normalise == "min-max":
+        # Halves first: the range of numbers that are finite need not be.
+        span = high / 2 - low / 2
+        return ((maps / 2 - low / 2) / torch.where(span == 0, 1, span)).clamp_(0, 1)
+    if normalise == "shap":
+        largest = torch.maximum(high.abs(), low.abs())
+        return (maps / torch.where(largest == 0, 1, largest)).clamp_(min=0)
+    least = -1 if normalise == "lime" else 0
+    if (low < least).any() or (high > 1).any():
+        raise ValueError(
+            f"Expected argument `maps` to lie in [{least}, 1], as normalise={normalise!r} has it, but got values from "
+            f"{low.min():.3g} to {high.max():.3g}. Scale them with normalise='min-max'."
+        )
+    return (maps + 1) * 0.49 if normalise == "lime" else maps.clone()
+
+
+@torch.no_grad()
+def usable_maps(maps: Tensor) -> Tensor:
+    """Tell which maps show anything: finite, and not the same everywhere.
+
+    Parameters
+    ----------
+    maps : Tensor
+        (N, h, w), of a floating-point dtype.
+
+    Returns
+    -------
+    Tensor
+        (N,) of bool.
+
+    Raises
+    ------
+    TypeError
+        If `maps` is not a tensor of a floating-point dtype.
+    ValueError
+        If a shape is wrong.
+    """
+    check_maps(maps)
+    flat = maps.flatten(1)
+    return finite_rows(maps) & (flat.amax(1) > flat.amin(1))
+
+
+@torch.no_grad()
+def overlay(
+    images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr", eight_bit: bool = True
+) -> Tensor:
+    """Lay maps, in colours, over their images.
+
+    Kazmierczak et al. (PASTA), Eq. 1, as their released code draws it: image and coloured map are averaged, the
+    result is divided by its own largest value, so that it is as bright as can be, and truncated to 8 bits. Colours
+    are those of matplotlib, with its rounding: value v in [0, 1] gets entry floor(256 v) of the table.
+
+    Parameters
+    ----------
+    images : Tensor
+        (N, 3, H, W), floating, in [0, 1].
+    maps : Tensor
+        (N, h, w), floating, in [0, 1]; resized to the image, bilinearly, where its size differs.
+    weight : float
+        Share of the image, in [0, 1].
+    colours : str
+        A colour map of matplotlib.
+    eight_bit : bool
+        Whether to truncate to multiples of 1/255.
+
+    Returns
+    -------
+    Tensor
+        (N, 3, H, W), float32, in [0, 1]. An image that is black all over, with no share for the map, stays black.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not a tensor of a floating-point dtype.
+    ValueError
+        If shapes do not fit, `weight` is out of range, the colour map is unknown, or maps hold NaN.
+    """
+    if eight_bit:
+        return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
+    shown, brightest = _blended(images, maps, weight, colours)
+    return shown.div_(brightest).contiguous()
+
+
+@torch.no_grad()
+def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
+    """Return `overlay` as numbers of 8 bits, which takes a quarter of the memory.
+
+    Parameters
+    ----------
+    images : Tensor
+        (N, 3, H, W), floating, in [0, 1].
+    maps : Tensor
+        (N, h, w), floating, in [0, 1].
+    weight : float
+        Share of the image, in [0, 1].
+    colours : str
+        A colour map of matplotlib.
+
+    Returns
+    -------
+    Tensor
+        (N, 3, H, W), uint8.
+
+    Raises
+    ------
+    TypeError
+        As `overlay`.
+    ValueError
+        As `overlay`.
+    """
+    shown, brightest = _blended(images, maps, weight, colours)
+    return _truncated(shown.mul_(_FULL / brightest))
+
+
+@torch.no_grad()
+def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
+    """Multiply images by their maps: what matters not is dark.
+
+    Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
+
+    Parameters
+    ----------
+    images : Tensor
+        (N, 3, H, W), floating, in [0, 1].
+    maps : Tensor
+        (N, h, w), floating, in [0, 1]; resized to the image, bilinearly, where its size differs.
+    eight_bit : bool
+        Whether to truncate to multiples of 1/255.
+
+    Returns
+    -------
+    Tensor
+        (N, 3, H, W), float32, in [0, 1].
+
+    Raises
+    ------
+    TypeError
+        If an argument is not a tensor of a floating-point dtype.
+    ValueError
+        If shapes do not fit or maps hold NaN.
+    """
+    if eight_bit:
+        return masked_levels(images, maps).float().div_(255)
+    return images.float() * _fitting(images, maps)[:, None]
+
+
+@torch.no_grad()
+def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
+    """Return `masked` as numbers of 8 bits, which takes a quarter of the memory.
+
+    Parameters
+    ----------
+    images : Tensor
+        (N, 3, H, W), floating, in [0, 1].
+    maps : Tensor
+        (N, h, w), floating, in [0, 1].
+
+    Returns
+    -------
+    Tensor
+        (N, 3, H, W), uint8.
+
+    Raises
+    ------
+    TypeError
+        As `masked`.
+    ValueError
+        As `masked`.
+    """
+    return _truncated(images.float() * (_fitting(images, maps) * _FULL)[:, None])
+
+
+@torch.no_grad()
+def resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize images or maps, bilinearly, smoothed before they shrink.
+
+    Parameters
+    ----------
+    pictures : Tensor
+        (N, C, H, W), floating.
+    size : tuple of int
+        New height and width in pixels; the sides need not keep their ratio.
+
+    Returns
+    -------
+    Tensor
+        (N, C, M1, M2), of at least float32; `pictures` themselves where they have that size.
+
+    Raises
+    ------
+    ValueError
+        If `size` is not two whole numbers of at least 1.
+    """
+    size = check_size("size", size)
+    if tuple(pictures.shape[-2:]) == size:
+        return pictures
+    wide = pictures.to(torch.promote_types(pictures.dtype, torch.float32))
+    if not len(wide):
+        return wide.new_empty(0, wide.shape[1], *size)
+    # Bilinear values lie between their neighbours but for rounding, which may carry them past 0 or 1.
+    shrinks = size[0] < wide.shape[2] or size[1] < wide.shape[3]
+    new = interpolate(wide, size, mode="bilinear", align_corners=False, antialias=shrinks)
+    low, high = torch.aminmax(wide)
+    return new.clamp_(low, high)
+
+
+def _blended(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:
+    """Return images with coloured maps, (N, 3, H, W) but in memory channel by channel, and their largest values."""
+    check_range("weight", weight, 0, 1)
+    maps = _fitting(images, maps)
+    n, _, height, width = images.shape
+    # Entry 256 is 1.0 itself, which gets the last colour.
+    entries = (maps * N_COLOURS).int().clamp_(0, N_COLOURS - 1)
+    table = (_table(colours) * (1 - weight)).T.contiguous().to(images.device)
+    shown = table.index_select(1, entries.view(-1)).view(3, n, height, width).transpose(0, 1)
+    shown.add_(images.float(), alpha=weight)
+    if not shown.numel():
+        return shown, shown.new_ones(n, 1, 1, 1)
+    brightest = shown.amax((1, 2, 3), keepdim=True)
+    return shown, torch.where(brightest == 0, 1, brightest)
+
+
+def _truncated(levels: Tensor) -> Tensor:
+    return levels.to(torch.uint8, memory_format=torch.contiguous_format)
+
+
+def _fitting(images: Tensor, maps: Tensor) -> Tensor:
+    """Return float32 maps in the size of the images, on their device."""
+    check_floating("images", images)
+    check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
+    check_maps(maps)
+    check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
+    if not finite_rows(maps).all():
+        raise ValueError("Expected argument `maps` to be finite but some hold NaN. Leave these samples out.")
+    size = (images.shape[2], images.shape[3])
+    return resized(maps.to(images.device).float()[:, None], size)[:, 0]

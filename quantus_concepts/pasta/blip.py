@@ -1,0 +1,117 @@
+"""BLIP of Hugging Face as an encoder; needs the package transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from quantus_concepts.pasta.downloads import fetch_folder, first_line
+from quantus_concepts.pasta.object_encoder import ObjectEncoder
+from quantus_concepts.pasta.preprocessing import Preprocessing
+
+BLIP = "Salesforce/blip-itm-base-coco"
+_FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json", "model.safetensors")
+#: Numbers of Pillow's filters.
+_FILTERS = {2: "bilinear", 3: "bicubic"}
+
+
+class _BlipParts:
+    """The members `ObjectEncoder` asks for, of a BLIP model and its processor."""
+
+    def __init__(self, model: nn.Module, processor: Any, name: str) -> None:
+        self.model = model
+        self.name = name
+        self.preprocess = _preprocessing(processor.image_processor)
+        self._tokenizer = processor.tokenizer
+
+    def tokenizer(self, texts: Sequence[str]) -> Any:
+        return self._tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+
+    def encode_image(self, images: Tensor) -> Tensor:
+        model: Any = self.model
+        if hasattr(model, "vision_proj"):
+            return model.vision_proj(model.vision_model(pixel_values=images).last_hidden_state[:, 0])
+        return _features(model.get_image_features(pixel_values=images))
+
+    def encode_text(self, tokens: Mapping[str, Tensor]) -> Tensor:
+        model: Any = self.model
+        given = {key: tokens[key] for key in ("input_ids", "attention_mask")}
+        if hasattr(model, "text_proj"):
+            return model.text_proj(model.text_encoder(**given).last_hidden_state[:, 0])
+        return _features(model.get_text_features(**given))
+
+
+def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *, name: str | None = None) -> Any:
+    """Return an encoder of a BLIP model.
+
+    The projections of the class tokens of picture and text, as the model compares them, but not normalised. Li et al.
+    (2022), "BLIP"; one of the encoders of Kazmierczak et al. (PASTA), Table 1, who do not say which of its weights.
+
+    Parameters
+    ----------
+    model : str, Path or nn.Module
+        A folder, a name on Hugging Face, or a `BlipForImageTextRetrieval` or `BlipModel` of transformers.
+    processor : object, optional
+        The model's ``BlipProcessor``; has to be given with a module, and is otherwise read from where the model is.
+    name : str, optional
+        What it is called; by default "blip", or the name of the model.
+
+    Returns
+    -------
+    ObjectEncoder
+        An `Encoder`; a module that was given keeps its mode and device.
+
+    Raises
+    ------
+    ValueError
+        If transformers is not installed, the model cannot be had, or a module is given without its processor.
+    """
+    if isinstance(model, nn.Module):
+        fits = any(all(hasattr(model, part) for part in parts) for parts in _KINDS)
+        if processor is None or not fits:
+            lacks = "no `processor` beside it" if fits else type(model).__name__
+            raise ValueError(
+                "Expected argument `model` to be a BlipForImageTextRetrieval or a BlipModel with its `processor` but "
+                f"got {lacks}."
+            )
+        return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
+    try:
+        from transformers import AutoProcessor, BlipForImageTextRetrieval
+    except ImportError:
+        raise ValueError(
+            "BLIP needs the package transformers: python -m pip install 'quantus-concepts[blip]'."
+        ) from None
+    source = str(model)
+    if not Path(source).is_dir():
+        source = fetch_folder(f"The model {model}", source, _FILES, "pass that folder as argument `model`")
+    try:
+        loaded = BlipForImageTextRetrieval.from_pretrained(source)
+        processor = AutoProcessor.from_pretrained(source) if processor is None else processor
+    except Exception as error:  # of the library, for whatever is wrong in the folder
+        raise ValueError(f"{source} holds no BLIP model that can be read ({first_line(error)}).") from None
+    loaded.float().eval().requires_grad_(False)
+    return ObjectEncoder(_BlipParts(loaded, processor, name or ("blip" if model == BLIP else str(model))))
+
+
+_KINDS = (("vision_proj", "text_proj", "vision_model", "text_encoder"), ("get_image_features", "get_text_features"))
+
+
+def _features(output: Any) -> Tensor:
+    """Return the projected features, which newer versions of transformers wrap."""
+    features: Tensor = output if isinstance(output, Tensor) else output.pooler_output
+    return features
+
+
+def _preprocessing(image_processor: Any) -> Preprocessing:
+    size = image_processor.size
+    height, width = (size[side] if isinstance(size, Mapping) else getattr(size, side) for side in ("height", "width"))
+    return Preprocessing(
+        (int(height), int(width)),
+        "squash",
+        _FILTERS[int(image_processor.resample)],
+        tuple(image_processor.image_mean),
+        tuple(image_processor.image_std),
+    )

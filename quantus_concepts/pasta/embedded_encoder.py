@@ -1,0 +1,193 @@
+"""An encoder that needs no download: an untrained convolutional network for pictures, random vectors for names."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import skip_init
+
+from quantus_concepts.checks import check_whole
+from quantus_concepts.datasets.painted_birds import PaintedBirds
+from quantus_concepts.functional.overlay import overlay, resized
+from quantus_concepts.pasta.encoder import check_images
+
+#: How `as_encoder` is asked for it.
+EMBEDDED = "embedded"
+SIZE = 64
+_CHANNELS, _WIDTH, _KERNEL = 32, 256, 3
+_TEXT = 128
+# Chosen so that picture, text and the one-hot label of a scorer weigh about the same.
+_PICTURE_SCALE, _TEXT_SCALE = 0.1, 0.1
+_REFERENCES = 96
+_REFERENCE_SEED, _REFERENCE_CELLS = 1_000_003, 8
+_ROWS_AT_ONCE = 64
+
+
+class EmbeddedEncoder:
+    """Encodes pictures and lists of names with fixed random weights; nothing in it was trained.
+
+    Pictures, resized to 64 px: two convolutions of 3 x 3 (stride 2 each, 32 and 256 channels, random weights and
+    biases, ReLU), then mean and standard deviation of each channel over the picture, 512 numbers. They are standardised by
+    fixed statistics, those of 96 painted birds of a seed of their own under random blotches. What such a network sees
+    is how often small patterns and colours occur, not what or where they are.
+
+    Texts: split at commas; each name has a random vector of its own, drawn by a hash of the name. A text is their sum
+    and their sum with weights 1 / sqrt(place), 256 numbers. Order and names are kept, what words mean is not.
+
+    A picture is 0 in the numbers of texts and the other way round, so that a scorer can tell them apart. Embeddings
+    are scaled by fixed factors and not normalised.
+
+    Parameters
+    ----------
+    seed : int
+        Of all random weights; the global random state is left as it was.
+    device : torch.device or str, optional
+        Where to compute; by default on the device of the images.
+
+    Attributes
+    ----------
+    name : str
+        Says that it is untrained.
+    dim : int
+        768.
+
+    Raises
+    ------
+    TypeError
+        If the seed is not a whole number.
+    ValueError
+        If the seed is negative.
+    """
+
+    dim = 2 * _WIDTH + 2 * _TEXT
+
+    def __init__(self, seed: int = 0, device: torch.device | str | None = None) -> None:
+        self.seed = check_whole("seed", seed, 0)
+        self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)" + (f", seed {seed}" if seed else "")
+        self.device = None if device is None else torch.device(device)
+        self._network: nn.Module | None = None
+        self._mean, self._std = torch.zeros(0), torch.zeros(0)
+        self._vectors: dict[str, np.ndarray] = {}
+
+    @classmethod
+    def of_name(cls, name: str, device: torch.device | str | None = None) -> EmbeddedEncoder:
+        """Return the encoder that has a name.
+
+        Parameters
+        ----------
+        name : str
+            "embedded", or the `name` of one, which tells its seed.
+        device : torch.device or str, optional
+            As in the class.
+
+        Returns
+        -------
+        EmbeddedEncoder
+            A new one.
+        """
+        found = re.search(r", seed (\d+)$", name)
+        return cls(int(found[1]) if found else 0, device)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity for the cache: the settings and the version of torch, which draws the weights."""
+        settings = (SIZE, _CHANNELS, _WIDTH, _KERNEL, _TEXT, _PICTURE_SCALE, _TEXT_SCALE, _REFERENCES, self.seed)
+        return hashlib.sha256(f"embedded {settings} {torch.__version__}".encode()).hexdigest()
+
+    @torch.no_grad()
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Embed pictures.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), floating, in [0, 1], of any size.
+
+        Returns
+        -------
+        Tensor
+            (N, 768), float32, on the device of `images`.
+
+        Raises
+        ------
+        TypeError
+            If `images` is not a tensor of a floating-point dtype.
+        ValueError
+            If the shape is wrong or values are outside [0, 1].
+        """
+        check_images(images)
+        where = self.device or images.device
+        if self._network is None:
+            self._network = self._build()
+        self._network.to(where)
+        self._mean, self._std = self._mean.to(where), self._std.to(where)
+        pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * _PICTURE_SCALE
+        return functional.pad(pooled, (0, 2 * _TEXT)).to(images.device)
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed lists of names.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            N texts, names with commas between them; other texts count as one name for each part between commas.
+
+        Returns
+        -------
+        Tensor
+            (N, 768), float32, on the encoder's device.
+        """
+        embedded = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for row, text in zip(embedded, texts, strict=True):
+            names = [name for part in text.split(",") if (name := part.strip().lower())]
+            for place, name in enumerate(names, 1):
+                vector = self._vector(name) * _TEXT_SCALE
+                row[-2 * _TEXT : -_TEXT] += vector
+                row[-_TEXT:] += vector / math.sqrt(place)
+        return torch.from_numpy(embedded).to(self.device or "cpu")
+
+    def _vector(self, name: str) -> np.ndarray:
+        if name not in self._vectors:
+            digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
+            self._vectors[name] = np.random.default_rng(list(digest)).standard_normal(_TEXT)
+        return self._vectors[name]
+
+    def _build(self) -> nn.Sequential:
+        generator = torch.Generator().manual_seed(self.seed)
+        # Without the usual initial weights, which come from the global generator.
+        first = skip_init(nn.Conv2d, 3, _CHANNELS, _KERNEL, stride=2)
+        second = skip_init(nn.Conv2d, _CHANNELS, _WIDTH, _KERNEL, stride=2)
+        for layer in (first, second):
+            n_inputs = layer.in_channels * _KERNEL**2
+            layer.weight.normal_(
+                0, 2 / math.sqrt(n_inputs) if layer is first else math.sqrt(2 / n_inputs), generator=generator
+            )
+            layer.bias.normal_(0, 0.5, generator=generator)
+        network = nn.Sequential(first, nn.ReLU(), second, nn.ReLU()).eval().requires_grad_(False)
+        network.to(memory_format=torch.channels_last)
+        pooled = _pool(network, _reference_pictures(generator))
+        self._mean, self._std = pooled.mean(0), pooled.std(0) + 1e-6
+        return network
+
+
+def _pool(network: nn.Module, images: Tensor) -> Tensor:
+    """Return mean and deviation of each channel over each picture, (N, 2 * 256)."""
+    found = []
+    for some in images.float().split(_ROWS_AT_ONCE):
+        small = resized(some, (SIZE, SIZE)).contiguous(memory_format=torch.channels_last)
+        values = network((small - 0.5) * 3)
+        found.append(torch.cat([values.mean((2, 3)), values.std((2, 3))], dim=1))
+    return torch.cat(found) if found else images.new_zeros(0, 2 * _WIDTH)
+
+
+def _reference_pictures(generator: torch.Generator) -> Tensor:
+    images = PaintedBirds(_REFERENCES, image_size=SIZE, seed=_REFERENCE_SEED).images()
+    blotches = torch.rand(_REFERENCES, 1, _REFERENCE_CELLS, _REFERENCE_CELLS, generator=generator)
+    return overlay(images, functional.interpolate(blotches, size=SIZE, mode="bilinear")[:, 0])

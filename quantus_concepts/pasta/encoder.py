@@ -1,0 +1,151 @@
+"""What an encoder of images and texts must offer, and how to get one from what a user has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeGuard
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_shape
+from quantus_concepts.functional.arguments import check_floating
+
+
+class Encoder(Protocol):
+    """Images and texts to embeddings in one space; nothing has to be inherited.
+
+    `OpenClipEncoder` is one, `ObjectEncoder` makes one of a user's model, and any object with these members is
+    another.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables and checkpoints."""
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity for the cache of embeddings: another one wherever embeddings may differ."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where it computes; None where the first images will decide."""
+
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Return embeddings (N, dim), float32, not normalised, of images (N, 3, H, W) in [0, 1], on their device."""
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Return embeddings (N, dim), float32, not normalised, of N texts, on the encoder's device."""
+
+
+#: How far rounding may carry a pixel out of [0, 1].
+ROUNDING = 1e-3
+MEMBERS = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
+PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
+
+
+def is_encoder(value: Any) -> TypeGuard[Encoder]:
+    """Tell whether an object has the members of `Encoder`."""
+    # Of the type, not the object: asking an object for its fingerprint may hash gigabytes.
+    return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in MEMBERS)
+
+
+def as_encoder(
+    value: Any,
+    *,
+    weights: str | Path | None = None,
+    tokenizer: Any = None,
+    device: torch.device | str | None = None,
+) -> Encoder:
+    """Return an encoder, whatever was given to name one.
+
+    Parameters
+    ----------
+    value : str, Encoder or object
+        A preset ("siglip", "clip" or "eva02"), "MODEL/TAG" of open_clip, "embedded" for the one that needs no
+        weights (`EmbeddedEncoder`), an encoder, or any object with `encode_image`, `encode_text`, `preprocess` and
+        `tokenizer`, such as what ``open_clip.create_model_and_transforms`` and ``open_clip.get_tokenizer`` give, in one
+        namespace.
+    weights : str or Path, optional
+        File of the weights, where `value` is a name; by default open_clip downloads them.
+    tokenizer : callable or path, optional
+        In place of open_clip's, where `value` is a name: a function, or the folder of a tokenizer of transformers.
+    device : torch.device or str, optional
+        Where to compute, where `value` is a name; by default on the device of the first images.
+
+    Returns
+    -------
+    Encoder
+        `value` itself if it is one.
+
+    Raises
+    ------
+    TypeError
+        If nothing of that kind was given.
+    ValueError
+        If there is no such model, no such file, or the argument `weights` has nothing to do.
+    """
+    # They import this module.
+    from quantus_concepts.pasta.embedded_encoder import EMBEDDED, EmbeddedEncoder
+    from quantus_concepts.pasta.object_encoder import ObjectEncoder
+    from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
+
+    given = [name for name, content in (("weights", weights), ("tokenizer", tokenizer)) if content is not None]
+    if isinstance(value, str) and value.partition(" ")[0] == EMBEDDED:
+        if given:
+            raise ValueError(f"Argument `{given[0]}` says nothing to the embedded encoder, which has its own.")
+        return EmbeddedEncoder.of_name(value, device)
+    if isinstance(value, str):
+        return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
+    if given:
+        raise ValueError(f"Expected argument `{given[0]}` only beside the name of an encoder; an object has its own.")
+    if is_encoder(value):
+        return value
+    missing = [part for part in PARTS if not hasattr(value, part)]
+    if not missing:
+        return ObjectEncoder(value)
+    raise TypeError(
+        "Expected argument `encoder` to be the name of a preset, an encoder, or an object with "
+        f"{', '.join(PARTS)} but got {type(value).__name__}, which lacks {', '.join(missing)}. Bundle a model with "
+        "types.SimpleNamespace(encode_image=model.encode_image, encode_text=model.encode_text, "
+        "preprocess=preprocess, tokenizer=tokenizer)."
+    )
+
+
+def check_images(images: Any) -> None:
+    """Raise unless images are (N, 3, H, W), floating, in [0, 1].
+
+    Parameters
+    ----------
+    images : Tensor
+        The argument `images`.
+
+    Raises
+    ------
+    TypeError
+        If it is not a tensor of a floating-point dtype.
+    ValueError
+        If the shape is wrong, or a value is NaN or outside [0, 1].
+    """
+    if isinstance(images, Tensor) and images.dtype == torch.uint8:
+        raise TypeError("Expected argument `images` to be floating, in [0, 1], but got uint8. Pass images / 255.")
+    check_floating("images", images)
+    check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
+    if not images.numel():
+        if len(images):
+            raise ValueError(f"Expected argument `images` to have pixels but got shape {tuple(images.shape)}.")
+        return
+    low, high = (float(extreme) for extreme in torch.aminmax(images.detach()))
+    if low != low or high != high:
+        raise ValueError("Expected argument `images` to be finite but it holds NaN. Remove or repair these samples.")
+    if low < -ROUNDING or high > 1 + ROUNDING:
+        raise ValueError(
+            f"Expected argument `images` to lie in [0, 1] but got values from {low:.3g} to {high:.3g}. An encoder sees "
+            "what a person sees: undo a model's normalisation with mean= and std= of PASTAScore, or as images * std + "
+            "mean; divide images in [0, 255] by 255."
+        )

@@ -1,0 +1,89 @@
+"""Keys of embeddings: hashes of all that settles them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from quantus_concepts.pasta.encoder import Encoder
+from quantus_concepts.pasta.fingerprints import FileHashes
+
+#: Raised whenever the same settings give another picture or text.
+VERSION = 1
+
+
+class KeyMaker:
+    """Makes keys for one encoder.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Asked for its fingerprint when the first key is made.
+    folder : Path
+        Where hashes of weight files are remembered, among the embeddings.
+    """
+
+    def __init__(self, encoder: Encoder, folder: Path) -> None:
+        self.encoder = encoder
+        self.hashes = FileHashes(folder / "files")
+
+    def of_maps(self, images: Tensor, maps: Tensor, settings: Mapping[str, Any]) -> list[str]:
+        """Return a key for each map on its image.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W).
+        maps : Tensor
+            (N, h, w).
+        settings : mapping
+            How they are shown.
+
+        Returns
+        -------
+        list of str
+            N keys.
+        """
+        start = self._start("map", {**settings, "image": tuple(images.shape[1:]), "map": tuple(maps.shape[1:])})
+        parts = [value.detach().float().cpu().contiguous().numpy() for value in (images, maps)]
+        keys = []
+        for rows in zip(*parts, strict=True):
+            digest = start.copy()
+            for row in rows:
+                digest.update(np.ascontiguousarray(row))
+            keys.append(digest.hexdigest())
+        return keys
+
+    def of_texts(self, texts: Sequence[str]) -> list[str]:
+        """Return a key for each text.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            N of them.
+
+        Returns
+        -------
+        list of str
+            N keys.
+        """
+        start = self._start("text", {})
+        keys = []
+        for text in texts:
+            digest = start.copy()
+            digest.update(text.encode())
+            keys.append(digest.hexdigest())
+        return keys
+
+    def _start(self, kind: str, settings: Mapping[str, Any]) -> Any:
+        # Asked each time: the weights of a user's model may have changed.
+        remembering = getattr(self.encoder, "fingerprint_with", None)
+        encoder = self.encoder.fingerprint if remembering is None else remembering(self.hashes)
+        content = {"version": VERSION, "kind": kind, "encoder": encoder, "settings": settings}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode() + b"\0")

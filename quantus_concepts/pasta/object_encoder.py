@@ -1,0 +1,189 @@
+"""An encoder made of a model that a user brings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from quantus_concepts.checks import check_shape
+from quantus_concepts.metrics.inference import evaluation_mode
+from quantus_concepts.pasta.encoder import PARTS, check_images
+from quantus_concepts.pasta.fingerprints import module_hash, tokenizer_hash
+from quantus_concepts.pasta.preprocessing import translated
+
+
+class ObjectEncoder:
+    """Encoder of an object with `encode_image`, `encode_text`, `preprocess` and `tokenizer`.
+
+    Nothing of the object is changed: each of its modules keeps its train or eval mode (it computes in eval mode) and
+    its device.
+
+    Parameters
+    ----------
+    parts : object
+        With ``encode_image(images)`` and ``encode_text(tokens)``, both giving (n, dim); ``preprocess``, from a Pillow
+        image to a tensor (3, h, w), or from images (n, 3, H, W) in [0, 1] to the model's input, if it has an
+        attribute ``batched`` that is true; ``tokenizer``, from a list of n texts to tokens. What open_clip gives will
+        do; its preprocessing is recognised and done in batches.
+    name : str, optional
+        What it is called; by default its attribute `name`, or the name of its class.
+    fingerprint : str, optional
+        Identity for the cache; by default its attribute `fingerprint`, or a hash of its modules' weights, its
+        preprocessing and its tokenizer.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+
+    Raises
+    ------
+    TypeError
+        If a part is missing.
+    """
+
+    def __init__(self, parts: Any, *, name: str | None = None, fingerprint: str | None = None) -> None:
+        missing = [part for part in PARTS if not callable(getattr(parts, part, None))]
+        if missing:
+            raise TypeError(
+                f"Expected argument `parts` to have functions {', '.join(PARTS)} but {type(parts).__name__} lacks "
+                f"{', '.join(missing)}."
+            )
+        self.parts = parts
+        self.modules = _modules(parts)
+        self.name = name or getattr(parts, "name", None) or type((self.modules or [parts])[0]).__name__
+        self._fingerprint = fingerprint or getattr(parts, "fingerprint", None)
+        self._preprocess: Callable[[Tensor], Tensor] = (
+            parts.preprocess if getattr(parts.preprocess, "batched", False) else translated(parts.preprocess)
+        ) or self._one_by_one
+        self._dim: int | None = None
+        self._rest: str | None = None
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding, found by encoding a text once."""
+        if self._dim is None:
+            self._dim = int(self.encode_texts(["a"]).shape[1])
+        return self._dim
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the model is; None for an object without modules."""
+        tensors = (tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
+        first = next(tensors, None)
+        return None if first is None else first.device
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity for the cache; the weights are hashed once, and again when they have changed."""
+        if self._fingerprint is not None:
+            return str(self._fingerprint)
+        if not self.modules:
+            raise ValueError(
+                f"Expected {self.name} to have an attribute `fingerprint`, a text that is another one for other "
+                "weights: without torch modules there is no telling for a cache of embeddings. Or use no cache."
+            )
+        if self._rest is None:
+            self._rest = self._preprocess_hash() + tokenizer_hash(self.parts.tokenizer)
+        weights = "".join(module_hash(module) for module in self.modules)
+        return hashlib.sha256((weights + self._rest).encode()).hexdigest()
+
+    @torch.no_grad()
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Embed images.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), floating, in [0, 1], of any size.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, on the device of `images`.
+
+        Raises
+        ------
+        TypeError
+            If `images` is not a tensor of a floating-point dtype.
+        ValueError
+            If the shape is wrong, values are outside [0, 1], or the model gives no (N, dim).
+        """
+        check_images(images)
+        if not len(images):
+            return images.new_empty(0, self.dim, dtype=torch.float32)
+        device = self.device or images.device
+        with self._computing(device):
+            embedded = self.parts.encode_image(self._preprocess(images.to(device)).to(device))
+        return self._checked("encode_image", embedded, len(images)).to(images.device)
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            N of them.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, on the encoder's device.
+
+        Raises
+        ------
+        ValueError
+            If the model gives no (N, dim).
+        """
+        device = self.device or torch.device("cpu")
+        if not len(texts):
+            return torch.empty(0, self.dim, device=device)
+        with self._computing(device):
+            tokens = self.parts.tokenizer(list(texts))
+            embedded = self.parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
+        return self._checked("encode_text", embedded, len(texts))
+
+    @contextmanager
+    def _computing(self, device: torch.device) -> Iterator[None]:
+        with ExitStack() as stack:
+            for module in self.modules:
+                stack.enter_context(evaluation_mode(module))
+            stack.enter_context(torch.autocast(device.type, enabled=False))
+            yield
+
+    def _checked(self, name: str, embedded: Any, n: int) -> Tensor:
+        if not isinstance(embedded, Tensor):
+            raise TypeError(f"Expected {name} of {self.name} to return a tensor but got {type(embedded).__name__}.")
+        check_shape(name, embedded, ("N", "dim"), (n, self._dim))
+        self._dim = int(embedded.shape[1])
+        return embedded.float()
+
+    def _one_by_one(self, images: Tensor) -> Tensor:
+        """Prepare images with a function of one Pillow image."""
+        levels = (images * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+        return torch.stack([torch.as_tensor(self.parts.preprocess(Image.fromarray(each))) for each in levels])
+
+    def _preprocess_hash(self) -> str:
+        """Return an identity of the preprocessing: what it makes of a picture of many colours."""
+        steps = np.arange(48 * 40 * 3, dtype=np.int64).reshape(48, 40, 3)
+        probe = torch.from_numpy((steps * 7919 % 256).astype(np.float32) / 255).permute(2, 0, 1)[None]
+        prepared = self._preprocess(probe.to(self.device or "cpu")).float().cpu().contiguous()
+        return hashlib.sha256(repr(tuple(prepared.shape)).encode() + prepared.numpy().tobytes()).hexdigest()
+
+
+def _modules(parts: Any) -> list[nn.Module]:
+    """Return the modules that an object encodes with: itself, those it holds, and the owners of its methods."""
+    if isinstance(parts, nn.Module):
+        return [parts]
+    held = [value for value in getattr(parts, "__dict__", {}).values() if isinstance(value, nn.Module)]
+    owners = [getattr(getattr(parts, name), "__self__", None) for name in ("encode_image", "encode_text")]
+    found = [*held, *(owner for owner in owners if isinstance(owner, nn.Module))]
+    return list({id(module): module for module in found}.values())

@@ -1,0 +1,394 @@
+"""Encoders from open_clip, built only when something is to be encoded."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from quantus_concepts.checks import check_choice, check_whole
+from quantus_concepts.pasta.encoder import check_images
+from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
+
+if TYPE_CHECKING:
+    from quantus_concepts.pasta.open_clip_models import BuiltModel
+
+Tokenizer = Callable[[list[str]], Tensor]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """An encoder of the paper.
+
+    Attributes
+    ----------
+    model_name : str
+        Its name in open_clip.
+    tag : str
+        The tag of its weights there.
+    dim : int
+        Size of its embeddings.
+    """
+
+    model_name: str
+    tag: str
+    dim: int
+
+
+PRESETS = {
+    "siglip": Preset("ViT-L-16-SigLIP-384", "webli", 1024),
+    "clip": Preset("ViT-L-14-336", "openai", 768),
+    "eva02": Preset("EVA02-L-14-336", "merged2b_s6b_b61k", 768),
+}
+_WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+
+
+class OpenClipEncoder:
+    """Image and text encoder of open_clip.
+
+    Nothing is imported, read or downloaded before the first image or text is encoded. Embeddings are float32 and not
+    normalised; the model is in eval mode and without gradients. Images are prepared as open_clip prepares them for
+    these weights, in batches on the device (see `Preprocessing`).
+
+    Parameters
+    ----------
+    model_name : str
+        Name of a model in open_clip; with `model_config`, what to call it.
+    pretrained : str, Path or None
+        Tag of weights in open_clip, downloaded by it; a file, safetensors or written by torch.save, that is read
+        without executing anything in it; None for random weights.
+    seed : int
+        Of the random weights. The global generators are left alone.
+    device : torch.device or str, optional
+        Where to compute; by default on the device of the first images (the CPU for texts before any image).
+    model_config : mapping, optional
+        Configuration of a model that open_clip does not know: "embed_dim", "vision_cfg", "text_cfg", as in its files.
+    tag : str, optional
+        Where `pretrained` is a file: tag of open_clip whose images are prepared, and whose activation is built, as
+        these weights want it. By default that of the preset, or what all tags of the model have in common.
+    tokenizer : callable or Path, optional
+        From a list of n texts to tokens (n, length), or the folder of a tokenizer of Hugging Face; by default the
+        model's own.
+
+    Attributes
+    ----------
+    name : str
+        A preset's name, "MODEL/TAG", "MODEL (FILE)", or one that says that weights are random.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model or tag, or no such file. When first needed: if weights or a tokenizer cannot be had.
+    """
+
+    def __init__(
+        self,
+        model_name: str = PRESETS["siglip"].model_name,
+        pretrained: str | Path | None = PRESETS["siglip"].tag,
+        *,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        model_config: Mapping[str, Any] | None = None,
+        tag: str | None = None,
+        tokenizer: Tokenizer | str | Path | None = None,
+    ) -> None:
+        self.seed = check_whole("seed", seed, 0)
+        self.model_name = model_name
+        self.model_config = None if model_config is None else _checked_config(model_config)
+        self.weights = _weight_file(pretrained)
+        self._weights_state = None if self.weights is None else file_state(self.weights)
+        self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
+        self.tokenizer = _checked_tokenizer(tokenizer)
+        self._device = None if device is None else torch.device(device)
+        self._built: BuiltModel | None = None
+        self._built_on = self._device
+        preset = _preset_of(model_name) if self.model_config is None else None
+        if self.weights is not None and self.tag is None and preset is not None:
+            self.tag = PRESETS[preset].tag
+        self._preset = preset if preset is not None and self.tag in (None, PRESETS[preset].tag) else None
+        if self._preset is None:
+            self._check_known()
+        self.name = self._name(random=pretrained is None)
+
+    @classmethod
+    def preset(
+        cls,
+        name: str,
+        *,
+        weights: str | Path | None = None,
+        device: torch.device | str | None = None,
+        tokenizer: Tokenizer | str | Path | None = None,
+    ) -> OpenClipEncoder:
+        """Return an encoder by a short name.
+
+        Parameters
+        ----------
+        name : str
+            "siglip", "clip" or "eva02", the encoders of the paper, or "MODEL/TAG" of open_clip.
+        weights : str or Path, optional
+            File of the weights; by default open_clip downloads them.
+        device : torch.device or str, optional
+            As in the class.
+        tokenizer : callable or Path, optional
+            As in the class.
+
+        Returns
+        -------
+        OpenClipEncoder
+            Not built yet.
+
+        Raises
+        ------
+        ValueError
+            If there is no such preset, model or file.
+        """
+        model_name, slash, tag = name.partition("/")
+        if not slash:
+            near = difflib.get_close_matches(name, PRESETS, n=1)
+            if name not in PRESETS:
+                raise ValueError(
+                    f"Expected argument `encoder` to be one of {list(PRESETS)}, or MODEL/TAG of open_clip, but got "
+                    f"{name!r}.{f' Did you mean {near[0]!r}?' if near else ''}"
+                )
+            model_name, tag = PRESETS[name].model_name, PRESETS[name].tag
+        if weights is None:
+            return cls(model_name, tag, device=device, tokenizer=tokenizer)
+        return cls(model_name, Path(weights), tag=tag, device=device, tokenizer=tokenizer)
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding; known without the model."""
+        if self._preset is not None:
+            return PRESETS[self._preset].dim
+        return int(self._config()["embed_dim"])
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the model is, or will be; None where the first images decide."""
+        return self._built_on
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity for the cache: all that settles the embeddings; a file of weights is hashed."""
+        return self.fingerprint_with(None)
+
+    def fingerprint_with(self, hashes: FileHashes | None) -> str:
+        """Return the identity for the cache without hashing a file again that has not changed.
+
+        Parameters
+        ----------
+        hashes : FileHashes or None
+            Where hashes of files are remembered.
+
+        Returns
+        -------
+        str
+            64 hexadecimal digits.
+        """
+        content: Any = {"seed": self.seed, "torch": torch.__version__}
+        if self.weights is not None:
+            self._check_unchanged()
+            content = hash_file(self.weights) if hashes is None else hashes.of(self.weights)
+        elif self.tag is not None:
+            content = "tag"
+        tokenizer: Any = self.tokenizer
+        if tokenizer is not None:
+            tokenizer = folder_hash(tokenizer) if isinstance(tokenizer, Path) else tokenizer_hash(tokenizer)
+        identity = {
+            "model": self.model_name if self.model_config is None else self.model_config,
+            "tag": self.tag,
+            "weights": content,
+            "tokenizer": tokenizer,
+            # A library may build another network of the same name.
+            "libraries": [version("open_clip_torch"), version("timm")],
+        }
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+    @torch.no_grad()
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Embed images.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), floating, in [0, 1], of any size.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, on the device of `images`.
+
+        Raises
+        ------
+        TypeError
+            If `images` is not a tensor of a floating-point dtype.
+        ValueError
+            If the shape is wrong or values are outside [0, 1], or the encoder cannot be built.
+        """
+        check_images(images)
+        return self.encode_levels(images)
+
+    @torch.no_grad()
+    def encode_levels(self, images: Tensor) -> Tensor:
+        """Embed images of 8 bits.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), uint8.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, on the device of `images`.
+        """
+        built = self._model(images.device)
+        prepared = built.preprocessing(images.to(self._built_on))
+        if not len(prepared):
+            return images.new_empty(0, self.dim, dtype=torch.float32)
+        with torch.autocast(prepared.device.type, enabled=False):
+            return built.model.encode_image(prepared).float().to(images.device)
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            N of them; what is longer than the encoder's context is cut off, as its tokenizer does it.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, on the encoder's device.
+
+        Raises
+        ------
+        ValueError
+            If the tokenizer's tokens are not of this encoder, or the encoder or its tokenizer cannot be had.
+        """
+        built = self._model(self._built_on or torch.device("cpu"))
+        if not len(texts):
+            return torch.empty(0, self.dim, device=self._built_on)
+        tokens = built.tokens(list(texts)).to(self._built_on)
+        with torch.autocast(tokens.device.type, enabled=False):
+            return built.model.encode_text(tokens).float()
+
+    def _check_unchanged(self) -> None:
+        """Raise where a file is no longer that of which embeddings were, or are to be, made."""
+        if self.weights is not None and file_state(self.weights) != self._weights_state:
+            raise ValueError(f"The file of weights {self.weights} has changed meanwhile: make a new encoder of it.")
+
+    def _model(self, device: torch.device) -> BuiltModel:
+        """Return the model, built now if it is not, on the device wanted."""
+        if self._built is None:
+            self._check_unchanged()
+            # Importing open_clip takes seconds, which a run that finds everything in its cache does not wait for.
+            from quantus_concepts.pasta.open_clip_models import build_model
+
+            self._built = build_model(
+                self.model_name, self._config(), self.tag, self.weights, self.seed, self.tokenizer
+            )
+            self._check_unchanged()
+            self._built_on = None
+        wanted = self._device or device
+        if self._built_on != wanted:
+            self._built.model.to(wanted)
+            self._built_on = wanted
+        return self._built
+
+    def _config(self) -> Mapping[str, Any]:
+        if self.model_config is not None:
+            return self.model_config
+        from_package = _packaged_config(self.model_name)
+        if from_package is not None:
+            return from_package
+        from quantus_concepts.pasta.open_clip_models import known_config
+
+        return known_config(self.model_name)
+
+    def _check_known(self) -> None:
+        config = self._config()
+        if self.tag is None or self.model_config is not None:
+            if self.tag is not None and self.weights is None:
+                raise ValueError(
+                    f"Expected argument `pretrained` to be a file or None beside `model_config` but got {self.tag!r}: "
+                    "open_clip has no weights of a model it does not know."
+                )
+            check_whole("embed_dim", config["embed_dim"], 1)
+        if self.model_config is not None or (self.tag is None and self.weights is None):
+            return
+        from quantus_concepts.pasta.open_clip_models import known_tags, recipe_of
+
+        if self.tag is None:
+            recipe_of(self.model_name, None)
+        else:
+            check_choice("pretrained" if self.weights is None else "tag", self.tag, known_tags(self.model_name))
+
+    def _name(self, *, random: bool) -> str:
+        short = self._preset or self.model_name
+        if random:
+            return f"{self.model_name}, random weights of seed {self.seed}"
+        if self.weights is not None:
+            return f"{short} ({self.weights.name})"
+        return self._preset or f"{self.model_name}/{self.tag}"
+
+
+def _preset_of(model_name: str) -> str | None:
+    return next((name for name, preset in PRESETS.items() if preset.model_name == model_name), None)
+
+
+def _weight_file(pretrained: str | Path | None) -> Path | None:
+    """Return the file of weights, or None where there is none to be read."""
+    if pretrained is None:
+        return None
+    path = Path(pretrained)
+    if path.is_file():
+        return path
+    if isinstance(pretrained, Path) or path.suffix in _WEIGHT_SUFFIXES or len(path.parts) > 1:
+        raise ValueError(
+            f"Expected argument `pretrained` (--encoder-weights) to name a file of weights but there is none at {path}."
+        )
+    return None
+
+
+def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    missing = [key for key in ("embed_dim", "vision_cfg", "text_cfg") if key not in config]
+    if missing:
+        raise ValueError(f"Expected argument `model_config` to have {missing} but it has {list(config)}.")
+    # A copy of plain values, which nobody changes later.
+    copied: dict[str, Any] = json.loads(json.dumps(config))
+    return copied
+
+
+def _checked_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
+    if tokenizer is None or callable(tokenizer):
+        return tokenizer
+    folder = Path(tokenizer)
+    if not folder.is_dir():
+        raise ValueError(
+            "Expected argument `tokenizer` to be a function of texts, or the folder of a tokenizer, but there is none "
+            f"at {folder}."
+        )
+    return folder
+
+
+def _packaged_config(model_name: str) -> dict[str, Any] | None:
+    """Return a configuration from the files of open_clip, without importing it; None where they are elsewhere."""
+    package = find_spec("open_clip")
+    for folder in (package.submodule_search_locations or []) if package is not None else []:
+        path = Path(folder) / "model_configs" / f"{model_name}.json"
+        if path.is_file():
+            config: dict[str, Any] = json.loads(path.read_text())
+            return config
+    return None

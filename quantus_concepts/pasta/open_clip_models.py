@@ -1,0 +1,286 @@
+"""Building a model of open_clip with its weights, preprocessing and tokenizer; imports open_clip."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from open_clip.tokenizer import HFTokenizer
+from torch import Tensor, nn
+
+from quantus_concepts.pasta.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
+from quantus_concepts.pasta.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
+from quantus_concepts.weights import load_weights, read_weights
+
+#: What may differ between the tags of one model.
+_RECIPE = ("mean", "std", "interpolation", "resize_mode", "quick_gelu")
+
+
+@dataclass
+class BuiltModel:
+    """A model that can encode.
+
+    Attributes
+    ----------
+    model : nn.Module
+        With `encode_image` and `encode_text`; in eval mode, float32, without gradients.
+    preprocessing : Preprocessing
+        Of images.
+    make_tokenizer : callable
+        Gives the tokenizer; called at the first text.
+    vocabulary : int or None
+        How many tokens the text encoder knows, where that is known.
+    """
+
+    model: Any
+    preprocessing: Preprocessing
+    make_tokenizer: Callable[[], Callable[[list[str]], Tensor]]
+    vocabulary: int | None
+    _tokenizer: Callable[[list[str]], Tensor] | None = field(default=None, repr=False)
+
+    def tokens(self, texts: list[str]) -> Tensor:
+        """Turn texts into tokens.
+
+        Parameters
+        ----------
+        texts : list of str
+            n of them.
+
+        Returns
+        -------
+        Tensor
+            (n, length) of int64.
+
+        Raises
+        ------
+        ValueError
+            If the tokenizer cannot be had, or knows other tokens than the model.
+        """
+        if self._tokenizer is None:
+            self._tokenizer = self.make_tokenizer()
+        tokens = torch.as_tensor(self._tokenizer(texts))
+        if self.vocabulary is not None and tokens.numel() and int(tokens.max()) >= self.vocabulary:
+            raise ValueError(
+                f"Expected argument `tokenizer` to give tokens below {self.vocabulary}, which the text encoder knows, "
+                f"but it gives {int(tokens.max())}. Pass the tokenizer the model was trained with."
+            )
+        return tokens
+
+
+def known_config(model_name: str) -> dict[str, Any]:
+    """Return open_clip's configuration of a model.
+
+    Parameters
+    ----------
+    model_name : str
+        Its name.
+
+    Returns
+    -------
+    dict
+        With "embed_dim", "vision_cfg", "text_cfg".
+
+    Raises
+    ------
+    ValueError
+        If open_clip has no such model.
+    """
+    config: dict[str, Any] | None = open_clip.get_model_config(model_name)
+    if config is None:
+        near = ", ".join(difflib.get_close_matches(model_name, open_clip.list_models(), n=3))
+        raise ValueError(
+            f"Expected argument `model_name` to be a model of open_clip but got {model_name!r}. "
+            + (f"Nearest: {near}." if near else "open_clip.list_models() lists them.")
+        )
+    return config
+
+
+def known_tags(model_name: str) -> list[str]:
+    """Return the tags of weights that open_clip has of a model."""
+    return list(open_clip.list_pretrained_tags_by_model(model_name))
+
+
+def build_model(
+    model_name: str,
+    config: Mapping[str, Any],
+    tag: str | None,
+    weights: Path | None,
+    seed: int,
+    tokenizer: Callable[[list[str]], Tensor] | Path | None,
+) -> BuiltModel:
+    """Build a model and load its weights.
+
+    Parameters
+    ----------
+    model_name : str
+        Name in open_clip, or of one it does not know.
+    config : mapping
+        Its configuration.
+    tag : str or None
+        Tag of the weights in open_clip, or of those the file is like.
+    weights : Path or None
+        File of the weights; None for those of `tag`, or random ones where there is none.
+    seed : int
+        Of random weights.
+    tokenizer : callable, Path or None
+        In place of the model's own.
+
+    Returns
+    -------
+    BuiltModel
+        On the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the configuration does not work, or weights cannot be had or do not fit.
+    """
+    recipe = recipe_of(model_name, tag, random=weights is None)
+    # Before minutes of building: what cannot be had.
+    path = weights
+    if weights is None and tag is not None:
+        source = open_clip.get_pretrained_cfg(model_name, tag)
+        path = fetch_weights(f"{model_name}/{tag}", source, open_clip.download_pretrained)
+    if path is not None and path.suffix != ".safetensors":
+        # Whatever open_clip would do with a file it does not understand, this one never executes anything.
+        _check_readable(path)
+    # Seeds the generator of the CPU, and only that one; it is put back afterwards.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model = _bare_model(model_name, config, quick_gelu=bool(recipe.get("quick_gelu")))
+    if path is not None:
+        try:
+            open_clip.load_checkpoint(model, str(path), strict=True, weights_only=True)
+        except Exception:  # each kind of wrong file fails in its own way
+            _check_readable(path)
+            # Compares names and shapes and says what does not fit.
+            load_weights(model, path)
+    model = model.float().eval().requires_grad_(False)
+    text_cfg = config["text_cfg"]
+    return BuiltModel(
+        model,
+        _preprocessing(model, recipe),
+        lambda: _tokenizer(model_name, text_cfg, tokenizer),
+        _vocabulary(model, text_cfg),
+    )
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        read_weights(path)
+    except Exception:  # torch's own message runs over many lines, and recommends to execute the file
+        raise ValueError(
+            "Expected argument `pretrained` (--encoder-weights) to be a .safetensors file, or a state dict written by "
+            f"torch.save and read with weights_only=True, but {path} is none, or damaged."
+        ) from None
+
+
+def _bare_model(model_name: str, config: Mapping[str, Any], *, quick_gelu: bool) -> nn.Module:
+    arguments = deepcopy(dict(config))
+    vision, text = arguments["vision_cfg"], arguments["text_cfg"]
+    # Neither tower may download weights of its own.
+    if "timm_model_name" in vision:
+        vision["timm_model_pretrained"] = False
+    if "hf_model_name" in text:
+        text["hf_model_pretrained"] = False
+    if quick_gelu:
+        arguments["quick_gelu"] = True
+    own_text = arguments.pop("custom_text", False) or "hf_model_name" in text
+    kind = open_clip.CLIP
+    if own_text:
+        kind = open_clip.CoCa if "multimodal_cfg" in arguments else open_clip.CustomTextCLIP
+    try:
+        return kind(**arguments)
+    except Exception as error:  # a configuration may be wrong in many ways
+        raise ValueError(f"open_clip cannot build {model_name} from its configuration: {first_line(error)}.") from error
+
+
+def recipe_of(model_name: str, tag: str | None, *, random: bool = False) -> dict[str, Any]:
+    """Return how images are prepared, and which activation is built, for some weights.
+
+    Parameters
+    ----------
+    model_name : str
+        Name in open_clip, or of a model it does not know.
+    tag : str or None
+        Which weights of it; None for what all of them have in common.
+    random : bool
+        Whether the weights are random, so that open_clip's defaults do where there is nothing in common.
+
+    Returns
+    -------
+    dict
+        Some of "mean", "std", "interpolation", "resize_mode", "quick_gelu"; what is missing is open_clip's default.
+
+    Raises
+    ------
+    ValueError
+        If the weights of this model have nothing in common and none is named.
+    """
+    tags = known_tags(model_name) if tag is None else [tag]
+    recipes = [
+        {key: value for key, value in open_clip.get_pretrained_cfg(model_name, known).items() if key in _RECIPE}
+        for known in tags
+    ]
+    if all(recipe == recipes[0] for recipe in recipes):
+        return recipes[0] if recipes else {}
+    if random:
+        return {}
+    raise ValueError(
+        f"The weights open_clip has of {model_name} want their images, or their activations, in different ways. "
+        f"Say with argument `tag`, or as {model_name}/TAG, which these are like: {', '.join(tags)}."
+    )
+
+
+def _preprocessing(model: Any, recipe: Mapping[str, Any]) -> Preprocessing:
+    size = model.visual.image_size
+    height, width = (size, size) if isinstance(size, int) else tuple(size)
+    return Preprocessing(
+        (int(height), int(width)),
+        recipe.get("resize_mode", "shortest"),
+        recipe.get("interpolation", "bicubic"),
+        tuple(recipe.get("mean", CLIP_MEAN)),
+        tuple(recipe.get("std", CLIP_STD)),
+    )
+
+
+def _tokenizer(
+    model_name: str, text_cfg: Mapping[str, Any], tokenizer: Callable[[list[str]], Tensor] | Path | None
+) -> Callable[[list[str]], Tensor]:
+    if callable(tokenizer):
+        return tokenizer
+    options = dict(text_cfg.get("tokenizer_kwargs", {}))
+    options["context_length"] = text_cfg.get("context_length", 77)
+    hub_name = text_cfg.get("hf_tokenizer_name")
+    if tokenizer is None and not hub_name:
+        return open_clip.SimpleTokenizer(**options)
+    if tokenizer is None:
+        remedy = "name it with --encoder-tokenizer FOLDER (argument `tokenizer`)"
+        source = fetch_folder(f"The tokenizer of {model_name}", str(hub_name), TOKENIZER_FILES, remedy)
+    else:
+        source = str(tokenizer)
+    try:
+        return HFTokenizer(source, tokenizer_mode=text_cfg.get("tokenizer_mode"), **options)
+    except ImportError:
+        raise ValueError(
+            f"The tokenizer of {model_name} needs the package transformers: python -m pip install transformers, or "
+            "pass one of your own with argument `tokenizer`."
+        ) from None
+    except Exception as error:  # of the library, for whatever is wrong in the folder
+        raise ValueError(
+            f"Expected argument `tokenizer` (--encoder-tokenizer) to be the folder of a tokenizer but {source} cannot "
+            f"be read ({first_line(error)})."
+        ) from None
+
+
+def _vocabulary(model: Any, text_cfg: Mapping[str, Any]) -> int | None:
+    if "hf_model_name" in text_cfg:
+        return None
+    size = getattr(model, "vocab_size", None) or getattr(getattr(model, "text", None), "vocab_size", None)
+    return None if size is None else int(size)

@@ -1,0 +1,172 @@
+"""An image encoder's own preprocessing, as one operation on a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate, pad
+
+from quantus_concepts.checks import check_choice
+from quantus_concepts.functional.arguments import check_size
+
+RESIZE_MODES = ("squash", "shortest")
+INTERPOLATIONS = ("bicubic", "bilinear")
+#: What open_clip takes for a model it knows no weights of.
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Resizing, centre crop and normalisation as open_clip does them with Pillow, for a batch on its device.
+
+    Pillow resizes in 8 bits, first along x and then along y, and so is it done here: at most 2 of 255 levels away
+    from it, and nearly everywhere not at all. (Recent versions of Pillow begin with y where that is less work; of
+    square pictures, which `Embedder` makes, they do not.)
+
+    Parameters
+    ----------
+    size : tuple of int
+        (H, W) the encoder wants.
+    resize_mode : str
+        "squash" ignores the ratio of the sides; "shortest" keeps it and crops the middle.
+    interpolation : str
+        "bicubic" or "bilinear".
+    mean : sequence of float
+        Subtracted from each channel.
+    std : sequence of float
+        Each channel is divided by it.
+
+    Raises
+    ------
+    ValueError
+        If a value is none of those named, or `mean` and `std` have not three numbers.
+    """
+
+    size: tuple[int, int]
+    resize_mode: str = "shortest"
+    interpolation: str = "bicubic"
+    mean: Sequence[float] = CLIP_MEAN
+    std: Sequence[float] = CLIP_STD
+
+    #: Takes many images at once; `ObjectEncoder` asks.
+    batched = True
+
+    def __post_init__(self) -> None:
+        check_size("size", self.size)
+        check_choice("resize_mode", self.resize_mode, RESIZE_MODES)
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            if len(value) != 3:
+                raise ValueError(f"Expected argument `{name}` to have a number for each of 3 channels but got {value}.")
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tensor:
+        """Prepare images.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), floating, in [0, 1], and then rounded to 8 bits; or uint8.
+
+        Returns
+        -------
+        Tensor
+            (N, 3, *size), float32.
+        """
+        levels = images
+        if images.dtype != torch.uint8:
+            levels = (images.float() * 255).round_().clamp_(0, 255).to(torch.uint8)
+        height, width = images.shape[-2:]
+        if self.resize_mode == "squash":
+            levels = self._resized(levels, self.size)
+        else:
+            levels = _centre_crop(self._resized(levels, self._covering(height, width)), self.size)
+        mean = torch.tensor([255 * value for value in self.mean], device=images.device)
+        scale = torch.tensor([1 / (255 * value) for value in self.std], device=images.device)
+        return levels.float().sub_(mean[:, None, None]).mul_(scale[:, None, None])
+
+    def _covering(self, height: int, width: int) -> tuple[int, int]:
+        """Return the size, of the image's ratio, that just covers the encoder's."""
+        tall, wide = self.size
+        if tall == wide:
+            # As torchvision's Resize does it, rounded down.
+            return (tall, int(tall * width / height)) if height <= width else (int(wide * height / width), wide)
+        ratio = min(height / tall, width / wide)
+        return round(height / ratio), round(width / ratio)
+
+    def _resized(self, levels: Tensor, size: tuple[int, int]) -> Tensor:
+        """Resize numbers of 8 bits."""
+        if tuple(levels.shape[-2:]) == size:
+            return levels
+        if not len(levels):
+            return levels.new_empty(0, levels.shape[1], *size)
+        return self._kernel(levels, size)
+
+    def _kernel(self, levels: Tensor, size: tuple[int, int]) -> Tensor:
+        if levels.device.type != "cpu":
+            return self._two_passes(levels, size)
+        # Torch has a kernel for bytes there that does as Pillow, several times faster than with floats.
+        return interpolate(levels, size, mode=self.interpolation, antialias=True)
+
+    def _two_passes(self, levels: Tensor, size: tuple[int, int]) -> Tensor:
+        levels = levels.float()
+        # The first pass is rounded to 8 bits, and what overshoots is cut off, before the second sees it.
+        for step in ((levels.shape[-2], size[1]), size):
+            if tuple(levels.shape[-2:]) != step:
+                levels = interpolate(levels, step, mode=self.interpolation, antialias=True)
+                # Halves go up, as in Pillow; a hair more, for they are not exact.
+                levels = levels.add_(0.5 + 1e-4).floor_().clamp_(0, 255)
+        return levels
+
+
+def _centre_crop(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    height, width = pictures.shape[-2:]
+    short = max(size[0] - height, 0), max(size[1] - width, 0)
+    if any(short):
+        before = short[0] // 2, short[1] // 2
+        pictures = pad(pictures, (before[1], short[1] - before[1], before[0], short[0] - before[0]))
+        height, width = pictures.shape[-2:]
+    top, left = round((height - size[0]) / 2), round((width - size[1]) / 2)
+    return pictures[..., top : top + size[0], left : left + size[1]]
+
+
+def translated(transform: object) -> Preprocessing | None:
+    """Return the batched form of a preprocessing of open_clip.
+
+    Parameters
+    ----------
+    transform : object
+        What ``open_clip.create_model_and_transforms`` gives for images that are not trained on.
+
+    Returns
+    -------
+    Preprocessing or None
+        The same for batches; None where it is something else, which has to be applied as it is.
+    """
+    # Each step as torchvision calls it; conversions to RGB and to a tensor are functions or classes of open_clip.
+    steps = list(getattr(transform, "transforms", []))
+    kinds = [type(step).__name__ for step in steps]
+    cropped = kinds[1:2] == ["CenterCrop"]
+    conversions = [getattr(step, "__name__", type(step).__name__) for step in steps[2 if cropped else 1 : -1]]
+    if (
+        kinds[:1] != ["Resize"]
+        or kinds[-1] != "Normalize"
+        or not set(conversions) <= {"_convert_to_rgb", "MaybeConvertMode", "MaybeToTensor", "ToTensor"}
+    ):
+        return None
+    resize, crop, normalise = steps[0], steps[1], steps[-1]
+    interpolation = getattr(resize.interpolation, "value", "")
+    sides = [resize.size] * 2 if isinstance(resize.size, int) else list(resize.size)
+    sides = sides * 2 if len(sides) == 1 else sides
+    one_side = isinstance(resize.size, int) or len(resize.size) == 1
+    if interpolation not in INTERPOLATIONS or resize.max_size is not None or one_side != cropped:
+        return None
+    if cropped and (tuple(crop.size) != tuple(sides)):
+        return None
+    mean, std = (tuple(float(value) for value in each) for each in (normalise.mean, normalise.std))
+    size = (int(sides[0]), int(sides[1]))
+    return Preprocessing(size, "shortest" if cropped else "squash", interpolation, mean, std)

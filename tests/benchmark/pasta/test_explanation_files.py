@@ -1,0 +1,151 @@
+"""Explanations on disk, and what may be wrong with them."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from explanation_folders import CONCEPTS, write_folders
+from quantus_concepts.benchmark.pasta.explanation_files import (
+    FileExplanations,
+    check_explanations,
+    find_explanations,
+    problems,
+    usable,
+)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return write_folders(tmp_path)
+
+
+def _found(root, **settings):
+    return find_explanations(root / "images", root / "explanations", **settings)
+
+
+def test_explainers_images_and_labels(root):
+    files = check_explanations(_found(root))
+    assert [file.explainer for file in files] == ["grad-cam"] * 3 + ["lime_2"] * 3 + ["words"] * 3
+    assert [file.modality for file in files] == ["map"] * 6 + ["concepts"] * 3
+    assert [file.label for file in files[:3]] == ["cat", "dog", "bird"]
+    assert problems(files) == ""
+    explanations = FileExplanations(usable(files))
+    np.testing.assert_array_equal(
+        explanations[4].map, np.load(root / "explanations" / "lime_2" / "pets_001_dog.npy", allow_pickle=False)
+    )
+    assert explanations[4].image.shape == (3, 20, 20)
+    assert explanations[7].values == CONCEPTS | {"part 1": 1.0}
+
+
+def test_files_of_one_explainer_need_no_folder_of_their_own(root):
+    files = find_explanations(root / "images", root / "explanations" / "words")
+    assert [file.explainer for file in files] == ["words"] * 3
+
+
+def test_label_explained_may_differ_from_the_true_one(root):
+    file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
+    file.rename(file.with_name("pets_001_big_goat.npy"))
+    found = next(file for file in _found(root) if file.path.stem == "pets_001_big_goat")
+    assert (found.label, found.true_label) == ("big_goat", "dog")
+    assert found.image.name == "pets_001_dog.png"
+
+
+def test_labels_from_a_file(root, tmp_path):
+    table = tmp_path / "labels.csv"
+    table.write_text("image,label,true_label\npets_000_cat.png,lion,tiger\npets_001_dog,wolf,\n")
+    files = _found(root, labels_from=str(table))
+    assert [(file.label, file.true_label) for file in files[:2]] == [("lion", "tiger"), ("wolf", "dog")]
+    assert files[2].note == "not in the file of labels"
+    assert {file.label for file in _found(root, labels_from="none")} == {""}
+    table.write_text("picture,label\na,b\n")
+    with pytest.raises(ValueError, match=r"columns image and label but got \['picture', 'label'\]"):
+        _found(root, labels_from=str(table))
+    with pytest.raises(ValueError, match="file-name, none or a CSV file"):
+        _found(root, labels_from=str(tmp_path / "none.csv"))
+
+
+def test_small_values_may_mean_important(root):
+    assert {file.ascending for file in _found(root, ascending=["words"]) if file.explainer == "words"} == {True}
+    with pytest.raises(ValueError, match=r"--ascending.*\['word'\]"):
+        _found(root, ascending=["word"])
+
+
+MAPS = {
+    "constant": (np.full((5, 5), 0.5, dtype=np.float32), "the map is constant: every value is 0.5"),
+    "nan": (np.array([[np.nan, 1.0], [2.0, np.inf]]), "2 of the map's 4 values are NaN or infinite"),
+    "size": (np.random.default_rng(0).random((4, 16)), "map of 4 x 16 for an image of 20 x 16"),
+    "rank": (np.zeros((2, 3, 4, 5)), "have shape"),
+    "words": (np.array(["a", "b"]), "hold numbers"),
+    "objects": (np.array([{}, {}], dtype=object), "cannot be read"),
+}
+LISTS = {
+    "broken": ('{"fur": 1', "is no JSON"),
+    "empty": ("{}", "an object of names and numbers"),
+    "text": ('{"fur": "much"}', "finite numbers"),
+    "infinite": ('{"fur": NaN}', "finite numbers"),
+    "nameless": ('{" ": 1, "fur": 2}', "has no name"),
+    "zero": ('{"beak": 0, "fur": 0}', "every value is 0"),
+}
+
+
+@pytest.mark.parametrize("case", [*MAPS, *LISTS])
+def test_one_bad_file_is_noted_and_the_others_stay(root, case):
+    kind, suffix = ("grad-cam", ".npy") if case in MAPS else ("words", ".json")
+    file = root / "explanations" / kind / f"pets_000_cat{suffix}"
+    if case in MAPS:
+        np.save(file, MAPS[case][0])
+    else:
+        file.write_text(LISTS[case][0])
+    expected = (MAPS | LISTS)[case][1]
+    files = check_explanations(_found(root))
+    bad = [found for found in files if found.note]
+    assert [found.path for found in bad] == [file]
+    assert expected in bad[0].note
+    assert str(root) not in bad[0].note
+    assert len(usable(files)) == 8
+
+
+def test_all_that_is_wrong_is_told_at_once(root):
+    for file in (root / "explanations" / "grad-cam").iterdir():
+        file.write_bytes(b"\x93NUMPY broken")
+    (root / "explanations" / "words" / "pets_009_cat.json").write_text(json.dumps(CONCEPTS))
+    np.save(root / "explanations" / "lime_2" / "pets_009_cat.npy", np.eye(3))
+    np.save(root / "explanations" / "lime_2" / "nameless.npy", np.eye(3))
+    (root / "images" / "pets_002_bird.png").write_bytes(b"no image")
+    Image.new("RGB", (4, 4)).save(root / "images" / "pets_001_wolf.png")
+    told = problems(check_explanations(_found(root)))
+    for name in ("pets_000_cat", "pets_001_dog", "pets_002_bird"):
+        assert f"grad-cam/{name}.npy" in told
+    assert "lime_2/pets_009_cat.npy (no image called pets_009_cat or pets_009_*)" in told
+    assert "lime_2/nameless.npy (Expected the name of a file to be DATASET_IMAGE_LABEL.npy" in told
+    assert "lime_2/pets_002_bird.npy (Image cannot be read" in told
+    # Concepts can be scored without their image, but not shown to people.
+    assert "words/pets_009_cat.json" not in told
+    assert "words/pets_009_cat.json (no image" in problems(_found(root, with_images=True))
+    assert problems(check_explanations(_found(root)), 2).endswith(", and 4 more")
+
+
+def test_several_images_are_not_guessed_between(root):
+    Image.new("RGB", (4, 4)).save(root / "images" / "pets_001_wolf.png")
+    file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
+    assert not next(found for found in _found(root) if found.path == file).note
+    file.rename(file.with_name("pets_001_fox.npy"))
+    note = next(found.note for found in _found(root) if found.path.stem == "pets_001_fox")
+    assert note == "several images: pets_001_dog.png, pets_001_wolf.png"
+
+
+def test_nothing_to_work_with(root, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ValueError, match=r"--images.*holds none"):
+        find_explanations(empty, root / "explanations")
+    with pytest.raises(ValueError, match=r"--explanations.*holds none"):
+        find_explanations(root / "images", empty)
+    with pytest.raises(ValueError, match=r"--images` to be a folder"):
+        find_explanations(tmp_path / "nowhere", root / "explanations")
+    for file in (root / "explanations").rglob("*.*"):
+        file.write_bytes(b"broken")
+    with pytest.raises(ValueError, match=r"None of the 9 explanations can be used: .*words/pets_002_bird\.json"):
+        usable(check_explanations(_found(root)))

@@ -1,0 +1,159 @@
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional.overlay import (
+    colour_map,
+    masked,
+    masked_levels,
+    overlay,
+    overlay_levels,
+    resized,
+    unit_maps,
+    usable_maps,
+)
+from reference import overlay as reference
+
+NAN = float("nan")
+
+
+def pictures(n=3, size=(12, 17), seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.rand(n, 3, *size, generator=generator, dtype=dtype)
+    return images, torch.rand(n, *size, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["bwr", "viridis", "jet"])
+def test_colours_are_matplotlibs(name):
+    # Also at the very edges between entries, and beside them.
+    values = np.concatenate([np.arange(257) / 256, np.nextafter(np.arange(1, 257) / 256, 0), np.linspace(0, 1, 999)])
+    values = values.astype(np.float32)
+    shown = overlay(torch.zeros(1, 3, 1, len(values)), torch.as_tensor(values)[None, None], weight=0, colours=name)
+    expected = mpl.colormaps[name](values)[:, :3]
+    expected = np.trunc(expected / expected.max() * 255) / 255
+    assert np.abs(shown[0, :, 0].T.numpy() - expected).max() <= 1 / 255 + 1e-6
+    plain = overlay(
+        torch.zeros(1, 3, 1, len(values)), torch.as_tensor(values)[None, None], weight=0, colours=name, eight_bit=False
+    )
+    np.testing.assert_allclose(
+        plain[0, :, 0].T.numpy() * mpl.colormaps[name](values)[:, :3].max(),
+        mpl.colormaps[name](values)[:, :3],
+        atol=1e-6,
+    )
+    np.testing.assert_allclose(colour_map(name), mpl.colormaps[name](np.arange(256))[:, :3], atol=1e-7)
+
+
+def test_overlay_by_hand():
+    images = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]).reshape(1, 3, 1, 2)
+    # blue under black, red under white: (0, 0, .5) and (1, .5, .5), the largest value is 1
+    shown = overlay(images, torch.tensor([[[0.0, 1.0]]]))
+    np.testing.assert_allclose(shown[0, :, 0, 0] * 255, [0, 0, 127], atol=1e-4)
+    np.testing.assert_allclose(shown[0, :, 0, 1] * 255, [255, 127, 127], atol=1e-4)
+    # without the white pixel .5 is the largest, and becomes 1
+    shown = overlay(images[..., :1], torch.zeros(1, 1, 1))
+    np.testing.assert_allclose(shown.flatten() * 255, [0, 0, 255], atol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_overlay_agrees_with_the_reference(weight, dtype):
+    images, maps = pictures(dtype=dtype)
+    exact = overlay(images, maps, weight=weight, eight_bit=False)
+    levels = overlay(images, maps, weight=weight)
+    assert exact.dtype == levels.dtype == torch.float32
+    for i in range(len(images)):
+        image, heat = images[i].double().numpy(), maps[i].double().numpy()
+        np.testing.assert_allclose(exact[i], reference.overlay(image, heat, weight, eight_bit=False), atol=1e-6)
+        assert np.abs(levels[i].numpy() - reference.overlay(image, heat, weight)).max() <= 1 / 255 + 1e-6
+    assert torch.equal(levels * 255, (levels * 255).round())
+
+
+def test_whole_numbers_are_not_truncated_to_less():
+    # Multiples of 1/255 and a map that changes nothing: every level comes out as it went in.
+    levels = torch.arange(256, dtype=torch.float32).reshape(1, 1, 16, 16).expand(1, 3, 16, 16)
+    np.testing.assert_array_equal(overlay_levels(levels / 255, torch.zeros(1, 2, 2), weight=1), levels)
+    np.testing.assert_array_equal(masked_levels(levels / 255, torch.ones(1, 2, 2)), levels)
+
+
+def test_each_image_by_itself():
+    images, maps = pictures(5)
+    together = overlay(images, maps)
+    assert torch.equal(together, torch.cat([overlay(images[i : i + 1], maps[i : i + 1]) for i in range(5)]))
+    assert overlay(images[:0], maps[:0]).shape == (0, 3, 12, 17)
+
+
+def test_black_without_a_share_for_the_map_stays_black():
+    assert not overlay(torch.zeros(1, 3, 4, 4), torch.rand(1, 4, 4), weight=1).any()
+
+
+def test_maps_are_resized_to_the_image():
+    images, _ = pictures()
+    maps = torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(3))
+    enlarged = torch.nn.functional.interpolate(maps[:, None], (12, 17), mode="bilinear")[:, 0]
+    assert (overlay(images, maps) - overlay(images, enlarged)).abs().max() <= 1 / 255 + 1e-6
+    np.testing.assert_allclose(masked(images, maps), images * enlarged[:, None], atol=1 / 255)
+
+
+def test_masked_by_hand():
+    images, maps = pictures()
+    np.testing.assert_allclose(masked(images, maps, eight_bit=False), images * maps[:, None])
+    shown = masked(images, maps) * 255
+    np.testing.assert_allclose(shown, (images * maps[:, None] * 255).trunc(), atol=1e-3)
+    assert torch.equal(masked(images, torch.zeros_like(maps)), torch.zeros_like(images))
+
+
+def test_scaling_of_maps():
+    maps = torch.tensor([[[-2.0, 0.0, 2.0]], [[1.0, 3.0, 2.0]]])
+    np.testing.assert_allclose(unit_maps(maps), [[[0, 0.5, 1]], [[0, 1, 0.5]]])
+    np.testing.assert_allclose(unit_maps(maps, "shap"), [[[0, 0, 1]], [[1 / 3, 1, 2 / 3]]])
+    np.testing.assert_allclose(unit_maps(torch.tensor([[[-1.0, 0.0, 1.0]]]), "lime"), [[[0, 0.49, 0.98]]])
+    np.testing.assert_allclose(unit_maps(maps / 9 + 0.4, "none"), maps / 9 + 0.4)
+    # the reference, and numbers whose range is no number
+    _, random = pictures()
+    np.testing.assert_allclose(unit_maps(random)[1], reference.min_max(random[1].numpy()), atol=1e-6)
+    np.testing.assert_allclose(unit_maps(torch.tensor([[[-3e38, 0.0, 3e38]]])), [[[0, 0.5, 1]]])
+    assert unit_maps(torch.tensor([[[0.0, 1e4]]], dtype=torch.float16)).dtype == torch.float32
+
+
+def test_constant_and_broken_maps():
+    maps = torch.stack([torch.full((2, 2), 3.0), torch.zeros(2, 2), torch.eye(2), torch.eye(2), torch.eye(2)])
+    maps[3, 0, 0], maps[4, 0, 0] = NAN, torch.inf
+    assert usable_maps(maps).tolist() == [False, False, True, False, False]
+    assert not unit_maps(maps[:2]).any()
+    assert not unit_maps(maps[1:2], "shap").any()
+    assert unit_maps(maps[3:4]).isnan().any()
+
+
+def test_resizing_shrinks_smoothly_and_stays_within_its_values():
+    board = (torch.arange(64)[:, None] + torch.arange(64)).remainder(2).float()[None, None]
+    np.testing.assert_allclose(resized(board, (8, 8))[..., 1:-1, 1:-1], 0.5, atol=0.01)
+    ones = torch.ones(1, 3, 7, 5)
+    assert torch.equal(resized(ones, (224, 224)), torch.ones(1, 3, 224, 224))
+    assert resized(ones, (7, 5)) is ones
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": torch.rand(2, 1, 4, 4)}, r"`images` to have shape \(N, 3, H, W\)"),
+        ({"maps": torch.rand(3, 4, 4)}, r"`maps` to have shape \(N, h, w\) = \(2, \*, \*\) but got \(3, 4, 4\)"),
+        ({"maps": torch.full((2, 4, 4), NAN)}, "`maps` to be finite"),
+        ({"weight": 1.5}, r"`weight` to lie in \[0, 1\]"),
+        ({"colours": "bwrr"}, "`colours` to be a colour map of matplotlib.* 'bwrr'. Nearest: .*bwr"),
+    ],
+)
+def test_bad_input(change, message):
+    with pytest.raises(ValueError, match=message):
+        overlay(**{"images": torch.rand(2, 3, 4, 4), "maps": torch.rand(2, 4, 4)} | change)
+
+
+def test_bad_maps():
+    with pytest.raises(TypeError, match=r"`maps` to be of a floating-point dtype but got torch.int64"):
+        unit_maps(torch.ones(2, 3, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"'minmax'.*Did you mean 'min-max'"):
+        unit_maps(torch.rand(2, 3, 3), "minmax")
+    with pytest.raises(ValueError, match=r"`maps` to lie in \[0, 1\].*normalise='min-max'"):
+        unit_maps(torch.full((1, 2, 2), 1.5), "none")
+    with pytest.raises(ValueError, match=r"`maps` to lie in \[-1, 1\]"):
+        unit_maps(torch.full((1, 2, 2), -1.5), "lime")

@@ -1,0 +1,98 @@
+import types
+
+import huggingface_hub
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+transformers = pytest.importorskip("transformers", reason="BLIP needs transformers: pip install transformers")
+
+from quantus_concepts.pasta.blip import blip_encoder  # noqa: E402
+from quantus_concepts.pasta.encoder import is_encoder  # noqa: E402
+
+IMAGES = torch.rand(3, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "initializer_range": 0.2,
+}
+
+
+def config():
+    text = {**SIZES, "vocab_size": 40, "encoder_hidden_size": 16, "max_position_embeddings": 32, "projection_dim": 12}
+    text |= {"bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2, "pad_token_id": 0}
+    # With the initial weights of 1e-10 that BLIP has, every image gives the same embedding.
+    return transformers.BlipConfig(
+        initializer_range=0.2,
+        text_config=text,
+        vision_config={**SIZES, "image_size": 32, "patch_size": 8},
+        projection_dim=12,
+        image_text_hidden_size=10,
+    )
+
+
+class Words:
+    """A tokenizer of whole words, called as those of transformers are."""
+
+    def __call__(self, texts, **options):
+        assert options == {"padding": True, "truncation": True, "return_tensors": "pt"}
+        rows = [[1, *(3 + len(word) for word in text.split()), 2] for text in texts]
+        longest = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+        return transformers.BatchEncoding({"input_ids": ids, "attention_mask": (ids > 0).long()})
+
+
+@pytest.fixture(scope="module")
+def processor():
+    images = transformers.BlipImageProcessor(size={"height": 32, "width": 32})
+    return types.SimpleNamespace(image_processor=images, tokenizer=Words())
+
+
+@pytest.mark.parametrize(("kind", "dim"), [("BlipForImageTextRetrieval", 10), ("BlipModel", 12)])
+def test_embeddings_are_the_projections_not_normalised(processor, kind, dim):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = getattr(transformers, kind)(config()).train()
+    encoder = blip_encoder(model, processor)
+    assert is_encoder(encoder)
+    assert (encoder.name, encoder.dim) == ("blip", dim)
+    images, texts = encoder.encode_images(IMAGES), encoder.encode_texts(["a wing", "a red wing and a beak"])
+    assert images.shape == (3, dim)
+    assert model.training
+    # each text as by itself: padding is not seen
+    np.testing.assert_allclose(texts[:1], encoder.encode_texts(["a wing"]), atol=1e-5)
+    assert (images.norm(dim=1) - 1).abs().min() > 0.01
+    assert images.std(0).max() > 0.01
+    model.eval()
+    levels = (IMAGES * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    pixels = processor.image_processor([Image.fromarray(each) for each in levels], return_tensors="pt")
+    tokens = Words()(["a wing"], padding=True, truncation=True, return_tensors="pt")
+    if kind == "BlipForImageTextRetrieval":
+        # what the model itself compares, before it is normalised
+        score = model(**tokens, **pixels, use_itm_head=False).itm_score
+        ours = torch.nn.functional.cosine_similarity(images, texts[:1])
+        np.testing.assert_allclose(ours, score.detach().flatten(), atol=1e-3)
+    else:
+        with torch.no_grad():
+            out = model.get_image_features(**pixels)
+        expected = out if isinstance(out, torch.Tensor) else out.pooler_output
+        np.testing.assert_allclose(images, expected, atol=2e-2)
+
+
+def test_bad_models(processor, monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match="with its `processor` but got no `processor`"):
+        blip_encoder(transformers.BlipModel(config()))
+    with pytest.raises(ValueError, match="but got Linear"):
+        blip_encoder(torch.nn.Linear(2, 2), processor)
+    with pytest.raises(ValueError, match="holds no BLIP model that can be read"):
+        blip_encoder(tmp_path)
+
+    def fail(address, timeout):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: types.SimpleNamespace(head=fail))
+    with pytest.raises(ValueError, match=r"blip-itm-base-coco is not on this machine .*fetch config.json and"):
+        blip_encoder()

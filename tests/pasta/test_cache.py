@@ -1,0 +1,177 @@
+import multiprocessing
+import os
+import pathlib
+import signal
+import time
+import warnings
+
+import pytest
+import torch
+
+from quantus_concepts.pasta.cache import EmbeddingCache
+
+KEYS = [f"{i:064x}" for i in range(1000)]
+# Processes of their own that need no seconds to import torch.
+FORK = multiprocessing.get_context("fork")
+
+
+def write(folder, rounds):
+    """Write 200 entries again and again."""
+    cache = EmbeddingCache(folder)
+    for _ in range(rounds):
+        for i in range(200):
+            cache.put({KEYS[i]: torch.full((4096,), float(i))})
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Start other processes that write."""
+    started = []
+
+    def start(rounds):
+        process = FORK.Process(target=write, args=(tmp_path, rounds), daemon=True)
+        process.start()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join()
+
+
+def rows(n=3, dim=5):
+    return {key: torch.full((dim,), float(i)) + 0.125 for i, key in enumerate(KEYS[:n])}
+
+
+def entries(folder):
+    return [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "partial"]
+
+
+def test_what_is_put_is_got_by_another_object(tmp_path):
+    folder = tmp_path / "cache"
+    cache = EmbeddingCache(folder)
+    assert cache.get(KEYS[:2]) == {}
+    assert not folder.exists()
+    cache.put(rows())
+    found = EmbeddingCache(str(folder)).get([*KEYS[:2], KEYS[9]])
+    assert list(found) == KEYS[:2]
+    assert all(torch.equal(found[key], rows()[key]) and found[key].dtype == torch.float32 for key in found)
+    found[KEYS[0]] += 1
+    assert torch.equal(cache.get(KEYS[:1])[KEYS[0]], rows()[KEYS[0]])
+    cache.put({})
+    cache.put({KEYS[0]: torch.zeros(5, requires_grad=True)})
+    assert not cache.get(KEYS[:1])[KEYS[0]].any()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "one bit", "longer", "another's"])
+def test_a_damaged_entry_is_missing_and_said_once(tmp_path, damage):
+    cache = EmbeddingCache(tmp_path)
+    cache.put(rows())
+    first, second, third = (cache._path(key) for key in KEYS[:3])
+    content = bytearray(first.read_bytes())
+    if damage == "one bit":
+        content[-1] ^= 1
+    changed = {
+        "truncated": content[:-4],
+        "empty": b"",
+        "one bit": content,
+        "longer": content + b"1234",
+        "another's": third.read_bytes(),
+    }[damage]
+    first.write_bytes(changed)
+    second.write_bytes(b"x")
+    with pytest.warns(UserWarning, match="is damaged. What is missing is computed again") as said:
+        assert list(cache.get(KEYS[:3])) == KEYS[2:3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(cache.get(KEYS[:3])) == KEYS[2:3]
+        cache.put(rows())
+        assert list(cache.get(KEYS[:3])) == KEYS[:3]
+    assert len(said) == 1
+
+
+def test_a_kill_at_any_moment_leaves_only_whole_entries(tmp_path, writer):
+    for attempt in range(10):
+        process = writer(10**6)
+        deadline = time.monotonic() + 30
+        while not entries(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.002 + 0.0007 * attempt)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(30)
+        assert process.exitcode == -signal.SIGKILL
+        assert check_whole(tmp_path) > 0
+    # what was left is cleared away once it is old, and nothing else is
+    left = tmp_path / "partial" / "left"
+    left.write_bytes(b"half")
+    os.utime(left, (1, 1))
+    recent = tmp_path / "partial" / "recent"
+    recent.write_bytes(b"half")
+    EmbeddingCache(tmp_path).put(rows(1))
+    assert not left.exists()
+    assert recent.exists()
+
+
+def check_whole(folder):
+    """Read all entries, none of which may be damaged; return how many there are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = EmbeddingCache(folder).get(KEYS[:200])
+    assert all(torch.equal(value, torch.full((4096,), float(int(key, 16)))) for key, value in found.items())
+    assert len(found) == len(entries(folder))
+    return len(found)
+
+
+def die_writing(folder, moment):
+    """Kill oneself in the middle of a file, before it gets its name, or right after."""
+    real = {name: getattr(pathlib.Path, name) for name in ("write_bytes", "replace")}
+
+    def write_bytes(path, content):
+        real["write_bytes"](path, content[: len(content) // 2] if moment == "writing" else content)
+        if moment in ("writing", "written"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def replace(path, target):
+        real["replace"](path, target)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    pathlib.Path.write_bytes, pathlib.Path.replace = write_bytes, replace
+    EmbeddingCache(folder).put({KEYS[5]: torch.full((4096,), 5.0)})
+
+
+@pytest.mark.parametrize(("moment", "left", "there"), [("writing", 1, 0), ("written", 1, 0), ("renamed", 0, 1)])
+def test_a_kill_in_the_middle_of_a_file(tmp_path, moment, left, there):
+    process = FORK.Process(target=die_writing, args=(tmp_path, moment))
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    assert len(list((tmp_path / "partial").iterdir())) == left
+    assert check_whole(tmp_path) == there
+    EmbeddingCache(tmp_path).put({KEYS[5]: torch.full((4096,), 5.0)})
+    assert check_whole(tmp_path) == 1
+
+
+def test_two_processes_at_once(tmp_path, writer):
+    processes = [writer(1) for _ in range(2)]
+    while any(process.is_alive() for process in processes):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = EmbeddingCache(tmp_path).get(KEYS[:200])
+        assert all(value[0] == int(key, 16) for key, value in found.items())
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert check_whole(tmp_path) == 200
+    assert not list((tmp_path / "partial").iterdir())
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypatch):
+    cache = EmbeddingCache(tmp_path / "cache")
+    (tmp_path / "cache").write_text("in the way")
+    with pytest.warns(UserWarning, match="cannot be written to") as said:
+        cache.put(rows())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.put(rows())
+    assert len(said) == 1
+    with pytest.raises(ValueError, match=r"`cache` to be a folder but .* is a file"):
+        EmbeddingCache(tmp_path / "cache")

@@ -1,0 +1,316 @@
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional.overlay import masked, overlay, resized, unit_maps
+from quantus_concepts.pasta.cache import EmbeddingCache
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from tiny_encoder import CountingEncoder, tiny_open_clip
+
+GENERATOR = torch.Generator().manual_seed(0)
+IMAGES = torch.rand(7, 3, 30, 40, generator=GENERATOR)
+MAPS = torch.randn(7, 5, 6, generator=GENERATOR)
+NAMES = ["red wing", "long leg", "beak", "tail"]
+VALUES = torch.randn(5, 4, generator=GENERATOR)
+
+
+def explanations():
+    """Maps of images of three sizes, and concepts, mixed."""
+    small = torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(1))
+    mixed = [MapExplanation(image, heat) for image, heat in zip(IMAGES, MAPS, strict=True)]
+    mixed += [ConceptExplanation({"a": 1.0, "b": -2.0}), ConceptExplanation({"a": 1.0, "b": -2.0}, ascending=True)]
+    mixed += [MapExplanation(image, heat) for image, heat in zip(small, MAPS[:3], strict=True)]
+    return [mixed[i] for i in (0, 7, 9, 1, 2, 10, 8, 3, 11, 4, 5, 6)]
+
+
+def test_what_the_encoder_sees_is_the_overlay():
+    encoder = CountingEncoder()
+    embedder = Embedder(encoder, batch_size=7)
+    embedded = embedder.embed_maps(IMAGES, MAPS)
+    shown = overlay(resized(IMAGES, (224, 224)), resized(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
+    assert torch.equal(encoder.last, shown)
+    assert torch.equal(embedder.pictures(IMAGES, MAPS), shown)
+    assert torch.equal(embedded, CountingEncoder().encode_images(shown))
+    # only the order of a map's values, up to a scale, is seen
+    assert torch.equal(embedder.embed_maps(IMAGES, 4 * MAPS), embedded)
+    np.testing.assert_allclose(embedder.embed_maps(IMAGES, 3 * MAPS - 8), embedded, atol=1e-4)
+
+
+def test_other_ways_of_showing_maps():
+    encoder = CountingEncoder()
+    Embedder(encoder, saliency="masked", size=32, normalise="shap").embed_maps(IMAGES, MAPS)
+    heat = resized(unit_maps(MAPS, "shap")[:, None], (32, 32))[:, 0]
+    assert torch.equal(encoder.last, masked(resized(IMAGES, (32, 32)), heat))
+    Embedder(encoder, weight=0.2, colours="jet", size=30).embed_maps(IMAGES, MAPS)
+    heat = resized(unit_maps(MAPS)[:, None], (30, 30))[:, 0]
+    assert torch.equal(encoder.last, overlay(resized(IMAGES, (30, 30)), heat, weight=0.2, colours="jet"))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_the_size_of_a_batch_does_not_matter(batch_size):
+    encoder = CountingEncoder()
+    embedder = Embedder(encoder, batch_size=batch_size)
+    reference = Embedder(CountingEncoder(), batch_size=7)
+    np.testing.assert_allclose(embedder.embed_maps(IMAGES, MAPS), reference.embed_maps(IMAGES, MAPS), atol=1e-6)
+    assert max(encoder.images) <= batch_size
+    np.testing.assert_allclose(embedder.embed(explanations()), reference.embed(explanations()), atol=1e-6)
+
+
+def test_one_by_one_and_together_are_the_same():
+    embedder = Embedder(CountingEncoder(), batch_size=4)
+    mixed = explanations()
+    together = embedder.embed(mixed)
+    assert together.shape == (12, 6)
+    for row, each in zip(together, mixed, strict=True):
+        if isinstance(each, MapExplanation):
+            alone = embedder.embed_maps(each.image[None], each.map[None])
+        else:
+            other = Embedder(CountingEncoder(), ascending=each.ascending)
+            alone = other.embed_concepts(torch.tensor([list(each.values.values())]), list(each.values))
+        np.testing.assert_allclose(row, alone[0], atol=1e-6)
+    assert embedder.embed([]).shape == (0, 6)
+    assert embedder.embed_maps(IMAGES[:0], MAPS[:0]).shape == (0, 6)
+    assert embedder.embed_concepts(VALUES[:0], NAMES).shape == (0, 6)
+
+
+def test_explanations_are_read_batch_by_batch():
+    seen = []
+
+    class Lazy:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, i):
+            seen.append((i, sum(encoder.images)))
+            return MapExplanation(IMAGES[i], MAPS[i])
+
+    encoder = CountingEncoder()
+    Embedder(encoder, batch_size=2).embed(Lazy())
+    assert seen == [(0, 0), (1, 0), (2, 2), (3, 2), (4, 4), (5, 4)]
+
+
+def test_concepts_by_hand():
+    encoder = CountingEncoder()
+    values = torch.tensor([[0.1, -3.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    Embedder(encoder, n_top=3).embed_concepts(values, NAMES)
+    assert encoder.texts == ["long leg, beak, red wing, ", "tail, red wing, long leg, "]
+    encoder.texts.clear()
+    embedder = Embedder(encoder, n_top=2, ascending=True, template="I see {}.", trailing_comma=False)
+    embedder.embed_concepts(values[:1].numpy(), NAMES)
+    assert encoder.texts == ["I see tail, red wing."]
+
+
+def test_each_text_is_encoded_once():
+    encoder = CountingEncoder()
+    embedded = Embedder(encoder).embed_concepts(VALUES[[0, 1, 0, 0]], NAMES)
+    assert len(encoder.texts) == 2
+    assert torch.equal(embedded[[0, 0, 0]], embedded[[0, 2, 3]])
+
+
+def test_weighted_sum_of_equation_15():
+    encoder = CountingEncoder()
+    embedded = Embedder(encoder, concepts="weighted").embed_concepts(VALUES, NAMES)
+    names = CountingEncoder().encode_texts(NAMES).numpy()
+    for row, values in zip(embedded, VALUES.numpy(), strict=True):
+        expected = sum(v * e for v, e in zip(values, names, strict=True)) / np.sqrt((values**2).sum())
+        np.testing.assert_allclose(row, expected, rtol=1e-4)
+    assert encoder.texts == NAMES
+    assert not Embedder(encoder, concepts="weighted").embed_concepts(VALUES[:1] * 0, NAMES).any()
+    mixed = [ConceptExplanation({"beak": 2.0}), ConceptExplanation({"tail": -1.0, "beak": 0.0})]
+    np.testing.assert_allclose(Embedder(encoder, concepts="weighted").embed(mixed), [names[2], -names[3]])
+
+
+def test_usable_and_constant_maps():
+    maps = MAPS.clone()
+    maps[1], maps[2, 0, 0] = 3.0, torch.nan
+    assert Embedder.usable_maps(maps).tolist() == [True, False, False, True, True, True, True]
+    embedder = Embedder(CountingEncoder())
+    # of a constant map the lowest colour is seen everywhere, whatever its value
+    blue = embedder.embed_maps(IMAGES[:1], torch.zeros(1, 2, 2))
+    assert torch.equal(embedder.embed_maps(IMAGES[:1], maps[1:2]), blue)
+
+
+def test_settings_make_the_same_embedder():
+    embedder = Embedder(CountingEncoder(), saliency="masked", n_top=3, template="a {}", size=64)
+    settings = json.loads(json.dumps(embedder.settings))
+    again = Embedder.from_settings(CountingEncoder(), settings, batch_size=3)
+    assert again.settings == embedder.settings
+    assert torch.equal(again.embed_concepts(VALUES, NAMES), embedder.embed_concepts(VALUES, NAMES))
+    assert Embedder.from_settings(CountingEncoder(), settings, n_top=9).n_top == 9
+    assert Embedder.from_settings(CountingEncoder(), {}).settings == Embedder(CountingEncoder()).settings
+    with pytest.raises(ValueError, match=r"`settings` to have some of .* but it has \['colour'\]"):
+        Embedder.from_settings(CountingEncoder(), {"colour": "bwr"})
+
+
+def test_the_cache_gives_what_was_computed_and_computes_only_what_is_missing(tmp_path):
+    plain = Embedder(CountingEncoder(), batch_size=4).embed(explanations())
+    encoder = CountingEncoder()
+    embedder = Embedder(encoder, cache=tmp_path / "cache", batch_size=4)
+    assert not (tmp_path / "cache").exists()
+    first = embedder.embed(explanations()[:8])
+    counted, texts = sum(encoder.images), list(encoder.texts)
+    assert (counted, len(texts)) == (6, 2)
+    again = Embedder(encoder, cache=EmbeddingCache(tmp_path / "cache"))
+    assert torch.equal(again.embed(explanations()[:8]), first)
+    assert torch.equal(again.embed_maps(IMAGES[:2], MAPS[:2]), plain[[0, 3]])
+    assert (sum(encoder.images), encoder.texts) == (counted, texts)
+    everything = again.embed(explanations())
+    np.testing.assert_allclose(everything, plain, atol=1e-6)
+    assert sum(encoder.images) == 10
+
+
+def test_maps_that_come_twice_are_encoded_once(tmp_path):
+    encoder = CountingEncoder()
+    twice = [0, 1, 0, 1, 1]
+    embedded = Embedder(encoder, cache=tmp_path).embed_maps(IMAGES[twice], MAPS[twice])
+    assert sum(encoder.images) == 2
+    assert torch.equal(embedded, embedded[twice])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder": CountingEncoder("another")},
+        {"weight": 0.4},
+        {"colours": "jet"},
+        {"size": 200},
+        {"normalise": "shap"},
+        {"saliency": "masked"},
+        {"images": IMAGES + 1e-6 * (IMAGES < 0.5)},
+        {"maps": MAPS * 1.000001},
+        {"images": IMAGES.flip(0)},
+        {"maps": MAPS.transpose(1, 2)},
+        {"images": IMAGES.transpose(2, 3)},
+    ],
+)
+def test_another_explanation_image_encoder_or_setting_is_another_entry(tmp_path, change):
+    Embedder(CountingEncoder(), cache=tmp_path).embed_maps(IMAGES[:3], MAPS[:3])
+    encoder = change.pop("encoder", CountingEncoder())
+    images, maps = change.pop("images", IMAGES)[:3], change.pop("maps", MAPS)[:3]
+    Embedder(encoder, cache=tmp_path, **change).embed_maps(images, maps)
+    assert sum(encoder.images) == 3
+
+
+def test_what_does_not_change_the_picture_is_the_same_entry(tmp_path):
+    Embedder(CountingEncoder(), cache=tmp_path).embed_maps(IMAGES, MAPS)
+    encoder = CountingEncoder()
+    other = Embedder(encoder, cache=tmp_path, n_top=3, template="a {}", batch_size=2)
+    other.embed_maps(IMAGES.double(), MAPS.double())
+    other.embed_maps(IMAGES.flip(0), MAPS.flip(0))
+    assert not encoder.images
+
+
+def test_a_damaged_entry_is_computed_again_and_said_once(tmp_path):
+    embedder = Embedder(CountingEncoder(), cache=tmp_path)
+    plain = embedder.embed_maps(IMAGES, MAPS)
+    for path in [path for path in tmp_path.rglob("*") if path.is_file()][:2]:
+        path.write_bytes(path.read_bytes()[:-2])
+    encoder = CountingEncoder()
+    with pytest.warns(UserWarning, match="is damaged") as said:
+        np.testing.assert_allclose(Embedder(encoder, cache=tmp_path).embed_maps(IMAGES, MAPS), plain, atol=1e-6)
+    assert len(said) == 1
+    assert sum(encoder.images) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Embedder(encoder, cache=tmp_path).embed_maps(IMAGES, MAPS)
+    assert sum(encoder.images) == 2
+
+
+def test_with_everything_in_the_cache_the_encoder_is_never_built(tmp_path, monkeypatch):
+    first = Embedder(tiny_open_clip(), cache=tmp_path)
+    expected = first.embed(explanations())
+    warm = Embedder(tiny_open_clip(), cache=tmp_path)
+    monkeypatch.setattr(type(warm.encoder), "_model", lambda *args: pytest.fail("built"))
+    assert torch.equal(warm.embed(explanations()), expected)
+    other = Embedder(tiny_open_clip(seed=1), cache=tmp_path)
+    with pytest.raises(pytest.fail.Exception, match="built"):
+        other.embed(explanations())
+
+
+def test_nothing_of_the_users_changes():
+    embedder = Embedder(tiny_open_clip())
+    images, maps, values = IMAGES.clone().requires_grad_(), MAPS.clone().requires_grad_(), VALUES.clone()
+    state = torch.get_rng_state()
+    embedded = embedder.embed_maps(images, maps)
+    embedder.embed_concepts(values, NAMES)
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.equal(images, IMAGES)
+    assert torch.equal(maps, MAPS)
+    assert torch.equal(values, VALUES)
+    assert not embedded.requires_grad
+    # not a tensor of inference mode: a scorer can be trained on it
+    torch.nn.Linear(16, 1)(embedded).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("images", "maps", "error", "message"),
+    [
+        (IMAGES * 255, MAPS, ValueError, r"`images` to lie in \[0, 1\].*mean= and std=.*divide .* by 255"),
+        (IMAGES - 0.5, MAPS, ValueError, r"from -0.5 to 0.5"),
+        ((IMAGES * 255).byte(), MAPS, TypeError, "images / 255"),
+        (IMAGES.log().sqrt(), MAPS, ValueError, "`images` to be finite"),
+        (IMAGES[:, :1], MAPS, ValueError, r"`images` to have shape \(N, 3, H, W\)"),
+        (IMAGES, MAPS[:6], ValueError, r"`maps` to have shape \(N, h, w\) = \(7, \*, \*\) but got \(6, 5, 6\)"),
+        (IMAGES, MAPS[:, None], ValueError, r"`maps` to have shape"),
+        (IMAGES, MAPS.int(), TypeError, "`maps` to be of a floating-point dtype"),
+        (IMAGES, MAPS.sqrt(), ValueError, r"7 of 7 hold NaN or infinity. .*usable_maps"),
+        (IMAGES, MAPS / 0, ValueError, "NaN or infinity"),
+    ],
+)
+def test_bad_maps(images, maps, error, message):
+    encoder = CountingEncoder()
+    with pytest.raises(error, match=message):
+        Embedder(encoder).embed_maps(images, maps)
+    if images.ndim == 4 and maps.ndim == 3 and len(images) == len(maps):
+        with pytest.raises(error, match=message.replace("7 of 7", "1 of 1").replace("from -0.5 to 0.5", "lie in")):
+            Embedder(encoder).embed([MapExplanation(*pair) for pair in zip(images, maps, strict=True)])
+    assert not encoder.images
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "message"),
+    [
+        (VALUES[:, :3], NAMES, r"`values` to have shape \(N, L\) = \(\*, 4\) but got \(5, 3\)"),
+        (VALUES[0], NAMES, r"`values` to have shape \(N, L\)"),
+        (VALUES.log(), NAMES, "`values` to be finite"),
+        (VALUES, ["a", "b", "a", "c"], "`names` to be different but 'a' comes more than once"),
+        (VALUES[:, :0], [], "at least one concept"),
+    ],
+)
+@pytest.mark.parametrize("concepts", ["sentence", "weighted"])
+def test_bad_concepts(values, names, message, concepts):
+    with pytest.raises(ValueError, match=message):
+        Embedder(CountingEncoder(), concepts=concepts).embed_concepts(values, names)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"saliency": "overlaid"}, "`saliency` to be one of"),
+        ({"concepts": "sentences"}, "`concepts` to be one of .* Did you mean 'sentence'"),
+        ({"normalise": "max"}, "`normalise` to be one of"),
+        ({"weight": 2}, r"`weight` to lie in \[0, 1\]"),
+        ({"colours": "nothing"}, "`colours` to be a colour map"),
+        ({"template": "a"}, "`template` to have {}"),
+        ({"size": 0}, "`size` to be at least 1"),
+        ({"n_top": 0}, "`n_top` to be at least 1"),
+        ({"batch_size": 0}, "`batch_size` to be at least 1"),
+        ({"cache": __file__}, "`cache` to be a folder"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Embedder(CountingEncoder(), **settings)
+
+
+def test_other_bad_input():
+    with pytest.raises(TypeError, match=r"`explanations` to hold MapExplanation and ConceptExplanation .* at 1"):
+        Embedder(CountingEncoder()).embed([ConceptExplanation({"a": 1.0}), {"a": 1.0}])
+    wrong = CountingEncoder()
+    wrong.dim = 5
+    with pytest.raises(ValueError, match=r"`encoder` to have shape \(N, dim\) = \(\*, 5\) but got \(2, 6\)"):
+        Embedder(wrong).embed_maps(IMAGES[:2], MAPS[:2])
