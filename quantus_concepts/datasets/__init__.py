@@ -16,6 +16,7 @@ from quantus_concepts.datasets.painted_scenes import PaintedScenes
 from quantus_concepts.datasets.pasta_ratings import PastaRatings
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.datasets.rating_split import Split, leak_free_split
+from quantus_concepts.datasets.simulated_raters import SimulatedRaters, SimulatedRatings, simulated_ratings
 from quantus_concepts.datasets.sources import Cutout, ObjectSource, SceneSource
 from quantus_concepts.datasets.transforms import apply_transform, default_transform
 
@@ -40,9 +41,12 @@ __all__ = [
     "RatedExplanations",
     "SceneFolder",
     "SceneSource",
+    "SimulatedRaters",
+    "SimulatedRatings",
     "Split",
     "apply_transform",
     "default_transform",
     "leak_free_split",
+    "simulated_ratings",
     "write_bam",
 ]

@@ -66,7 +66,8 @@ class GradedExplainer:
     grade : float
         How much of it is done; 0 where there is nothing to grade.
     rule : callable
-        From a `BirdView` and a generator to a map (H, W), or to the places of the concepts listed, most important first.
+        From a `BirdView` and a generator to a map (H, W), or to the places (n,) of the concepts listed, most important
+        first.
     """
 
     name: str
@@ -228,7 +229,7 @@ EXPLAINERS: tuple[GradedExplainer, ...] = (
     *_graded("map", "noisy", _noisy, _percent(0.2, 0.4, 0.6, 0.8, 1.0)),
     *_graded("map", "blotched", _blotched, _percent(0.2, 0.4, 0.6, 0.8, 1.0)),
     *_graded("map", "dilated", _dilated, _percent(0.03, 0.06, 0.1, 0.15, 0.25)),
-    *_graded("map", "eroded", _eroded, _percent(0.15, 0.3, 0.5, 0.7)),
+    *_graded("map", "eroded", _eroded, _percent(0.25, 0.4, 0.55, 0.7)),
     *_graded("map", "parts", _some_parts, _counts(1, 2, 3, 4, 6, 8)),
     GradedExplainer("head", "map", "head", 0, _head),
     GradedExplainer("body", "map", "body", 0, _body),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from quantus_concepts.checks import check_choice, check_whole
 from quantus_concepts.datasets.graded_explainers import EXPLAINERS, BirdView, GradedExplainer
@@ -71,6 +73,7 @@ class GradedExplanations:
         self._parts = np.stack([_part_places(birds, index) for index in range(len(birds))])
         self._present = birds.concept_labels.numpy() > 0
         self._typical = np.stack([_class_concepts(birds, k) for k in range(len(birds.class_names))])
+        self._last: tuple[int, Tensor] | None = None
         self._groups = birds.group_of_concept.numpy()
 
     def view(self, image: int) -> BirdView:
@@ -88,7 +91,7 @@ class GradedExplanations:
         """
         other, labels = int(self.others[image]), self.birds.labels
         return BirdView(
-            lambda: self.birds.images([image])[0].numpy(),
+            lambda: self._paint(image).numpy(),
             self._parts[image],
             self._parts[other],
             self._present[image],
@@ -141,9 +144,15 @@ class GradedExplanations:
         """
         drawn = self.draw(image, explainer)
         if self.explainers[explainer].modality == "map":
-            return MapExplanation(self.birds.images([image])[0], torch.from_numpy(drawn).float())
+            return MapExplanation(self._paint(image), torch.from_numpy(drawn).float())
         names = (self.concept_names[place] for place in drawn.tolist())
         return ConceptExplanation({name: 1 - rank / len(drawn) for rank, name in enumerate(names)})
+
+    def _paint(self, image: int) -> Tensor:
+        # Items come image by image, so the last one is mostly the next.
+        if self._last is None or self._last[0] != image:
+            self._last = image, self.birds.images([image])[0]
+        return self._last[1].clone()
 
     def pairs(self, items: np.ndarray) -> DrawnExplanations:
         """Return explanations of some images by some explainers.
@@ -180,8 +189,30 @@ class DrawnExplanations(Sequence[Explanation]):
         """Return n."""
         return len(self.items)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        """Return one explanation, or those of a slice, still to be drawn."""
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> DrawnExplanations: ...
+
+    def __getitem__(self, index: int | slice) -> Explanation | DrawnExplanations:
+        """Return one explanation, or those of a slice without drawing them.
+
+        Parameters
+        ----------
+        index : int or slice
+            Which.
+
+        Returns
+        -------
+        Explanation or DrawnExplanations
+            One explanation, or those of a slice.
+
+        Raises
+        ------
+        IndexError
+            Past the end.
+        """
         if isinstance(index, slice):
             return DrawnExplanations(self.graded, self.items[index])
         image, explainer = self.items[index].tolist()
@@ -202,8 +233,8 @@ def plain_name(concept: str) -> str:
         "red wing", "small size", "duck-like shape".
     """
     group, option = concept.split("::")
-    words = group.removeprefix("has_").removesuffix("_color").split("_")
-    return " ".join([option, *(word for word in words if word != "pattern" or option == "solid")])
+    words = group.removeprefix("has_").removesuffix("_color").removesuffix("_pattern").split("_")
+    return " ".join([option, *words])
 
 
 def _part_places(birds: PaintedBirds, index: int) -> np.ndarray:

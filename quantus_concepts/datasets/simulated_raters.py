@@ -87,8 +87,8 @@ def expected_votes(graded: GradedExplanations, items: np.ndarray) -> np.ndarray:
     - Q1, consistent: v = 1.25 p r / (0.25 p + r), the F-measure that counts p double; 0 where p or r is.
     - Q2, trusted: v = p.
     - Q3, easy: v = 0.7 c + 0.3 v1.
-    - Q4, understood by many: v = 0.4 c + 0.3 v1 + 0.3 w; w is 1 for maps, 0.5 for lists, which need words of ornithology.
-    - Q5, change with a light perturbation: v = 1 - s(explanation, explanation of the same bird drawn anew). Low is good.
+    - Q4, understood by many: v = 0.4 c + 0.3 v1 + 0.3 w; w is 1 for maps, 0.5 for lists, which need words of birders.
+    - Q5, change with a light perturbation: v = 1 - s(explanation, that of the same bird drawn anew). Low is good.
     - Q6, change with a strong one: v = 1 - s(explanation, that of the same explainer for another bird).
 
     Of a map m, scaled to [0, 1] by its least and largest value, and the bird's mask b: p = sum(m b) / sum(m), r = mean
@@ -254,7 +254,7 @@ def simulated_ratings(
     n_classes : int
         K: how many kinds of birds.
     n_concepts : int
-        L: how many concepts.
+        L, at least 26: from there on every bird shows at least one concept, its size.
     raters : SimulatedRaters, optional
         Five by default.
 
@@ -271,6 +271,7 @@ def simulated_ratings(
         If an argument is out of its range.
     """
     check_whole("n_per_image", n_per_image, 1, len(EXPLAINERS))
+    check_whole("n_concepts", n_concepts, 26)
     raters = raters or SimulatedRaters()
     birds = PaintedBirds(n_images, image_size=image_size, n_classes=n_classes, n_concepts=n_concepts, seed=seed)
     graded = GradedExplanations(birds, seed=seed)

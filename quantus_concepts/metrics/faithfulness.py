@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from quantus_concepts.checks import check_choice, check_whole, to_numpy
 from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import predict_logits, to_model
+from quantus_concepts.metrics.inference import to_model
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
 from quantus_concepts.metrics.truth import checked_classes
 
@@ -261,9 +261,11 @@ default_plot_func, disable_warnings, display_progressbar
         irrelevant, relevant = table[:, :, column].unbind(1)
         return irrelevant, relevant
 
+    @torch.no_grad()
     def _probability(self, model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
         """Return p(y|x), (b,)."""
-        outputs = predict_logits(model, images, **self.call.model_predict_kwargs)
+        # Images are on the model's device already; looking for it again with each batch takes time.
+        outputs = model(images, **self.call.model_predict_kwargs)
         if outputs.ndim != 2:
             raise ValueError(f"Expected the model to return outputs (N, K) but got shape {tuple(outputs.shape)}.")
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
@@ -299,9 +301,11 @@ def _perturbed(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -
     of_relevant = torch.arange(len(limits), device=limits.device)[:, None, None] >= len(counts)
     n_each, total = len(limits), len(ranks) * len(limits)
     for start in range(0, total, length):
-        stop = min(start + length, total)
-        parts = []
-        for row in range(start // n_each, (stop - 1) // n_each + 1):
-            which = slice(max(start - row * n_each, 0), min(stop - row * n_each, n_each))
-            parts.append(prepared.perturbed(row, (ranks[row] < limits[which]) ^ of_relevant[which]))
-        yield torch.arange(start, stop) // n_each, parts[0] if len(parts) == 1 else torch.cat(parts)
+        rows = torch.arange(start, min(start + length, total)) // n_each
+        images = prepared.images.new_empty(len(rows), *prepared.images.shape[1:])
+        for row in range(int(rows[0]), int(rows[-1]) + 1):
+            first, last = max(row * n_each, start), min((row + 1) * n_each, start + len(rows))
+            which = slice(first - row * n_each, last - row * n_each)
+            masks = (ranks[row] < limits[which]) ^ of_relevant[which]
+            prepared.perturb(row, masks, out=images[first - start : last - start])
+        yield rows, images

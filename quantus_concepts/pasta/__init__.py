@@ -1,1 +1,56 @@
-"""What predicts how people would rate an explanation: encoder, embedding, scorer, and their uses."""
+"""What predicts how people would rate an explanation: encoder, embedding, scorer, and what a score is used for."""
+
+from quantus_concepts.pasta.blip import blip_encoder
+from quantus_concepts.pasta.cache import EmbeddingCache
+from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.labels import RELEASED_LABELS
+from quantus_concepts.pasta.metric_values import Explainer, metric_values
+from quantus_concepts.pasta.mixture import Mixture, best_explainer, plot_mixture
+from quantus_concepts.pasta.object_encoder import ObjectEncoder
+from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
+from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation, perturb
+from quantus_concepts.pasta.questions import QUESTIONS
+from quantus_concepts.pasta.regressors import Regressor, fit_regressor
+from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
+from quantus_concepts.pasta.steering import score_masks
+from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+
+__all__ = [
+    "PERTURBATIONS",
+    "QUESTIONS",
+    "RELEASED_LABELS",
+    "ConceptExplanation",
+    "EmbeddedEncoder",
+    "Embedder",
+    "EmbeddingCache",
+    "Explainer",
+    "MapExplanation",
+    "Mixture",
+    "ObjectEncoder",
+    "OpenClipEncoder",
+    "Perturbation",
+    "RatingCorrelation",
+    "Regressor",
+    "RobustnessPairs",
+    "Scorer",
+    "Training",
+    "TrainingSettings",
+    "best_explainer",
+    "blip_encoder",
+    "fit_regressor",
+    "load_scorer",
+    "metric_values",
+    "perturb",
+    "plot_mixture",
+    "rating_correlations",
+    "robustness_pairs",
+    "save_scorer",
+    "score_masks",
+    "sparseness",
+    "train_scorer",
+]

@@ -21,10 +21,10 @@ from quantus_concepts.pasta.encoder import check_images
 #: How `as_encoder` is asked for it.
 EMBEDDED = "embedded"
 SIZE = 64
-_CHANNELS, _WIDTH, _KERNEL = 32, 256, 3
-_TEXT = 128
-# Chosen so that picture, text and the one-hot label of a scorer weigh about the same.
-_PICTURE_SCALE, _TEXT_SCALE = 0.1, 0.1
+_CHANNELS, _WIDTH, _KERNEL = 32, 128, 3
+_TEXT = 64
+# Embeddings then have a norm of about 2, so that the one-hot label of a scorer, of norm 1, counts beside them.
+_PICTURE_SCALE, _TEXT_SCALE = 0.035, 0.055
 _REFERENCES = 96
 _REFERENCE_SEED, _REFERENCE_CELLS = 1_000_003, 8
 _ROWS_AT_ONCE = 64
@@ -33,13 +33,13 @@ _ROWS_AT_ONCE = 64
 class EmbeddedEncoder:
     """Encodes pictures and lists of names with fixed random weights; nothing in it was trained.
 
-    Pictures, resized to 64 px: two convolutions of 3 x 3 (stride 2 each, 32 and 256 channels, random weights and
-    biases, ReLU), then mean and standard deviation of each channel over the picture, 512 numbers. They are standardised by
-    fixed statistics, those of 96 painted birds of a seed of their own under random blotches. What such a network sees
-    is how often small patterns and colours occur, not what or where they are.
+    Pictures, resized to 64 px: two convolutions of 3 x 3 (stride 2 each, 32 and 128 channels, random weights and
+    biases, ReLU), then mean and standard deviation of each channel over the picture, 256 numbers. They are
+    standardised by fixed statistics, those of 96 painted birds of a seed of their own under random blotches. What such
+    a network sees is how often small patterns and colours occur, not what or where they are.
 
     Texts: split at commas; each name has a random vector of its own, drawn by a hash of the name. A text is their sum
-    and their sum with weights 1 / sqrt(place), 256 numbers. Order and names are kept, what words mean is not.
+    and their sum with weights 1 / sqrt(place), 128 numbers. Order and names are kept, what words mean is not.
 
     A picture is 0 in the numbers of texts and the other way round, so that a scorer can tell them apart. Embeddings
     are scaled by fixed factors and not normalised.
@@ -56,7 +56,7 @@ class EmbeddedEncoder:
     name : str
         Says that it is untrained.
     dim : int
-        768.
+        384.
 
     Raises
     ------
@@ -113,7 +113,7 @@ class EmbeddedEncoder:
         Returns
         -------
         Tensor
-            (N, 768), float32, on the device of `images`.
+            (N, 384), float32, on the device of `images`.
 
         Raises
         ------
@@ -123,6 +123,8 @@ class EmbeddedEncoder:
             If the shape is wrong or values are outside [0, 1].
         """
         check_images(images)
+        if not len(images):
+            return images.new_zeros(0, self.dim, dtype=torch.float32)
         where = self.device or images.device
         if self._network is None:
             self._network = self._build()
@@ -142,7 +144,7 @@ class EmbeddedEncoder:
         Returns
         -------
         Tensor
-            (N, 768), float32, on the encoder's device.
+            (N, 384), float32, on the encoder's device.
         """
         embedded = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(embedded, texts, strict=True):
@@ -178,13 +180,13 @@ class EmbeddedEncoder:
 
 
 def _pool(network: nn.Module, images: Tensor) -> Tensor:
-    """Return mean and deviation of each channel over each picture, (N, 2 * 256)."""
+    """Return mean and deviation of each channel over each picture, (N, 2 * 128)."""
     found = []
     for some in images.float().split(_ROWS_AT_ONCE):
         small = resized(some, (SIZE, SIZE)).contiguous(memory_format=torch.channels_last)
         values = network((small - 0.5) * 3)
         found.append(torch.cat([values.mean((2, 3)), values.std((2, 3))], dim=1))
-    return torch.cat(found) if found else images.new_zeros(0, 2 * _WIDTH)
+    return torch.cat(found)
 
 
 def _reference_pictures(generator: torch.Generator) -> Tensor:

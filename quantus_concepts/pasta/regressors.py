@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -146,5 +147,16 @@ def fit_regressor(
         if not known.any():
             raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
         model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
-        models.append(model.fit(inputs[known], votes[known]))
+        with _kept_numpy_state():
+            models.append(model.fit(inputs[known], votes[known]))
     return Regressor(kind, template, models)
+
+
+@contextmanager
+def _kept_numpy_state() -> Iterator[None]:
+    """Put NumPy's global generator back: libsvm's wrapper and Lasso draw a seed from it that changes nothing here."""
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002

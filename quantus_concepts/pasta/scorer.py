@@ -375,4 +375,5 @@ def _check_labels(labels: Sequence[str]) -> list[str]:
             f"Expected argument `labels` to hold different names, or to be None for a scorer without labels, "
             f"but got {labels!r}."
         )
-    return listed
+    # NumPy's strings would show their type in messages.
+    return [str(name) for name in listed]

@@ -12,12 +12,12 @@ from quantus.helpers.enums import ScoreDirection
 from torch import nn
 
 from captum_concepts import RandomAttribution, explain_func
+from pooling_encoder import PoolingEncoder
 from quantus_concepts import PASTAScore
 from quantus_concepts.functional.overlay import overlay, unit_maps
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
-from pooling_encoder import PoolingEncoder
 
 N, SIZE = 6, 24
 LABELS = ("cat", "dog", "car")
@@ -213,7 +213,9 @@ class TestHost:
 
     def test_the_file_of_a_scorer_is_enough(self, scorer, images, maps, classes, tmp_path) -> None:
         save_scorer(scorer, tmp_path / "scorer.safetensors")
-        found = PASTAScore(tmp_path / "scorer.safetensors", PoolingEncoder(), labels=classes)(None, images, classes, maps)
+        found = PASTAScore(tmp_path / "scorer.safetensors", PoolingEncoder(), labels=classes)(
+            None, images, classes, maps
+        )
         np.testing.assert_array_equal(
             found, PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         )

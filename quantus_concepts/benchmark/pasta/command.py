@@ -48,7 +48,7 @@ def pasta(
         float, typer.Option(help="Share of images, and of explainers, to train on.", rich_help_panel=TRAINING_HELP)
     ] = Options.train_share,
     regressors: Annotated[
-        bool, typer.Option(help="Also ridge, lasso and SVM.", rich_help_panel=TRAINING_HELP)
+        bool, typer.Option("--regressors", help="Also ridge, lasso and SVM.", rich_help_panel=TRAINING_HELP)
     ] = Options.regressors,
     uses: Annotated[
         bool,

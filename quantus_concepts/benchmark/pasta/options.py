@@ -38,7 +38,7 @@ class Options:
     epochs: int = EMBEDDED_SETTINGS.epochs
     learning_rate: float = EMBEDDED_SETTINGS.learning_rate
     train_share: float = 0.7
-    regressors: bool = True
+    regressors: bool = False
     uses: bool = True
     n_explained: int = 48
     n_masks: int = 400

@@ -103,9 +103,7 @@ def train_classifier(options: Options) -> Classifier:
     """
     # The seed, the numbers of classes and of concepts settle which classes there are.
     seed = options.seed
-    birds = partial(
-        PaintedBirds, image_size=options.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=seed
-    )
+    birds = partial(PaintedBirds, image_size=options.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=seed)
     known = KeptImages(birds(N_CLASSIFIER, "train"))
     unseen = KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
     model = SmallResNet(N_CLASSES, seed=seed).to(options.torch_device())

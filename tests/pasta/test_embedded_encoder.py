@@ -1,0 +1,120 @@
+"""The embedded encoder: fixed, untrained, and enough for a scorer to tell good explanations from bad ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from quantus_concepts.benchmark.pasta.embedded import EMBEDDED_SETTINGS, embedded_embedder
+from quantus_concepts.datasets.rating_split import leak_free_split
+from quantus_concepts.datasets.simulated_raters import SimulatedRatings, simulated_ratings
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoder import is_encoder
+from quantus_concepts.pasta.training import train_scorer
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    return torch.rand(3, 3, 40, 50, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def encoder() -> EmbeddedEncoder:
+    return EmbeddedEncoder()
+
+
+def test_it_is_an_encoder_that_builds_nothing_before_it_is_asked() -> None:
+    encoder = EmbeddedEncoder()
+    assert is_encoder(encoder)
+    assert encoder._network is None
+    assert len(encoder.fingerprint) == 64
+    assert encoder._network is None
+    assert "untrained" in encoder.name
+
+
+def test_the_same_seed_gives_the_same_embeddings_alone_and_in_a_batch(
+    encoder: EmbeddedEncoder, images: torch.Tensor
+) -> None:
+    state = torch.get_rng_state()
+    embedded = encoder.encode_images(images)
+    again = EmbeddedEncoder()
+    assert torch.equal(again.encode_images(images), embedded)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert embedded.shape == (3, encoder.dim)
+    assert embedded.dtype == torch.float32
+    alone = torch.cat([encoder.encode_images(image[None]) for image in images])
+    assert torch.allclose(alone, embedded, atol=1e-5)
+    texts = ["red wing, blue eye, ", "blue eye, red wing, "]
+    assert torch.equal(again.encode_texts(texts), encoder.encode_texts(texts))
+    other = EmbeddedEncoder(seed=1)
+    assert not torch.allclose(other.encode_images(images), embedded)
+    assert not torch.allclose(other.encode_texts(texts), encoder.encode_texts(texts))
+    assert other.fingerprint != encoder.fingerprint == again.fingerprint
+    assert other.name != encoder.name
+    assert encoder.encode_images(images[:0]).shape == (0, encoder.dim)
+
+
+def test_pictures_and_texts_share_no_number(encoder: EmbeddedEncoder, images: torch.Tensor) -> None:
+    pictures, texts = encoder.encode_images(images), encoder.encode_texts(["red wing", "small size, "])
+    assert not ((pictures != 0).any(0) & (texts != 0).any(0)).any()
+    assert pictures.any(1).all()
+    assert texts.any(1).all()
+
+
+def test_a_text_is_the_sum_of_its_names_in_their_order(encoder: EmbeddedEncoder) -> None:
+    red, blue, both, turned = encoder.encode_texts(
+        ["red wing", "blue eye", "red wing, blue eye, ", "blue eye, red wing"]
+    )
+    half = encoder.dim - 64
+    assert torch.allclose(both[:half], (red + blue)[:half], atol=1e-6)
+    assert torch.allclose(both[half:], (red + blue / 2**0.5)[half:], atol=1e-6)
+    assert torch.allclose(both[:half], turned[:half], atol=1e-6)
+    assert not torch.allclose(both[half:], turned[half:], atol=1e-3)
+    assert torch.equal(encoder.encode_texts([""])[0], torch.zeros(encoder.dim))
+
+
+def test_bad_images_are_refused(encoder: EmbeddedEncoder) -> None:
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        encoder.encode_images(torch.full((1, 3, 8, 8), 2.0))
+    with pytest.raises(ValueError, match="shape"):
+        encoder.encode_images(torch.zeros(1, 1, 8, 8))
+
+
+@pytest.fixture(scope="module")
+def rated() -> tuple[SimulatedRatings, torch.Tensor]:
+    ratings = simulated_ratings(80)
+    return ratings, embedded_embedder(batch_size=64).embed(ratings.explanations)
+
+
+def _spearman(rated: tuple[SimulatedRatings, torch.Tensor], seed: int, *, shuffled: bool) -> tuple[float, float]:
+    ratings, embeddings = rated
+    split = leak_free_split(ratings.image_ids, ratings.explainer_ids, seed=seed)
+    goal = ratings.targets()[:, 0]
+    if shuffled:
+        goal = np.random.default_rng(seed).permutation(goal)
+    scorer = train_scorer(
+        embeddings,
+        goal,
+        ratings.labels.tolist(),
+        train=split.train,
+        validation=split.validation,
+        questions=("Q1",),
+        label_names=sorted(set(ratings.labels.tolist())),
+        settings=EMBEDDED_SETTINGS,
+        seed=seed,
+    ).scorer
+    scores = scorer.score(embeddings[split.test], ratings.labels[split.test].tolist())[:, 0].numpy()
+    given = ratings.targets()[split.test, 0]
+    best = spearmanr(ratings.expected[split.test, 0], given).statistic
+    return float(spearmanr(scores, given).statistic), float(best)
+
+
+def test_a_scorer_on_it_orders_unseen_explanations_of_unseen_images(
+    rated: tuple[SimulatedRatings, torch.Tensor],
+) -> None:
+    found, best = np.array([_spearman(rated, seed, shuffled=False) for seed in range(3)]).T
+    assert found.mean() >= 0.6 * best.mean()
+    shuffled = [_spearman(rated, seed, shuffled=True)[0] for seed in range(2)]
+    assert np.mean(shuffled) < 0.35 < found.mean()
