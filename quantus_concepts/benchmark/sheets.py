@@ -199,9 +199,13 @@ def _bare(panel: Axes) -> None:
 
 
 def _wrap(title: str) -> str:
-    """Break a title of one line in two at the space nearest to its middle."""
-    if len(title) <= LINE or " " not in title or "\n" in title:
-        return title
-    spaces = [place for place, letter in enumerate(title) if letter == " "]
-    middle = min(spaces, key=lambda place: abs(place - len(title) / 2))
-    return f"{title[:middle]}\n{title[middle + 1 :]}"
+    """Break every line of a title that is too long in two, at the space nearest to its middle."""
+    return "\n".join(_halved(line) for line in title.split("\n"))
+
+
+def _halved(line: str) -> str:
+    if len(line) <= LINE or " " not in line:
+        return line
+    spaces = [place for place, letter in enumerate(line) if letter == " "]
+    middle = min(spaces, key=lambda place: abs(place - len(line) / 2))
+    return f"{line[:middle]}\n{line[middle + 1 :]}"

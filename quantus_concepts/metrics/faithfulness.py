@@ -295,17 +295,14 @@ def _perturbed(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -
 
     The order is by sample, then the least before the most relevant pixels, then by their number.
     """
-    n_pixels = ranks[0].numel()
-    # The first k in ascending relevance, and those from P - k on.
-    limits = torch.cat([counts, n_pixels - counts])[:, None, None]
-    of_relevant = torch.arange(len(limits), device=limits.device)[:, None, None] >= len(counts)
-    n_each, total = len(limits), len(ranks) * len(limits)
+    # Places in ascending relevance, and in descending.
+    places = torch.stack([ranks, ranks[0].numel() - 1 - ranks], 1).flatten(0, 1)
+    n_each, total = len(counts), len(places) * len(counts)
     for start in range(0, total, length):
-        rows = torch.arange(start, min(start + length, total)) // n_each
-        images = prepared.images.new_empty(len(rows), *prepared.images.shape[1:])
-        for row in range(int(rows[0]), int(rows[-1]) + 1):
-            first, last = max(row * n_each, start), min((row + 1) * n_each, start + len(rows))
-            which = slice(first - row * n_each, last - row * n_each)
-            masks = (ranks[row] < limits[which]) ^ of_relevant[which]
-            prepared.perturb(row, masks, out=images[first - start : last - start])
-        yield rows, images
+        stop = min(start + length, total)
+        images = prepared.images.new_empty(stop - start, *prepared.images.shape[1:])
+        for side in range(start // n_each, (stop - 1) // n_each + 1):
+            first, last = max(side * n_each, start), min((side + 1) * n_each, stop)
+            masks = places[side] < counts[first - side * n_each : last - side * n_each, None, None]
+            prepared.perturb(side // 2, masks, out=images[first - start : last - start])
+        yield torch.arange(start, stop) // (2 * n_each), images

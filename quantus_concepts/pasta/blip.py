@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from quantus_concepts.pasta.downloads import fetch_folder, first_line
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.preprocessing import Preprocessing
 
@@ -78,6 +77,9 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
                 f"got {lacks}."
             )
         return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
+    # Imported only where they are needed, for they take long.
+    from quantus_concepts.pasta.downloads import fetch_folder, first_line
+
     try:
         from transformers import AutoProcessor, BlipForImageTextRetrieval
     except ImportError:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.steered_rise import SteeredRISE
+from pooling_encoder import PoolingEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.steering import score_masks
-from tiny_encoder import TinyEncoder
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 
@@ -125,12 +125,12 @@ def test_with_a_scorer_of_the_package(images, masks, question):
 
 
 def test_with_an_embedder_of_the_package_whose_cache_stays_empty(images, masks, tmp_path):
-    cached = Embedder(TinyEncoder(), cache=tmp_path, size=12, weight=0.3)
+    cached = Embedder(PoolingEncoder(), cache=tmp_path, size=12, weight=0.3)
     scorer = Scorer(cached.dim, labels=None, seed=1)
     found = score_masks(scorer, cached)(images, masks, None)
     assert cached.encoder.images_seen == 4
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
-    plain = Embedder(TinyEncoder(), size=12, weight=0.3)
+    plain = Embedder(PoolingEncoder(), size=12, weight=0.3)
     torch.testing.assert_close(found, (scorer.score(plain.embed_maps(images, masks))[:, 0] - 1) / 4)
     steered = SteeredRISE(Linear(), score_masks(scorer, cached))
     assert steered.attribute(images, 1, lam=0.7, n_masks=20, cells=2).isfinite().all()

@@ -26,6 +26,7 @@ from quantus_concepts.pasta.explanations import ConceptExplanation, Explanation,
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 FROM_FILE_NAME, NO_LABELS = "file-name", "none"
+SHOWN_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
@@ -215,11 +216,11 @@ def usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
     Raises
     ------
     ValueError
-        If there are none; lists what is wrong with each.
+        If there are none; lists what is wrong.
     """
     good = [file for file in files if not file.note]
     if not good:
-        raise ValueError(f"None of the {len(files)} explanations can be used: {problems(files)}.")
+        raise ValueError(f"None of the {len(files)} explanations can be used: {problems(files, SHOWN_PROBLEMS)}.")
     return good
 
 
@@ -231,15 +232,24 @@ def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
     files : iterable of ExplanationFile
         Checked.
     limit : int, optional
-        How many to name at most; all by default.
+        How many to name at most, but at least one for each reason; all by default.
 
     Returns
     -------
     str
-        Each as "explainer/name (reason)"; "" where nothing is wrong.
+        For each reason "explainer/name, explainer/name (reason)"; "" where nothing is wrong.
     """
-    told = [f"{file.explainer}/{file.path.name} ({file.note})" for file in files if file.note]
-    return list_some(told, len(told) if limit is None else limit)
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        if file.note:
+            by_reason[file.note].append(f"{file.explainer}/{file.path.name}")
+    # A folder of another data set gives every file one of few reasons: each is told once.
+    left, told = limit, []
+    for number, (reason, names) in enumerate(sorted(by_reason.items(), key=lambda item: len(item[1]))):
+        share = len(names) if left is None else max(1, left // (len(by_reason) - number))
+        told.append(f"{list_some(names, share)} ({reason})")
+        left = None if left is None else max(0, left - min(share, len(names)))
+    return "; ".join(told)
 
 
 def _reason(file: ExplanationFile, error: ValueError) -> str:

@@ -31,12 +31,15 @@ from quantus_concepts.benchmark.pasta.sheet import words
 from quantus_concepts.benchmark.pasta.train_options import ALL, question_names
 from quantus_concepts.checks import check_whole
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.explanations import ConceptExplanation
 from quantus_concepts.pasta.matching import embedder_for
 from quantus_concepts.pasta.scorer import Scorer, label_index
 from quantus_concepts.pasta.scorer_files import load_scorer
 
 COMMAND = "pasta-score"
 SHOWN_PROBLEMS = 10
+#: How the reason begins where the scorer does not know a label.
+UNKNOWN_LABEL = "No label of the scorer"
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def run_scoring(options: ScoreOptions) -> Path:
                 ascending=words(options.ascending),
             )
             files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
-            good = usable(files)
+            good = _usable(files)
             embeddings = embedder.embed(FileExplanations(good))
             votes = scorer.score(embeddings.to(scorer.device), _indices(good, scorer)).cpu().numpy()
         frame = _frame(files, good, pd.DataFrame(votes, columns=list(scorer.questions)))
@@ -183,9 +186,23 @@ def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list
             try:
                 file = replace(file, label=_known(scorer.labels, file.label))
             except ValueError as error:
-                file = replace(file, note=str(error))
+                # How the function is told to do without a label is of no use on the command line.
+                file = replace(file, note=str(error).partition(". Give one")[0])
         found.append(file)
     return found
+
+
+def _usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
+    try:
+        return usable(files)
+    except ValueError as error:
+        raise ValueError(f"{error}{_advice(files)}") from error
+
+
+def _advice(files: Sequence[ExplanationFile]) -> str:
+    if not any(file.note.startswith(UNKNOWN_LABEL) for file in files):
+        return ""
+    return " Name labels as the scorer does with --labels-from FILE.csv, or score without them: --labels-from none."
 
 
 def _known(labels: Sequence[str], label: str) -> str:
@@ -230,11 +247,25 @@ def _remarks(
         )
     bad = [file for file in files if file.note]
     if bad:
-        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN_PROBLEMS)}.")
+        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN_PROBLEMS)}.{_advice(bad)}")
     unlabelled = sum(not file.label for file in good)
     if unlabelled and scorer.labels is not None and options.labels_from != NO_LABELS:
         remarks.append(f"{unlabelled} of {len(good)} explanations have no label, which the scorer was trained with.")
+    known = set(scorer.metadata.get("concept_names") or ())
+    named = {name for file in good if file.modality == "concepts" for name in _names_of(file)} if known else set()
+    new = sorted(named - known)
+    if new:
+        shown = ", ".join(new[:SHOWN_PROBLEMS]) + (", ..." if len(new) > SHOWN_PROBLEMS else "")
+        remarks.append(
+            f"{len(new)} of {len(named)} concepts were in none of the ratings the scorer learned from: {shown}. Their "
+            "lists are scored all the same."
+        )
     return remarks
+
+
+def _names_of(file: ExplanationFile) -> list[str]:
+    explanation = file.read()
+    return list(explanation.values) if isinstance(explanation, ConceptExplanation) else []
 
 
 def _about(scorer: Scorer, embedder: Embedder, options: ScoreOptions) -> dict[str, str]:

@@ -106,6 +106,14 @@ def train(
     regressors: Annotated[
         bool, typer.Option("--regressors", help="Also ridge, lasso and SVM.", rich_help_panel=TRAINING_HELP)
     ] = False,
+    sparseness: Annotated[
+        bool,
+        typer.Option(
+            "--sparseness",
+            help="Also correlate the votes with the sparseness of the maps (Table 9).",
+            rich_help_panel=DATA_HELP,
+        ),
+    ] = False,
     cache: Annotated[
         Path | None,
         typer.Option(help="Folder that keeps embeddings for the next run.", rich_help_panel=EMBEDDING_HELP),
@@ -141,6 +149,7 @@ def train(
         train_share=train_share,
         labelled=labelled,
         regressors=regressors,
+        sparseness=sparseness,
         cache=cache,
         device=device,
         batch_size=batch_size,

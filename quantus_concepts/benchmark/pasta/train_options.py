@@ -66,6 +66,8 @@ class TrainOptions:
         How explanations are embedded.
     seeds, loss, epochs, learning_rate, train_share, labelled, regressors
         How scorers are trained.
+    sparseness
+        Whether votes are also correlated with the maps' sparseness.
     cache, device, batch_size, seed, out, overwrite, progress
         Of the run.
     """
@@ -89,6 +91,7 @@ class TrainOptions:
     train_share: float = 0.7
     labelled: bool = True
     regressors: bool = False
+    sparseness: bool = False
     cache: Path | None = None
     device: str = AUTO
     batch_size: int = 16

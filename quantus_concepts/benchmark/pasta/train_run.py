@@ -5,19 +5,24 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 import typer
 
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.encoder_option import load_encoder
+from quantus_concepts.benchmark.pasta.report import write_report
 from quantus_concepts.benchmark.pasta.results import SCORER, summary
 from quantus_concepts.benchmark.pasta.seeds import Outcome, Plan, train_seeds
 from quantus_concepts.benchmark.pasta.train_options import TrainOptions
-from quantus_concepts.benchmark.pasta.train_report import write_training
+from quantus_concepts.benchmark.pasta.uses_results import Uses
 from quantus_concepts.datasets.pasta_ratings import PastaRatings
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.explanations import ConceptExplanation
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
+from quantus_concepts.pasta.metric_values import metric_values
 from quantus_concepts.pasta.scorer_files import save_scorer
 
 COMMAND = "pasta-train"
@@ -55,8 +60,9 @@ def run_training(options: TrainOptions) -> Path:
             embeddings = embedder.embed(ratings.explanations).cpu()
             plan = training_plan(options, ratings)
             outcome = train_seeds(ratings, embeddings, plan, say=lambda text: _say(options, text))
+            uses = _sparseness(options, ratings) if options.sparseness else None
         save_scorers(folder, outcome, embedder, ratings)
-        write_training(
+        write_report(
             folder,
             title=f"PASTA-score: training on {ratings.name}",
             outcome=outcome,
@@ -65,8 +71,18 @@ def run_training(options: TrainOptions) -> Path:
             encoder=options.encoder,
             settings=_settings(options, embedder, f"{time.monotonic() - started:.0f} s"),
             notes=[*ratings.notes, *notes],
+            uses=uses,
         )
     return folder.path
+
+
+def _sparseness(options: TrainOptions, ratings: RatedExplanations) -> Uses:
+    """Correlate votes with the one metric that needs neither a classifier nor its explainers: the paper's Table 9."""
+    columns = [ratings.questions.index(question) for question in options.questions]
+    values = metric_values(ratings, display_progressbar=options.progress)
+    return Uses(
+        correlations=tuple(rating_correlations(values, ratings.targets(options.votes)[:, columns], options.questions))
+    )
 
 
 def training_plan(options: TrainOptions, ratings: RatedExplanations) -> Plan:
@@ -131,6 +147,7 @@ def save_scorers(folder: OutputFolder, outcome: Outcome, embedder: Embedder, rat
     ratings : RatedExplanations
         What they learned from.
     """
+    names = _concept_names(ratings)
     for result in outcome.seeds:
         scorer = result.training.scorer
         scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
@@ -140,6 +157,7 @@ def save_scorers(folder: OutputFolder, outcome: Outcome, embedder: Embedder, rat
             "seed": result.seed,
             "images": result.split.images,
             "explainers": result.split.explainers,
+            "concept_names": names,
             "figures": {
                 question: {
                     measure: found.mean
@@ -160,6 +178,16 @@ def save_scorers(folder: OutputFolder, outcome: Outcome, embedder: Embedder, rat
             save_scorer(scorer, path)
     with folder.file("scorer.safetensors") as path:
         save_scorer(outcome.best.training.scorer, path)
+
+
+def _concept_names(ratings: RatedExplanations) -> list[str]:
+    """Return every concept that is named in the ratings."""
+    names: set[str] = set()
+    for row in np.flatnonzero(ratings.modalities == "concepts"):
+        explanation = ratings.explanations[int(row)]
+        if isinstance(explanation, ConceptExplanation):
+            names.update(explanation.values)
+    return sorted(names)
 
 
 def _embedder(options: TrainOptions) -> Embedder:

@@ -1,6 +1,7 @@
 """Explanations on disk, and what may be wrong with them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,7 +125,9 @@ def test_all_that_is_wrong_is_told_at_once(root):
     # Concepts can be scored without their image, but not shown to people.
     assert "words/pets_009_cat.json" not in told
     assert "words/pets_009_cat.json (no image" in problems(_found(root, with_images=True))
-    assert problems(check_explanations(_found(root)), 2).endswith(", and 4 more")
+    few = problems(check_explanations(_found(root)), 2)
+    assert all(reason in few for reason in ("no image called", "Expected the name of a file", "Image cannot be read"))
+    assert ", and 1 more (" in few
 
 
 def test_several_images_are_not_guessed_between(root):
@@ -149,3 +152,14 @@ def test_nothing_to_work_with(root, tmp_path):
         file.write_bytes(b"broken")
     with pytest.raises(ValueError, match=r"None of the 9 explanations can be used: .*words/pets_002_bird\.json"):
         usable(check_explanations(_found(root)))
+
+
+def test_a_reason_is_told_once_and_every_reason_is_told(root):
+    files = [replace(file, note="no such label") for file in check_explanations(_found(root))]
+    files[-1] = replace(files[-1], note="broken")
+    told = problems(files, 3)
+    assert told.startswith("words/pets_002_bird.json (broken); grad-cam/")
+    assert told.count("(broken)") == told.count("(no such label)") == 1
+    assert "and 6 more" in told
+    assert "more" not in problems(files)
+    assert problems(check_explanations(_found(root))) == ""

@@ -11,7 +11,6 @@ import pytest
 from fixtures_pasta_report import made_outcome, made_plan, made_ratings, made_uses
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.report import CAPTIONS, render_report, write_report
-from quantus_concepts.benchmark.pasta.train_report import write_training
 from quantus_concepts.benchmark.pasta.uses_results import SteeredRow, Uses, mean_rows
 from quantus_concepts.pasta.mixture import best_explainer
 
@@ -195,7 +194,7 @@ def test_everything_is_written_into_a_run(tmp_path, capsys):
 def test_a_training_is_written_without_uses(tmp_path, capsys):
     ratings = made_ratings(12, 9)
     with OutputFolder("pasta-train", out=tmp_path) as folder:
-        write_training(
+        write_report(
             folder,
             title="Votes",
             outcome=made_outcome(ratings, ("Q1",), 1, control=False),

@@ -10,10 +10,11 @@ import torch
 
 from explanation_folders import write_folders
 from quantus_concepts.benchmark.app import main
-from quantus_concepts.benchmark.pasta import score as command
+from quantus_concepts.benchmark.pasta import encoder_option
 from quantus_concepts.benchmark.pasta.explanation_files import find_explanations
 from quantus_concepts.benchmark.pasta.score import ScoreOptions, run_scoring
 from quantus_concepts.benchmark.pasta.score_table import Scores
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
@@ -43,7 +44,7 @@ class TinyEncoder:
 @pytest.fixture
 def encoder(monkeypatch):
     made = TinyEncoder()
-    monkeypatch.setattr(command, "as_encoder", lambda name, **settings: made)
+    monkeypatch.setattr(encoder_option, "as_encoder", lambda name, **settings: made)
     return made
 
 
@@ -174,6 +175,16 @@ def test_nothing_left_is_an_error_and_leaves_nothing(root):
     assert not (root / "out").exists()
 
 
+def test_labels_the_scorer_knows_none_of_are_told_once_each(root):
+    _scorer(root / "scorer.safetensors", ["Heron", "Wren"])
+    with pytest.raises(ValueError, match="None of the 9 explanations") as told:
+        run_scoring(_options(root))
+    message = str(told.value)
+    assert message.count("named 'cat'") == message.count("named 'bird'") == 1
+    assert message.count("--labels-from none") == 1
+    assert "-1" not in message
+
+
 def test_labels_of_the_release_are_understood(root):
     _scorer(root / "scorer.safetensors", ["cat", "dog", "home_or_hotel"])
     for folder in (root / "images", root / "explanations" / "grad-cam"):
@@ -213,9 +224,16 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
     with pytest.raises(ValueError, match=r"siglip \(mine\.safetensors\): give that file with --encoder-weights"):
         run_scoring(_options(root))
     asked = []
-    monkeypatch.setattr(command, "as_encoder", lambda name, **settings: asked.append((name, settings)) or TinyEncoder())
+
+    def as_encoder(name, **settings):
+        asked.append((name, settings))
+        return TinyEncoder()
+
+    monkeypatch.setattr(encoder_option, "as_encoder", as_encoder)
+    (root / "mine.safetensors").touch()
     run_scoring(_options(root, encoder_weights=root / "mine.safetensors"))
-    assert asked == [("siglip", {"weights": root / "mine.safetensors", "device": torch.device("cpu")})]
+    settings = {"weights": root / "mine.safetensors", "tokenizer": None, "device": torch.device("cpu")}
+    assert asked == [("siglip", settings)]
 
 
 def test_encoder_of_another_size_is_told(root):
@@ -258,3 +276,23 @@ def test_concepts_in_ascending_order(root):
     two = _frame(run_scoring(_options(root, ascending="words", overwrite=True)))
     values = [frame.set_index(["explainer", "explanation"]).Q1["words", file.name] for frame in (one, two)]
     assert values[0] != values[1]
+
+
+def test_concepts_the_scorer_never_saw_are_named(root, capsys):
+    _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"])
+    run_scoring(_options(root, scorer=root / "some.safetensors"))
+    assert re.search(
+        r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", capsys.readouterr().out
+    )
+    _scorer(root / "none.safetensors", ["cat", "dog", "bird"])
+    run_scoring(_options(root, scorer=root / "none.safetensors", out=root / "other"))
+    assert "in none of the ratings" not in capsys.readouterr().out
+
+
+def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path, capsys):
+    write_folders(tmp_path)
+    encoder = EmbeddedEncoder()
+    scorer = Scorer(encoder.dim, ("Q1",), None, encoder=encoder.name, settings={"size": 64})
+    save_scorer(scorer, tmp_path / "own.safetensors")
+    out = run_scoring(_options(tmp_path, scorer=tmp_path / "own.safetensors"))
+    assert _frame(out)["Q1"].notna().all()

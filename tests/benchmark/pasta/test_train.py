@@ -124,6 +124,16 @@ def test_a_single_annotator_and_missing_questions_are_normal(run, tmp_path: Path
     assert "missing" in err or "not asked" in err or "without" in err
 
 
+def test_sparseness_is_correlated_with_the_votes_of_the_ratings_folder_alone(run, release: Path) -> None:
+    arguments = ("--question", "Q1,Q6", *QUICK, "--seeds", "1", "--sparseness", "--out", "sparse")
+    assert run("--data", release, *arguments)[0] == 0
+    table = pd.read_csv("sparse/correlations.csv")
+    assert set(table.metric) == {"Sparseness"}
+    assert set(table.question) == {"Q1", "Q6"}
+    # Maps alone have a sparseness: of ten explainers seven.
+    assert (table.n == 7 * 12).all()
+
+
 def test_without_labels(run, release: Path) -> None:
     assert run("--data", release, "--question", "Q1", "--no-labelled", *QUICK, "--out", "plain")[0] == 0
     assert load_scorer("plain/scorer.safetensors").labels is None
