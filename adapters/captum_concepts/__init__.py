@@ -2,7 +2,8 @@
 
 `CoAM` shows where a concept acts, `PostHocCBM` turns a trained network into a concept bottleneck model,
 `explain_func` makes any attribution the callable Quantus wants, `build_method` builds the methods that papers compare,
-`SteeredRISE` weighs its masks by a score too, and `tcav_score` asks what a concept is to a class. This package does not need `quantus_concepts`.
+`SteeredRISE` weighs its masks by a score too, and `tcav_score` asks what a concept is to a class. This package does
+not need `quantus_concepts`.
 """
 
 from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision

@@ -112,12 +112,13 @@ def ranking_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) 
         gaps = target[..., :, None] - target[..., None, :]
         if mask is not None:
             gaps.masked_fill_(~(mask[..., :, None] & mask[..., None, :]), 0)
-        n_ordered = gaps.count_nonzero((-2, -1))
-        wrong = (predicted[..., :, None] - predicted[..., None, :]).mul_(gaps) < 0
+        # Signs rather than counts and comparisons: sums of floats are several times as fast on a CPU.
+        n_ordered = gaps.sign().square_().sum((-2, -1))
+        wrong = (predicted[..., :, None] - predicted[..., None, :]).mul_(gaps).sign_().clamp_(max=0)
         # Both halves of the table differ in sign only, so half the double sum over wrong pairs is one sum over
         # items, and the gradient need not go through a table of N x N.
         pull = gaps.mul_(wrong).sum(-1)
-    return -2 * (predicted * pull).sum(-1) / n_ordered.clamp_min(1)
+    return 2 * (predicted * pull).sum(-1) / n_ordered.clamp_min(1)
 
 
 def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

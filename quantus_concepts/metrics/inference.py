@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ class ConceptOutputs(NamedTuple):
 
 
 def _first_floating(model: nn.Module) -> Tensor | None:
-    tensors = [*model.parameters(), *model.buffers()]
+    tensors = chain(model.parameters(), model.buffers())
     return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
 
 
