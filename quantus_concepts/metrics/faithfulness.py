@@ -82,7 +82,9 @@ default_plot_func, disable_warnings, display_progressbar
     relevant pixels are taken in an order drawn at random: in that of their position a map with a large plateau would
     lose the image from its upper edge on, and score what happens to be there. NaN: attributions that are the same at
     every pixel, not finite, or of another size than the image. The best over thresholds favours the smallest one
-    for sufficiency, where the fewest pixels are gone; compare scores of the same list only.
+    for sufficiency, where the fewest pixels are gone; compare scores of the same list only. On small images black and
+    noisy pixels are so far from what a network knows that any scattered map moves it: hold a method against a random
+    one (`captum_concepts.RandomAttribution`), not against 0.
     """
 
     name = "Faithfulness"

@@ -78,10 +78,10 @@ def label_index(labels: Sequence[str], name: str) -> int:
     for candidate in (name, LABEL_ALIASES.get(name)):
         if candidate in known:
             return known.index(candidate)
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known[:3]
+    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+    hint = f"The nearest of the {len(known)} are {near}." if near else f"None of its {len(known)} is near: {known}."
     raise ValueError(
-        f"No label of the scorer is named {name!r}. The nearest of the {len(known)} are {near}. "
-        "Give one of them, or -1 (None among names) for no label."
+        f"No label of the scorer is named {name!r}. {hint} Give one of them, or -1 (None among names) for no label."
     )
 
 

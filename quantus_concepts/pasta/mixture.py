@@ -37,12 +37,16 @@ class Mixture:
         (N,) scores of the chosen explanations; NaN where there is none.
     question : str
         Whose answer the scores predict.
+    tied : int
+        For how many images several explainers share the best score, so that the order of the names decided: a
+        scorer gives many explanations the lowest score there is.
     """
 
     names: tuple[str, ...]
     choice: np.ndarray
     scores: np.ndarray
     question: str
+    tied: int = 0
 
     @property
     def wins(self) -> dict[str, int]:
@@ -204,7 +208,8 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     best = ranked.argmax(0)
     taken = np.take_along_axis(table, best[None], 0)[0]
     undefined = np.isnan(table).all(0)
-    return Mixture(names, np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, taken), question)
+    tied = int((((ranked == ranked.max(0)).sum(0) > 1) & ~undefined).sum())
+    return Mixture(names, np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, taken), question, tied)
 
 
 def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes]:
@@ -239,6 +244,7 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
         ax.spines[side].set_visible(False)
     ax.grid(axis="x", color="#E4E4E4", linewidth=0.8, zorder=0)
     left_out = f"; {mixture.undefined} without a score" if mixture.undefined else ""
+    left_out += f"; {mixture.tied} tied, the first taken" if mixture.tied else ""
     ax.set(
         xlabel=f"images for which it has the best score ({mixture.question})",
         title=f"{len(mixture.choice) - mixture.undefined} images{left_out}",

@@ -147,3 +147,12 @@ def test_bad_input():
         mixture.compare({name: np.zeros(5) for name in "abc"})
     with pytest.raises(ValueError, match=r"other names than \['mixture'\]"):
         best_explainer({"mixture": [1.0]}).compare({"mixture": [1.0]})
+
+
+def test_ties_are_counted_where_the_order_of_names_decided():
+    scores = {"a": [1.0, 2.0, np.nan, 3.0], "b": [1.0, 1.0, np.nan, 4.0], "c": [0.5, 2.0, np.nan, np.nan]}
+    mixture = best_explainer(scores)
+    assert mixture.tied == 2
+    assert mixture.choice.tolist() == [0, 0, -1, 1]
+    assert "2 tied" in plot_mixture(mixture)[1].get_title()
+    assert best_explainer({"a": [1.0], "b": [2.0]}).tied == 0

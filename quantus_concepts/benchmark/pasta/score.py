@@ -17,7 +17,6 @@ from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.encoder_option import load_encoder
 from quantus_concepts.benchmark.pasta.explanation_files import (
     FROM_FILE_NAME,
-    NO_LABELS,
     ExplanationFile,
     FileExplanations,
     check_explanations,
@@ -249,7 +248,7 @@ def _remarks(
     if bad:
         remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN_PROBLEMS)}.{_advice(bad)}")
     unlabelled = sum(not file.label for file in good)
-    if unlabelled and scorer.labels is not None and options.labels_from != NO_LABELS:
+    if unlabelled and scorer.labels is not None:
         remarks.append(f"{unlabelled} of {len(good)} explanations have no label, which the scorer was trained with.")
     known = set(scorer.metadata.get("concept_names") or ())
     named = {name for file in good if file.modality == "concepts" for name in _names_of(file)} if known else set()

@@ -137,6 +137,7 @@ def render_scores(
         figure=figure,
         best=[_card(row, scores) for _, row in ranked.iloc[:n_best].iterrows()],
         worst=[_card(row, scores) for _, row in ranked.iloc[len(ranked) - n_worst :].iloc[::-1].iterrows()],
+        n_tied=int((values == values[-1]).sum()),
         rows=_all_rows(scores),
         n_rows=len(scores.frame),
         about=about,
