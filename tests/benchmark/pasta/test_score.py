@@ -208,7 +208,7 @@ def test_without_labels(root, capsys):
     _scorer(root / "scorer.safetensors", None)
     frame = _frame(run_scoring(_options(root, overwrite=True)))
     assert frame.Q1.notna().all()
-    assert "no label, which the scorer was trained with" in capsys.readouterr().out
+    assert "no label" not in capsys.readouterr().out
 
 
 def test_simulated_raters_are_named(root, capsys):
