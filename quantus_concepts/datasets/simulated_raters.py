@@ -292,7 +292,7 @@ def simulated_ratings(
             f"No person voted: {raters.n_raters} simulated raters vote by a stated function of the overlap with the "
             f"bird in the picture, with a bias of up to {raters.bias:g} points each and noise of {raters.noise:g} "
             f"points; {len(EXPLAINERS)} explainers of graded quality, {n_per_image} of them on each of {n_images} "
-            "painted birds.",
+            "painted birds. Grades are fine: an explainer that a split holds back often lies between two it trains on.",
         ),
         expected=expected,
     )
