@@ -75,7 +75,7 @@ def train(
         int, typer.Option(help="Concepts named in the sentence.", rich_help_panel=EMBEDDING_HELP)
     ] = TrainOptions.n_top,
     template: Annotated[
-        str, typer.Option(help="Text before the concepts.", rich_help_panel=EMBEDDING_HELP)
+        str, typer.Option(help="A sentence with {} where the names of the concepts go.", rich_help_panel=EMBEDDING_HELP)
     ] = TrainOptions.template,
     concepts: Annotated[
         str,
