@@ -73,7 +73,7 @@ class Sizes:
 
     encoder: str | None = "ViT-B-16"
     n_maps: int = 256
-    scoring_repeats: int = 3
+    scoring_repeats: int = 2
     large_encoder: str | None = "ViT-L-16-SigLIP-384"
     n_cached: int = 16
     n_first: int = 2
@@ -83,9 +83,9 @@ class Sizes:
     dim: int = 1024
     # So many that what is done once, before and after, counts little, as with the paper's 600; six questions take
     # six times as long.
-    epochs: tuple[int, int] = (60, 12)
-    training_repeats: int = 5
-    faithfulness: tuple[Case, ...] = (Case("ResNet-18", 8, 224, 3), Case("SmallResNet", 64, 64, 7))
+    epochs: tuple[int, int] = (48, 8)
+    training_repeats: int = 3
+    faithfulness: tuple[Case, ...] = (Case("ResNet-18", 4, 224, 3), Case("SmallResNet", 64, 64, 5))
     road: tuple[Case, ...] = (Case("ResNet-18", 1, 224, 1, (10,)), Case("SmallResNet", 8, 64, 1))
 
 

@@ -190,7 +190,7 @@ default_plot_func, disable_warnings, display_progressbar
         if not concepts:
             # All of them, so that nothing is embedded before a wrong range is told; a few at a time for the memory.
             for start in range(0, len(x_batch), CHECKED_AT_ONCE):
-                self.denormalisation(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
+                self.denormalisation.check(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
         self._scores = []
         return {"labels": self._labels_of(y_batch)}
 
@@ -270,10 +270,13 @@ default_plot_func, disable_warnings, display_progressbar
         if a_batch.ndim == 4 and a_batch.shape[1]:
             a_batch = a_batch.sum(1)
         maps = self.usable(a_batch, size, "a map (H, W) of the images' size")
-        constant = np.isfinite(maps).all((1, 2)) & (np.ptp(maps, axis=(1, 2)) == 0)
+        # NaN where a map is not finite, which is noted already.
+        with np.errstate(invalid="ignore"):
+            constant = np.ptp(maps, axis=(1, 2)) == 0
         if constant.any():
             self.fail("maps are constant, so that there is nothing to see", int(constant.sum()))
-        return np.where(constant[:, None, None], np.nan, maps)
+            maps = np.where(constant[:, None, None], np.nan, maps)
+        return maps
 
     def _rate(self, embedded: Tensor, labels: np.ndarray) -> np.ndarray:
         told = None if self.scorer.labels is None else torch.as_tensor(labels)

@@ -74,6 +74,39 @@ class Denormalisation:
         ValueError
             If the channels do not fit or values remain outside [0, 1].
         """
+        images = self._undone(images, name)
+        self._check_range(*torch.aminmax(images), name)
+        return images.clamp(0, 1).expand(-1, 3, -1, -1)
+
+    def check(self, images: Tensor, name: str = "x_batch") -> None:
+        """Raise as a call does, without making the images where that can be told from their extremes.
+
+        Parameters
+        ----------
+        images : Tensor
+            As in a call.
+        name : str
+            Name of the argument, for messages.
+
+        Raises
+        ------
+        ValueError
+            If the channels do not fit or values would remain outside [0, 1].
+        """
+        if self.function is None and images.ndim == 4 and images.shape[1] in (1, 3):
+            low, high = images.amin((0, 2, 3), keepdim=True), images.amax((0, 2, 3), keepdim=True)
+            images = torch.cat([low, high])
+        self._check_range(*torch.aminmax(self._undone(images, name)), name)
+
+    def _check_range(self, low: Tensor, high: Tensor, name: str) -> None:
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+            raise ValueError(
+                f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
+                f"{REMEDY}."
+            )
+
+    def _undone(self, images: Tensor, name: str) -> Tensor:
+        """Return images (N, C, H, W) without the normalisation."""
         images = images.float()
         if self.function is not None:
             images = self.function(images)
@@ -91,10 +124,4 @@ class Denormalisation:
                 )
             mean, std = (torch.as_tensor(value, device=images.device).float() for value in (self.mean, self.std))
             images = images * std[:, None, None] + mean[:, None, None]
-        low, high = torch.aminmax(images)
-        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-            raise ValueError(
-                f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
-                f"{REMEDY}."
-            )
-        return images.clamp(0, 1).expand(-1, 3, -1, -1)
+        return images
