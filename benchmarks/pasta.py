@@ -1,6 +1,6 @@
 """How fast and how large the PASTA-score and what belongs to it are, as ratios within one run.
 
-    python benchmarks/pasta.py                       # all sections, a table; about half an hour
+    python benchmarks/pasta.py                       # all sections, a table; about three quarters of an hour
     python benchmarks/pasta.py scoring               # one section: scoring, cache, training or faithfulness
     python benchmarks/pasta.py scoring --encoder=ViT-L-16-SigLIP-384    # another encoder of open_clip for scoring
     python benchmarks/pasta.py --write               # and keep each section's table in benchmarks/RESULTS.md
