@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor
 
 from quantus_concepts.checks import check_choice, check_range, check_whole
+from quantus_concepts.randomness import kept_numpy_state
 
 #: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.
 NOISE = {"black": 0.0, "uniform": 0.2, "gaussian": 0.2, "road": 0.01}
@@ -241,19 +241,10 @@ def imputed(images: Tensor, masks: Tensor) -> Tensor:
     arrays = images.double().cpu().numpy()
     # Quantus's annotation does not allow the arrays that its function needs.
     missing: list[Any] = [np.flatnonzero(mask) for mask in masks.cpu().numpy()]
-    with _global_random_state_kept():
+    # The imputation draws from the global generator even for noise of size 0.
+    with kept_numpy_state():
         filled = [
             noisy_linear_imputation(arr=array, indices=indices, noise=0.0)
             for array, indices in zip(arrays, missing, strict=True)
         ]
     return torch.as_tensor(np.stack(filled)).to(images)
-
-
-@contextmanager
-def _global_random_state_kept() -> Iterator[None]:
-    """Put NumPy's global generator back: the imputation draws from it even for noise of size 0."""
-    state = np.random.get_state()  # noqa: NPY002 - the library uses the global generator
-    try:
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from quantus_concepts.checks import check_shape
 from quantus_concepts.functional.arguments import check_floating
+from quantus_concepts.pasta.denormalising import ROUNDING
 
 
 class Encoder(Protocol):
@@ -43,8 +44,6 @@ class Encoder(Protocol):
         """Return embeddings (N, dim), float32, not normalised, of N texts, on the encoder's device."""
 
 
-#: How far rounding may carry a pixel out of [0, 1].
-ROUNDING = 1e-3
 MEMBERS = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
 PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
 

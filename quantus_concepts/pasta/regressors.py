@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from quantus_concepts.checks import check_choice, to_numpy
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training_data import item_rows, training_data
+from quantus_concepts.randomness import kept_numpy_state
 
 #: Estimator of each kind and its parameters, for inputs of mean 0 and deviation 1 and votes of 1 to 5.
 KINDS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
@@ -147,16 +147,7 @@ def fit_regressor(
         if not known.any():
             raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
         model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
-        with _kept_numpy_state():
+        # The wrapper of libsvm and Lasso draw a seed that changes nothing here.
+        with kept_numpy_state():
             models.append(model.fit(inputs[known], votes[known]))
     return Regressor(kind, template, models)
-
-
-@contextmanager
-def _kept_numpy_state() -> Iterator[None]:
-    """Put NumPy's global generator back: libsvm's wrapper and Lasso draw a seed from it that changes nothing here."""
-    state = np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002

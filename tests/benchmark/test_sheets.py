@@ -27,7 +27,7 @@ def sheet():
 
 def test_sheet_has_the_image_first_and_a_column_a_method(sheet):
     fig, axes = plot_sheet(sheet)
-    assert isinstance(fig, Figure)
+    assert all(panel.figure is fig for panel in axes.flat)
     assert axes.shape == (2, 3)
     assert [panel.get_title() for panel in axes[0]] == ["image", "Grad-CAM", "guided\nbackpropagation"]
     assert [panel.get_ylabel() for panel in axes[:, 0]] == ["$f_o$\ndog", "$f_s$"]

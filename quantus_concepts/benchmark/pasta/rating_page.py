@@ -164,7 +164,8 @@ class _Gallery:
         path = str(file.image)
         if path in self._names:
             return self._names[path]
-        assert file.image is not None
+        if file.image is None:
+            raise ValueError(f"People rate an explanation beside its image, but {file.path} has none. Leave it out.")
         return self._add(path, jpeg(resized(load_image(file.image), self.size)))
 
     def _add(self, path: str, data: bytes) -> str:

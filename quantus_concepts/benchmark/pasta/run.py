@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -17,7 +18,6 @@ from quantus_concepts.benchmark.pasta.train_run import save_scorers
 from quantus_concepts.benchmark.pasta.uses import gather_uses
 from quantus_concepts.benchmark.pasta.uses_results import Uses
 from quantus_concepts.datasets.simulated_raters import simulated_ratings
-from quantus_concepts.pasta.training import TrainingSettings
 
 COMMAND = "pasta"
 
@@ -82,14 +82,7 @@ def _plan(options: Options, label_names: tuple[str, ...]) -> Plan:
     return Plan(
         questions=options.questions,
         label_names=label_names,
-        settings=TrainingSettings(
-            epochs=options.epochs,
-            learning_rate=options.learning_rate,
-            batch_size=EMBEDDED_SETTINGS.batch_size,
-            weight_decay=EMBEDDED_SETTINGS.weight_decay,
-            loss=EMBEDDED_SETTINGS.loss,
-            weights=EMBEDDED_SETTINGS.weights,
-        ),
+        settings=replace(EMBEDDED_SETTINGS, epochs=options.epochs, learning_rate=options.learning_rate),
         train_share=options.train_share,
         seed=options.seed,
         n_seeds=options.seeds,

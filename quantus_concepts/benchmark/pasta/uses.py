@@ -13,6 +13,7 @@ from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCo
 from torch import Tensor
 
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_methods
+from captum_concepts.randomness import seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.benchmark.intervals import t_interval
 from quantus_concepts.benchmark.loading import KeptImages
@@ -193,15 +194,12 @@ def _faithful(
     """Return Quantus's faithfulness correlation of each image; NaN where it refuses an explanation."""
     values = np.full(len(images), math.nan)
     summed = maps.sum(1, keepdims=True)
-    # It refuses a whole batch for one constant map, and draws from NumPy's global generator.
-    state = np.random.get_state()  # noqa: NPY002
-    try:
-        np.random.seed(seed)  # noqa: NPY002
-        rows = np.flatnonzero(np.ptp(summed.reshape(len(summed), -1), axis=1) > 0)
-        if rows.size:
+    # It refuses a whole batch for one constant map.
+    rows = np.flatnonzero(np.ptp(summed.reshape(len(summed), -1), axis=1) > 0)
+    if rows.size:
+        # It draws from NumPy's global generator.
+        with seeded_generators(next(of.model.parameters()).device, seed):
             values[rows] = metric(of.model, images[rows], of.predicted[rows], summed[rows])
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
     return values
 
 
