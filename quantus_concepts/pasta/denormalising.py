@@ -98,6 +98,24 @@ class Denormalisation:
             images = torch.cat([low, high])
         self._check_range(*torch.aminmax(self._undone(images, name)), name)
 
+    def redone(self, images: Tensor) -> Tensor:
+        """Return images in [0, 1] as the model takes them; with neither `mean` nor `std` as they are.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, C, H, W), floating.
+
+        Returns
+        -------
+        Tensor
+            The same, normalised.
+        """
+        if self.mean is None or self.std is None:
+            return images
+        mean, std = (torch.as_tensor(value).to(images)[:, None, None] for value in (self.mean, self.std))
+        return (images - mean) / std
+
     def _check_range(self, low: Tensor, high: Tensor, name: str) -> None:
         if not (low >= -ROUNDING and high <= 1 + ROUNDING):
             raise ValueError(

@@ -21,6 +21,7 @@ from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness
 from quantus_concepts.metrics.inference import evaluation_mode, predict_logits
 from quantus_concepts.metrics.pixel_perturbation import generator_of
 from quantus_concepts.pasta.correlations import sparseness
+from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.explanations import MapExplanation
 
 SPARSENESS = "Sparseness"
@@ -90,10 +91,7 @@ class Explainer:
         size = self.size or _size(explanations[0])
         images = torch.cat([resized(each.image.float()[None], size) for each in explanations])
         maps = torch.cat([resized(each.map.float()[None, None], size)[:, 0] for each in explanations])
-        if self.mean is not None and self.std is not None:
-            mean, std = (torch.as_tensor(value, dtype=images.dtype)[:, None, None] for value in (self.mean, self.std))
-            images = (images - mean) / std
-        return images, maps
+        return Denormalisation(self.mean, self.std).redone(images), maps
 
     @property
     def scale(self) -> np.ndarray:

@@ -263,11 +263,7 @@ class _Search:
 
     def as_input(self, pixels: Tensor) -> Tensor:
         """Return images in [0, 1] as the model takes them."""
-        mean, std = self.denormalise.mean, self.denormalise.std
-        if mean is not None and std is not None:
-            shift, scale = (torch.as_tensor(each).to(pixels)[:, None, None] for each in (mean, std))
-            pixels = (pixels - shift) / scale
-        return pixels.to(self.images.dtype)
+        return self.denormalise.redone(pixels).to(self.images.dtype)
 
     def _perturb(self, rows: np.ndarray, which: np.ndarray) -> Tensor:
         """Return images (n, 3, H, W) in [0, 1], each perturbed in its own way, on the model's device."""

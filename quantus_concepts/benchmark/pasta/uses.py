@@ -156,10 +156,8 @@ def gather_uses(options: Options, result: SeedResult, ratings: RatedExplanations
         ).items()
     }
 
-    def scored(a_batch: np.ndarray, of: Classifier = classifier, chosen: PASTAScore = metric) -> np.ndarray:
-        return np.array(chosen(of.model, images[: len(a_batch)], of.predicted[: len(a_batch)], a_batch))
-
-    mixture = best_explainer({name: scored(values) for name, values in maps.items()}, question)
+    scores = {name: metric(classifier.model, images, classifier.predicted, values) for name, values in maps.items()}
+    mixture = best_explainer(scores, question)
     correlation = FaithfulnessCorrelation(
         nr_runs=50, subset_size=options.image_size**2 // 16, disable_warnings=True, return_aggregate=False
     )
@@ -183,7 +181,8 @@ def gather_uses(options: Options, result: SeedResult, ratings: RatedExplanations
         correlations=tuple(_correlations(options, classifier, ratings, result)),
         notes=(
             f"The classifier is a small network that classifies {classifier.accuracy:.0%} of "
-            f"{len(classifier.images)} birds it has not seen correctly; its own prediction is explained.",
+            f"{len(classifier.images)} birds it has not seen correctly; its own prediction is explained. It has seen the "
+            f"rated birds (the first {N_CLASSIFIER:,}), on which votes are correlated with metrics.",
         ),
     )
 
