@@ -181,8 +181,8 @@ def gather_uses(options: Options, result: SeedResult, ratings: RatedExplanations
         correlations=tuple(_correlations(options, classifier, ratings, result)),
         notes=(
             f"The classifier is a small network that classifies {classifier.accuracy:.0%} of "
-            f"{len(classifier.images)} birds it has not seen correctly; its own prediction is explained. It has seen the "
-            f"rated birds (the first {N_CLASSIFIER:,}), on which votes are correlated with metrics.",
+            f"{len(classifier.images)} birds it has not seen correctly; its own prediction is explained. It has seen "
+            f"the rated birds (the first {N_CLASSIFIER:,}), on which votes are correlated with metrics.",
         ),
     )
 
