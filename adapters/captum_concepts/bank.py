@@ -16,7 +16,7 @@ from captum_concepts.bank_file import TENSORS, BankContents, read_bank, write_ba
 from captum_concepts.captum_cavs import read_cavs
 from captum_concepts.checks import check_finite, check_shape
 from captum_concepts.directions import as_embeddings, fit_directions
-from captum_concepts.embedding import evaluation_mode, first_floating
+from captum_concepts.running import evaluation_mode, first_floating
 
 
 class ConceptBank:

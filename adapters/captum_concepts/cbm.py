@@ -15,9 +15,10 @@ from captum_concepts.bank import ConceptBank
 from captum_concepts.chain import ConceptChain
 from captum_concepts.checks import check_binary, check_choice, check_shape
 from captum_concepts.directions import METHODS
-from captum_concepts.embedding import first_floating, run
+from captum_concepts.embedding import run
 from captum_concepts.heads import HEADS
 from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.running import first_floating
 
 VALUES = ("margin", "raw")
 

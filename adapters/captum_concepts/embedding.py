@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +11,7 @@ from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_binary, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
+from captum_concepts.running import evaluation_mode, first_floating
 
 
 class Embeddings(NamedTuple):
@@ -30,36 +30,6 @@ class Embeddings(NamedTuple):
     features: Tensor
     labels: Tensor | None
     concept_labels: Tensor | None
-
-
-def first_floating(module: nn.Module) -> Tensor | None:
-    """Return the parameter or buffer that tells device and type of a module; None without any."""
-    tensors = (each for group in (module.parameters(), module.buffers()) for each in group)
-    return next((each for each in tensors if each.is_floating_point()), None)
-
-
-@contextmanager
-def evaluation_mode(*modules: Any) -> Iterator[None]:
-    """Put modules into eval mode, and every one of their parts back into its own mode afterwards.
-
-    Parameters
-    ----------
-    *modules : Any
-        What is no module is left alone.
-
-    Yields
-    ------
-    None
-        Inside, all are in eval mode.
-    """
-    flags = [(part, part.training) for each in modules if isinstance(each, nn.Module) for part in each.modules()]
-    try:
-        for part, _ in flags:
-            part.training = False
-        yield
-    finally:
-        for part, training in flags:
-            part.training = training
 
 
 def embed(

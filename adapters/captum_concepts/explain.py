@@ -18,6 +18,7 @@ from torch.nn import functional
 from captum_concepts.checks import check_choice, check_finite
 from captum_concepts.layers import find_layer
 from captum_concepts.randomness import seeded_generators
+from captum_concepts.running import evaluation_mode
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -224,7 +225,7 @@ class ExplainFunc:
             if chosen is not None and _takes_target(attribution):
                 settings["target"] = chosen.to(place, copy=True)
             # A wrapper that the factory has built is in train mode, whatever the modules in it are.
-            stack.enter_context(_eval_mode(model, getattr(attribution, "forward_func", None)))
+            stack.enter_context(evaluation_mode(model, getattr(attribution, "forward_func", None)))
             stack.enter_context(seeded_generators(place, self.seed))
             stack.enter_context(_without_chatter())
             for start in range(0, n, self.batch_size):
@@ -442,19 +443,6 @@ def _as_setting(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor):
         return value.to(device, dtype if value.is_floating_point() else None)
     return value
-
-
-@contextlib.contextmanager
-def _eval_mode(*models: Any) -> Iterator[None]:
-    modules = [module for model in models if isinstance(model, nn.Module) for module in model.modules()]
-    flags = [module.training for module in modules]
-    try:
-        for module in modules:
-            module.training = False
-        yield
-    finally:
-        for module, flag in zip(modules, flags, strict=True):
-            module.training = flag
 
 
 @contextlib.contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_shape
+from captum_concepts.running import evaluation_mode
 
 
 class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
@@ -265,18 +264,5 @@ def _is_map(output: Tensor, size: tuple[int, int]) -> bool:
 def _run(model: nn.Module, images: Tensor) -> Any:
     """Run a model in eval mode, without gradient, on its own device, and put its modes back."""
     parameter = next(model.parameters(), None)
-    with _evaluating(model), torch.no_grad():
+    with evaluation_mode(model), torch.no_grad():
         return model(images if parameter is None else images.to(parameter.device))
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every submodule into eval mode, and each back into its own afterwards."""
-    # Put back one by one: a model in train mode may keep some of its layers in eval mode.
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

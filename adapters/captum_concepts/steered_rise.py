@@ -15,8 +15,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
-from captum_concepts.embedding import evaluation_mode
 from captum_concepts.rise_masks import RandomMasks
+from captum_concepts.running import evaluation_mode
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 

@@ -21,8 +21,8 @@ from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_finite, check_range, check_shape
 from captum_concepts.directions import METHODS
-from captum_concepts.embedding import evaluation_mode, first_floating
 from captum_concepts.layers import find_layer
+from captum_concepts.running import evaluation_mode, first_floating
 from captum_concepts.tcav_classifier import ConceptBankClassifier
 
 # Activations enter the products in float64, so many columns at a time.

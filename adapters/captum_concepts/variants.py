@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from captum_concepts.embedding import evaluation_mode
 from captum_concepts.layers import find_layer, last_spatial_layer
 from captum_concepts.randomness import kept_generators
+from captum_concepts.running import evaluation_mode
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
-from quantus_concepts.checks import check_range, check_shape
+from captum_concepts.checks import check_range, check_shape
 
 #: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.
 LEARNING_RATE = 2e-2

@@ -13,8 +13,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
+from captum_concepts.checks import check_shape
 from quantus_concepts.benchmark.figures import INK
-from quantus_concepts.checks import check_shape
 
 #: Equal steps of the map look equal, also in grey and to colour-blind readers.
 COLOUR_MAP = "viridis"

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_whole
+from captum_concepts.checks import check_choice, check_whole
 from quantus_concepts.datasets.bam_layout import (
     FOLDERS,
     OBJ,

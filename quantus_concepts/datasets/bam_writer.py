@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from quantus_concepts.checks import check_whole
+from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.bam_layout import (
     FOLDERS,
     OBJ,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from quantus_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.checks import check_choice, check_range, check_whole
 from quantus_concepts.datasets.image_folders import load_pixels
 from quantus_concepts.datasets.pasting import tight_box
 from quantus_concepts.datasets.sources import Cutout, ObjectSource

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from quantus_concepts.checks import check_choice, to_numpy
+from captum_concepts.checks import check_choice, to_numpy
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_range
+from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.datasets.concept_tables import (
     ConceptTable,

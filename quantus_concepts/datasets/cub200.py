@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice
+from captum_concepts.checks import check_choice
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.datasets.cub200_attributes import (
     CBM_ATTRIBUTES,

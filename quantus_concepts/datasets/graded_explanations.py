@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_whole
+from captum_concepts.checks import check_choice, check_whole
 from quantus_concepts.datasets.graded_explainers import EXPLAINERS, BirdView, GradedExplainer
 from quantus_concepts.datasets.painted_birds import PaintedBirds
 from quantus_concepts.pasta.explanations import ConceptExplanation, Explanation, MapExplanation

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.checks import check_choice, check_range, check_whole
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.datasets.bird_attributes import PARTS, SPECIES, AttributeGroup, choose_groups, class_table
 from quantus_concepts.datasets.painting import locate_parts, map_parts, map_touches, paint_image, paint_values

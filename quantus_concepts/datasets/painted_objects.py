@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from quantus_concepts.checks import check_whole
+from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.object_shapes import INK, MAIN, NOTHING, PATTERN, SHAPES, Drawing, draw_shape
 from quantus_concepts.datasets.palette import check_index, draw_colours, labels_in_turn
 from quantus_concepts.datasets.sources import Cutout, ObjectSource

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from quantus_concepts.checks import check_whole
+from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.palette import check_index, draw_colours, labels_in_turn
 from quantus_concepts.datasets.sources import SceneSource
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.checks import check_choice
+from captum_concepts.checks import check_choice
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.pasta_files import (
     CONCEPT_EXPLAINERS,

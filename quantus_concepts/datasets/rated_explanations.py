@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from quantus_concepts.checks import check_shape, to_numpy
+from captum_concepts.checks import check_shape, to_numpy
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
 from quantus_concepts.pasta.explanations import MODALITIES, Explanation
 from quantus_concepts.pasta.questions import QUESTIONS

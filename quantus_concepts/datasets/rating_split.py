@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.checks import check_range, check_shape, to_numpy
+from captum_concepts.checks import check_range, check_shape, to_numpy
 
 PARTS = ("train", "validation", "test")
 

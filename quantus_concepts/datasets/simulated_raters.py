@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.checks import check_range, check_whole, to_numpy
+from captum_concepts.checks import check_range, check_whole, to_numpy
 from quantus_concepts.datasets.graded_explainers import EXPLAINERS, LIST_LENGTH
 from quantus_concepts.datasets.graded_explanations import GradedExplanations
 from quantus_concepts.datasets.painted_birds import PaintedBirds

@@ -12,7 +12,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
-from quantus_concepts.checks import check_choice, check_shape
+from captum_concepts.checks import check_choice, check_shape
 
 MODES = ("resize", "centre_crop")
 

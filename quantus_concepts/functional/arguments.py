@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_binary
+from captum_concepts.checks import check_binary
 
 
 def check_floating(name: str, value: Any) -> None:

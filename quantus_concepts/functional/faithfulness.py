@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_shape, check_whole
+from captum_concepts.checks import check_shape, check_whole
 from quantus_concepts.functional.arguments import check_floating
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.

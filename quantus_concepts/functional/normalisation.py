@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_range
+from captum_concepts.checks import check_range
 from quantus_concepts.functional.arguments import finite_rows
 
 Array = TypeVar("Array", np.ndarray, Tensor)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_shape
+from captum_concepts.checks import check_shape
 from quantus_concepts.functional.arguments import check_floating, check_size
 
 

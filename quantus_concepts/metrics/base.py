@@ -14,9 +14,9 @@ from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import nn
 
-from quantus_concepts.checks import check_finite, to_numpy
+from captum_concepts.checks import check_finite, to_numpy
+from captum_concepts.running import evaluation_mode
 from quantus_concepts.metrics.call import Call, Explanations, missing, nanmean
-from quantus_concepts.metrics.inference import evaluation_mode
 from quantus_concepts.metrics.plotting import plot_scores
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
-from quantus_concepts.checks import check_binary, check_choice, to_numpy
+from captum_concepts.checks import check_binary, check_choice, to_numpy
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import (

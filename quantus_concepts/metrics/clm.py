@@ -10,7 +10,8 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_range, to_numpy
+from captum_concepts.checks import check_choice, check_range, to_numpy
+from captum_concepts.running import to_model
 from quantus_concepts.functional import (
     clm,
     mask_hits,
@@ -21,13 +22,7 @@ from quantus_concepts.functional import (
     upsample,
 )
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import (
-    IMPORTANCES,
-    ConceptOutputs,
-    concept_importance,
-    concept_outputs,
-    to_model,
-)
+from quantus_concepts.metrics.inference import IMPORTANCES, ConceptOutputs, concept_importance, concept_outputs
 from quantus_concepts.metrics.truth import checked_classes
 from quantus_concepts.protocols import ConceptModel, is_concept_model, shares_features
 

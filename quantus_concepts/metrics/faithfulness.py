@@ -10,10 +10,10 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from quantus_concepts.checks import check_choice, check_whole, to_numpy
+from captum_concepts.checks import check_choice, check_whole, to_numpy
+from captum_concepts.running import to_model
 from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import to_model
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
 from quantus_concepts.metrics.truth import checked_classes
 

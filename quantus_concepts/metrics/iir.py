@@ -11,7 +11,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from quantus_concepts.checks import check_range, to_numpy
+from captum_concepts.checks import check_range, to_numpy
 from quantus_concepts.functional import iir, perturbation, positive_percentile
 from quantus_concepts.metrics.masks import listed
 from quantus_concepts.metrics.paired_images import check_aligned, check_same_shape, image_batch

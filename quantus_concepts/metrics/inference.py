@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from quantus_concepts.checks import check_choice
+from captum_concepts.checks import check_choice
+from captum_concepts.running import to_model
 from quantus_concepts.protocols import ConceptModel, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
@@ -33,58 +30,6 @@ class ConceptOutputs(NamedTuple):
     features: Tensor | None
     values: Tensor
     logits: Tensor
-
-
-def _first_floating(model: nn.Module) -> Tensor | None:
-    tensors = chain(model.parameters(), model.buffers())
-    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
-
-
-def to_model(model: nn.Module, array: Any) -> Tensor:
-    """Put an array where a model's parameters are, in their precision.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Module whose first floating-point parameter or buffer tells device and dtype; one without any is
-        taken to be on the CPU in float32.
-    array : array or tensor
-        Input of the model.
-
-    Returns
-    -------
-    Tensor
-        The input on the model's device.
-    """
-    reference = _first_floating(model)
-    if reference is None:
-        return torch.as_tensor(np.asarray(array), dtype=torch.float32)
-    return torch.as_tensor(array).to(device=reference.device, dtype=reference.dtype)
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module | None) -> Iterator[None]:
-    """Put a model into eval mode and every one of its modules back into its own mode afterwards.
-
-    Parameters
-    ----------
-    model : nn.Module or None
-        The model; with None nothing happens.
-
-    Yields
-    ------
-    None
-        Inside, the model is in eval mode.
-    """
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    flags = [module.training for module in modules]
-    try:
-        if isinstance(model, nn.Module):
-            model.eval()
-        yield
-    finally:
-        for module, training in zip(modules, flags, strict=True):
-            module.training = training
 
 
 def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.checks import check_binary, to_numpy
+from captum_concepts.checks import check_binary, to_numpy
 
 SHOWN = 5
 

@@ -10,8 +10,8 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
+from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import mcs, positive_percentile, random_masks
-from quantus_concepts.metrics.inference import evaluation_mode
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 

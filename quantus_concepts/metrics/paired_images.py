@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.checks import check_finite, to_numpy
+from captum_concepts.checks import check_finite, to_numpy
 from quantus_concepts.metrics.masks import listed
 
 #: Pixels of a side that are compared to see whether images are aligned.

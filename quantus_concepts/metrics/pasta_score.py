@@ -11,9 +11,9 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, to_numpy
+from captum_concepts.checks import check_choice, to_numpy
+from captum_concepts.running import to_model
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import to_model
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices

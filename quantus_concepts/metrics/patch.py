@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from quantus_concepts.checks import check_finite, to_numpy
-from quantus_concepts.metrics.inference import to_model
+from captum_concepts.checks import check_finite, to_numpy
+from captum_concepts.running import to_model
 from quantus_concepts.metrics.patch_optimisation import (
     ETA1,
     PatchResult,

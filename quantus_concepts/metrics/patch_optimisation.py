@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from quantus_concepts.checks import check_binary, check_finite, check_range, check_shape, to_numpy
+from captum_concepts.checks import check_binary, check_finite, check_range, check_shape, to_numpy
+from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.functional.patch_objective import patch_objective
-from quantus_concepts.metrics.inference import evaluation_mode, to_model
 from quantus_concepts.metrics.masks import listed
 
 #: Of the release: step size and weight of the patch's size.

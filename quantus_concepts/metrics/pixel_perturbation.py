@@ -12,7 +12,7 @@ import torch
 from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.checks import check_choice, check_range, check_whole
 from quantus_concepts.randomness import kept_numpy_state
 
 #: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.

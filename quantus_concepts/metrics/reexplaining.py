@@ -10,7 +10,7 @@ import torch
 from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
-from quantus_concepts.checks import check_range
+from captum_concepts.checks import check_range
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.call import missing

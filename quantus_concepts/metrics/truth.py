@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import to_numpy
+from captum_concepts.checks import to_numpy
 
 
 def class_labels(name: str, value: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
 from tqdm.auto import tqdm
 
-from quantus_concepts.checks import check_shape, to_numpy
+from captum_concepts.checks import check_shape, to_numpy
 from quantus_concepts.functional.votes import join_votes
 from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.pasta.questions import QUESTIONS, question_named

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from quantus_concepts.checks import check_whole
+from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
 from quantus_concepts.pasta.encoder import check_images

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from quantus_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
 from quantus_concepts.functional.arguments import finite_rows
 from quantus_concepts.functional.overlay import (
     NORMALISATIONS,

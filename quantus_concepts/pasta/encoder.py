@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_shape
+from captum_concepts.checks import check_shape
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import ROUNDING
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_shape
+from captum_concepts.checks import check_shape
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.pasta.keys import KeyMaker

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_range
+from captum_concepts.checks import check_range
 
 #: Classes of the released scorers, in the order of their one-hot inputs.
 RELEASED_LABELS = (

@@ -14,11 +14,12 @@ from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from quantus_concepts.checks import check_range, check_whole
+from captum_concepts.checks import check_range, check_whole
+from captum_concepts.running import evaluation_mode
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness
-from quantus_concepts.metrics.inference import evaluation_mode, predict_logits
+from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.metrics.pixel_perturbation import generator_of
 from quantus_concepts.pasta.correlations import sparseness
 from quantus_concepts.pasta.denormalising import Denormalisation

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch import Tensor
 
-from quantus_concepts.checks import check_shape, to_numpy
+from captum_concepts.checks import check_shape, to_numpy
 from quantus_concepts.pasta.questions import question_named
 
 #: In `Mixture.choice`, where no explainer has a score.

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from quantus_concepts.checks import check_shape
-from quantus_concepts.metrics.inference import evaluation_mode
+from captum_concepts.checks import check_shape
+from captum_concepts.running import evaluation_mode
 from quantus_concepts.pasta.encoder import PARTS, check_images
 from quantus_concepts.pasta.fingerprints import module_hash, tokenizer_hash
 from quantus_concepts.pasta.preprocessing import translated

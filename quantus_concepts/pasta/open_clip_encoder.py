@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_whole
+from captum_concepts.checks import check_choice, check_whole
 from quantus_concepts.pasta.encoder import check_images
 from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
 

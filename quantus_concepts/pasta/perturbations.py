@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
-from quantus_concepts.checks import check_choice, check_range, check_shape, check_whole
+from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import ROUNDING
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quantus_concepts.checks import check_choice
+from captum_concepts.checks import check_choice
 
 
 @dataclass(frozen=True)

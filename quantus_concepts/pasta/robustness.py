@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from quantus_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.functional.arguments import check_floating
-from quantus_concepts.metrics.inference import evaluation_mode, predict_logits, to_model
+from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.perturbations import Perturbation, as_perturbations
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from quantus_concepts.checks import check_whole
+from captum_concepts.checks import check_whole
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, UNLABELLED, label_index, label_indices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from quantus_concepts.checks import check_whole
+from captum_concepts.checks import check_whole
 
 SLOT = "{}"
 

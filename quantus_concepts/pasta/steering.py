@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quantus_concepts.checks import check_choice, check_shape, to_numpy
+from captum_concepts.checks import check_choice, check_shape, to_numpy
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.labels import label_indices

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from quantus_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.checks import check_choice, check_range, check_whole
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE

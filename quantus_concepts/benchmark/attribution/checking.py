@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from captum_concepts.checks import check_choice, check_finite, check_range, check_shape
+from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.benchmark.attribution.premises import Limits, PremiseCheck
 from quantus_concepts.benchmark.attribution.samples import TARGETS, ComposedImages, Target
-from quantus_concepts.checks import check_choice, check_finite, check_range, check_shape
-from quantus_concepts.metrics.inference import evaluation_mode, to_model
 
 BATCH_SIZE = 128
 

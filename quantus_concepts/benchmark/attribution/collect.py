@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from quantus_concepts.checks import to_numpy
+from captum_concepts.checks import to_numpy
+from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import concept_attribution, positive_percentile
-from quantus_concepts.metrics.inference import evaluation_mode, predict_logits
+from quantus_concepts.metrics.inference import predict_logits
 
 ExplainFunc = Callable[..., np.ndarray]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from captum_concepts.checks import check_choice
 from quantus_concepts.benchmark.attribution.interleaving import Interleaved
 from quantus_concepts.benchmark.attribution.options import BAM, COCO, PAINTED, Options
 from quantus_concepts.benchmark.backbone_option import SMALL
-from quantus_concepts.checks import check_choice
 from quantus_concepts.datasets import (
     BAMFolder,
     COCOObjects,

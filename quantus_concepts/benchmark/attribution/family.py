@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.checks import check_range
 from quantus_concepts.benchmark.attribution.augmentation import Augmentation
 from quantus_concepts.benchmark.attribution.checkpoints import ModelFiles
 from quantus_concepts.benchmark.attribution.samples import (
@@ -25,7 +26,6 @@ from quantus_concepts.benchmark.attribution.samples import (
 )
 from quantus_concepts.benchmark.fitting import LEARNING_RATE, WEIGHT_DECAY, KeptSamples, Samples, fit
 from quantus_concepts.benchmark.training import SmallResNet, run_together
-from quantus_concepts.checks import check_range
 
 #: Of networks that are not the small one: they are large, and most bring weights that should not be lost.
 FINE_TUNING_RATE = 3e-4

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.checks import check_range
 from quantus_concepts.benchmark.backbone_option import NO_WEIGHTS, SMALL, Network, load_network
 from quantus_concepts.benchmark.training import STRIDE, SmallResNet, seeded
-from quantus_concepts.checks import check_range
 
 
 class Normalised(nn.Module):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.benchmark.attribution.premises import Limits
 from quantus_concepts.benchmark.backbone_option import SMALL
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
-from quantus_concepts.checks import check_choice, check_range
 from quantus_concepts.metrics.patch_optimisation import ETA1, STEP_SIZE
 
 PAINTED, COCO, FOLDERS, BAM = "painted", "coco-miniplaces", "folders", "bam"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from quantus_concepts.checks import check_range
+from captum_concepts.checks import check_range
 
 # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
 _ROUNDING = 1e-9

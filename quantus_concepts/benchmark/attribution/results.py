@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.benchmark.intervals import interval, relation
+from captum_concepts.checks import check_choice, to_numpy
 from quantus_concepts.benchmark.records import find, select
-from quantus_concepts.checks import check_choice, to_numpy
+from quantus_concepts.functional.intervals import interval, relation
 
 METRICS = ("MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from quantus_concepts.checks import check_choice, check_shape
+from captum_concepts.checks import check_choice, check_shape
 
 Target = Literal["object", "scene"]
 TARGETS: tuple[Target, ...] = ("object", "scene")

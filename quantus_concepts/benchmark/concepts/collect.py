@@ -11,19 +11,15 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from captum_concepts.checks import check_binary, check_choice, check_finite, check_range, check_shape, to_numpy
+from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.benchmark.concepts.baselines import EarlierPoints, GaussianRegion
 from quantus_concepts.benchmark.concepts.growing import GrowingRows
 from quantus_concepts.benchmark.concepts.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.benchmark.loading import batch_labels
-from quantus_concepts.checks import check_binary, check_choice, check_finite, check_range, check_shape, to_numpy
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
-from quantus_concepts.metrics.inference import (
-    IMPORTANCES,
-    concept_importance,
-    evaluation_mode,
-    to_model,
-)
+from quantus_concepts.metrics.inference import IMPORTANCES, concept_importance
 from quantus_concepts.protocols import ConceptModel, shares_features
 
 #: A column of scores: metric, what ranked (or which baseline), l, alpha.

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_concepts.cbm import PostHocCBM
+from captum_concepts.running import to_model
 from captum_concepts.visualise import gallery
 from quantus_concepts.benchmark.loading import collate
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.functional import rank_concepts
-from quantus_concepts.metrics.inference import concept_importance, concept_outputs, to_model
+from quantus_concepts.metrics.inference import concept_importance, concept_outputs
 
 
 def draw_gallery(

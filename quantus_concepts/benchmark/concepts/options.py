@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from captum_concepts.cbm import VALUES
+from captum_concepts.checks import check_choice, check_range
 from captum_concepts.directions import METHODS
 from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL
 from quantus_concepts.benchmark.concepts.models import BankOptions
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.benchmark.training import STRIDE
-from quantus_concepts.checks import check_choice, check_range
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)

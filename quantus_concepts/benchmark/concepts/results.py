@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.benchmark.intervals import interval, relation, t_interval
-from quantus_concepts.checks import check_choice, to_numpy
+from captum_concepts.checks import check_choice, to_numpy
+from quantus_concepts.functional.intervals import interval, relation, t_interval
 
 POST_HOC = "post-hoc CBM"
 TRADITIONAL = "traditional CBM"

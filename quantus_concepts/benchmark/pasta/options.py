@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from captum_concepts.checks import check_range
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.benchmark.pasta.embedded import EMBEDDED_SETTINGS
 from quantus_concepts.benchmark.pasta.train_options import ALL, MANY, question_names
-from quantus_concepts.checks import check_range
 
 
 @dataclass(frozen=True)

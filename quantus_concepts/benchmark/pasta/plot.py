@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from quantus_concepts.benchmark.figures import INK, new_axes, tidy
-from quantus_concepts.benchmark.intervals import t_interval
 from quantus_concepts.benchmark.pasta.label_places import label_points
 from quantus_concepts.benchmark.pasta.rating_facts import image_means
 from quantus_concepts.benchmark.pasta.results import (
@@ -28,6 +27,7 @@ from quantus_concepts.benchmark.pasta.results import (
 )
 from quantus_concepts.benchmark.pasta.tables import SIMULATED
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 
 if TYPE_CHECKING:

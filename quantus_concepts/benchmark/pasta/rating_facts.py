@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from quantus_concepts.benchmark.intervals import t_interval
 from quantus_concepts.benchmark.pasta.results import Summary
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.pasta.questions import QUESTIONS
 
 if TYPE_CHECKING:

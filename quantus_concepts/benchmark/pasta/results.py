@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quantus_concepts.benchmark.intervals import t_interval
 from quantus_concepts.benchmark.records import select
+from quantus_concepts.functional.intervals import t_interval
 
 #: Measures, each with whether low is good.
 MEASURES = {"MSE": True, "QWK": False, "SCC": False, "SCC rounded": False}

@@ -11,6 +11,7 @@ import pandas as pd
 import typer
 from rich.console import Console
 
+from captum_concepts.checks import check_whole
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import AUTO, torch_device
 from quantus_concepts.benchmark.output import OutputFolder
@@ -28,7 +29,6 @@ from quantus_concepts.benchmark.pasta.score_report import write_scores
 from quantus_concepts.benchmark.pasta.score_table import Scores, terminal_table
 from quantus_concepts.benchmark.pasta.sheet import words
 from quantus_concepts.benchmark.pasta.train_options import ALL, question_names
-from quantus_concepts.checks import check_whole
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.explanations import ConceptExplanation
 from quantus_concepts.pasta.matching import embedder_for

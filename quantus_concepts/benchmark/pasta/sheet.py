@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from captum_concepts.checks import check_range, check_whole
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.explanation_files import (
     FROM_FILE_NAME,
@@ -19,7 +20,6 @@ from quantus_concepts.benchmark.pasta.explanation_files import (
 )
 from quantus_concepts.benchmark.pasta.rated_files import check_explainers, write_rated
 from quantus_concepts.benchmark.pasta.rating_page import CHANGES, MEGABYTE, change_key, rating_page
-from quantus_concepts.checks import check_range, check_whole
 from quantus_concepts.pasta.questions import question_named
 
 PAGE = "rate.html"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.benchmark.option_values import AUTO, torch_device
-from quantus_concepts.checks import check_choice, check_range
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS
 from quantus_concepts.functional.votes import JOINS
 from quantus_concepts.pasta.explanations import MODALITIES

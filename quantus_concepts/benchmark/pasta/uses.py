@@ -15,7 +15,6 @@ from torch import Tensor
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_methods
 from captum_concepts.randomness import seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
-from quantus_concepts.benchmark.intervals import t_interval
 from quantus_concepts.benchmark.loading import KeptImages
 from quantus_concepts.benchmark.pasta.options import Options
 from quantus_concepts.benchmark.pasta.pictures import overlay_picture, top_concepts
@@ -32,6 +31,7 @@ from quantus_concepts.benchmark.training import SmallResNet, train
 from quantus_concepts.datasets.painted_birds import PaintedBirds
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.datasets.simulated_raters import N_CLASSES, N_CONCEPTS
+from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta_score import PASTAScore

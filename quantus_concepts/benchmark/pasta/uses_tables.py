@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from quantus_concepts.benchmark.attribution.writing import correlation, enumerate_names, minus
-from quantus_concepts.benchmark.intervals import relation
 from quantus_concepts.benchmark.pasta.paper import MIXTURE_FAITHFULNESS
 from quantus_concepts.benchmark.pasta.paper_correlations import CORRELATIONS, SOURCE
 from quantus_concepts.benchmark.pasta.tables import PAPER, SIMULATED
@@ -13,6 +12,7 @@ from quantus_concepts.benchmark.pasta.uses_results import AVERAGE, CHOICE, MeanR
 from quantus_concepts.benchmark.records import find
 from quantus_concepts.benchmark.report_tables import Cell, ReportTable, Row
 from quantus_concepts.benchmark.verdict import Verdict
+from quantus_concepts.functional.intervals import relation
 
 #: A correlation weaker than this is called weak.
 WEAK = 0.4

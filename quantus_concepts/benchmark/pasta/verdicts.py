@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from quantus_concepts.benchmark.attribution.writing import correlation, enumerate_names, minus
 from quantus_concepts.benchmark.concepts.verdicts import percent
-from quantus_concepts.benchmark.intervals import CONFIDENCE, relation
 from quantus_concepts.benchmark.pasta.rating_facts import INVERTED, inverted_rank, kind_difference, score_rank
 from quantus_concepts.benchmark.pasta.results import (
     CEILING,
@@ -26,6 +25,7 @@ from quantus_concepts.benchmark.pasta.results import (
 from quantus_concepts.benchmark.records import select
 from quantus_concepts.benchmark.verdict import Verdict
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.functional.intervals import CONFIDENCE, relation
 from quantus_concepts.pasta.explanations import MODALITIES
 
 if TYPE_CHECKING:

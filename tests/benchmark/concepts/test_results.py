@@ -18,8 +18,8 @@ from quantus_concepts.benchmark.concepts.results import (
     seeds_of,
     setting_name,
 )
-from quantus_concepts.benchmark.intervals import interval
 from quantus_concepts.benchmark.records import find, select, to_frame
+from quantus_concepts.functional.intervals import interval
 
 NAN = math.nan
 

@@ -1,0 +1,123 @@
+"""Intervals of means, and what they allow to be said."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from captum_concepts.checks import to_numpy
+
+CONFIDENCE = 0.95
+
+
+def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: Any = None) -> tuple[float, float]:
+    """Return the 95 % interval of a mean over samples.
+
+    Without `clusters` the samples are taken to be independent: Wilson's interval where every score is 0 or 1, for it
+    stays inside [0, 1] and is honest at the ends; otherwise Student's t interval of the mean, clipped to `bounds`.
+    With them only the clusters are independent. Images of one predicted class are no independent samples where they
+    share the class's concept labels or its ranking of the concepts.
+
+    Parameters
+    ----------
+    scores : array
+        (N,) scores; NaN are left out.
+    bounds : tuple of float
+        Smallest and largest value the score can take.
+    clusters : array, optional
+        (N,) name of the cluster each sample belongs to.
+
+    Returns
+    -------
+    tuple of float
+        Low and high end; NaN where there are not enough scores (one 0/1 score, two others) or clusters (two).
+
+    Raises
+    ------
+    ValueError
+        If `clusters` has another shape than `scores`.
+    """
+    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
+    defined = ~np.isnan(values)
+    if clusters is not None:
+        groups = np.asarray(to_numpy(clusters)).ravel()
+        if groups.shape != values.shape:
+            raise ValueError(
+                f"Expected argument `clusters` to have shape (N,) = {values.shape}, one for each score, but got "
+                f"{groups.shape}."
+            )
+        return _cluster_interval(values[defined], groups[defined], bounds)
+    values = values[defined]
+    if values.size == 0:
+        return math.nan, math.nan
+    if bounds == (0.0, 1.0) and bool(np.all((values == 0) | (values == 1))):
+        return _wilson(float(values.sum()), values.size)
+    return t_interval(values, bounds)
+
+
+def _wilson(successes: float, n: int) -> tuple[float, float]:
+    wilson = stats.binomtest(round(successes), n).proportion_ci(CONFIDENCE, method="wilson")
+    return float(wilson.low), float(wilson.high)
+
+
+def _cluster_interval(values: np.ndarray, clusters: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the interval of a mean from the cluster-robust variance, with clusters - 1 degrees of freedom."""
+    names, members = np.unique(clusters, return_inverse=True)
+    n_clusters = names.size
+    if n_clusters < 2:
+        return math.nan, math.nan
+    mean = values.mean()
+    if bounds == (0.0, 1.0) and mean in (0.0, 1.0):
+        # No spread at all: what is known of the end is what so many independent clusters tell.
+        return _wilson(mean * n_clusters, n_clusters)
+    residuals = np.bincount(members, weights=values - mean)
+    error = math.sqrt(n_clusters / (n_clusters - 1) * float((residuals**2).sum())) / values.size
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, n_clusters - 1) * error
+    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
+
+
+def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return Student's 95 % t interval of a mean.
+
+    Parameters
+    ----------
+    values : array
+        (N,) values, none of them NaN.
+    bounds : tuple of float
+        Smallest and largest value possible; the interval is clipped to them.
+
+    Returns
+    -------
+    tuple of float
+        Low and high end; NaN for fewer than two values.
+    """
+    if values.size < 2:
+        return math.nan, math.nan
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
+    mean = values.mean()
+    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
+
+
+def relation(ours: tuple[float, float], other: tuple[float, float]) -> str:
+    """Say whether an interval lies above, at or below another.
+
+    Parameters
+    ----------
+    ours : tuple of float
+        Low and high end.
+    other : tuple of float
+        Of the other; twice the same number for a fixed value.
+
+    Returns
+    -------
+    str
+        "above" or "below" where the two do not overlap, "at" where they do, "" where an end is NaN.
+    """
+    if any(math.isnan(end) for end in (*ours, *other)):
+        return ""
+    if ours[0] > other[1]:
+        return "above"
+    return "below" if ours[1] < other[0] else "at"
