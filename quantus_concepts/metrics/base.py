@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,11 @@ from torch import nn
 
 from captum_concepts.checks import check_finite, to_numpy
 from captum_concepts.running import evaluation_mode
-from quantus_concepts.metrics.call import Call, Explanations, missing, nanmean
+from quantus_concepts.metrics.call import Call, Explanations, Record, missing, nanmean
 from quantus_concepts.metrics.plotting import plot_scores
+
+#: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
+N_RECORDS = 256
 
 
 class ConceptMetric(Metric[list[float]]):
@@ -30,7 +34,8 @@ class ConceptMetric(Metric[list[float]]):
     score depends on the batch size. And whatever is wrong with an *explanation* gives NaN and one warning
     that says why, so that the other results of `quantus.evaluate` are not lost; wrong *arguments* raise.
 
-    Subclasses implement `evaluate_batch`; `undefined` holds how many scores of the last call were NaN.
+    Subclasses implement `evaluate_batch`. After a call, `records` holds what it knows beside its scores, one `Record`
+    for each of the last calls, the newest last: chance, and why scores are undefined; `undefined` is how many were.
     """
 
     data_applicability = {DataType.IMAGE, DataType.TABULAR}  # noqa: RUF012 - a plain set is the host's contract
@@ -71,6 +76,7 @@ class ConceptMetric(Metric[list[float]]):
             **kwargs,
         )
         self.undefined = 0
+        self.records: deque[Record] = deque(maxlen=N_RECORDS)
         self._call: Call | None = None
 
     def __call__(
@@ -148,7 +154,7 @@ class ConceptMetric(Metric[list[float]]):
         )
         try:
             with evaluation_mode(model):
-                return super().__call__(
+                scores = super().__call__(
                     model=model,
                     x_batch=x_batch,
                     y_batch=y_batch,
@@ -164,6 +170,8 @@ class ConceptMetric(Metric[list[float]]):
                     custom_batch=None,
                     **kwargs,
                 )
+            self.records.append(self.call.record(scores))
+            return scores
         finally:
             self._call = None
 
@@ -182,7 +190,7 @@ class ConceptMetric(Metric[list[float]]):
     @property
     def get_params(self) -> dict[str, Any]:
         """Parameters of the metric, as in Quantus."""
-        return {k: v for k, v in super().get_params.items() if k not in ("_call", "undefined")}
+        return {k: v for k, v in super().get_params.items() if k not in ("_call", "undefined", "records")}
 
     def _check_inputs(
         self,
@@ -385,6 +393,7 @@ class ConceptMetric(Metric[list[float]]):
         if silent and not self.call.failures:
             self.fail("attributions are zero everywhere", len(x_batch))
             scores = np.full_like(scores, np.nan)
+        self.call.values = scores
         self.undefined = int(np.isnan(scores).sum())
         self.evaluation_scores = scores.tolist()
         if (self.call.failures or self.call.gaps) and not self._disable_warnings:

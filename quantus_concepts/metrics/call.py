@@ -42,6 +42,31 @@ def missing(n_samples: int) -> np.ndarray:
     return np.empty((n_samples, 0))
 
 
+@dataclass(frozen=True)
+class Record:
+    """What a finished call of a metric knows beside its scores.
+
+    Attributes
+    ----------
+    scores : tuple of float
+        What the call returned, the aggregate where it was asked for.
+    values : np.ndarray
+        The scores before they were aggregated, NaN where undefined.
+    chance : float
+        Mean score of an explanation that knows nothing, NaN where there is no such number.
+    reasons : dict
+        Why scores are undefined, and of how many samples.
+    clusters : np.ndarray or None
+        For each score, which others it is not independent of; None where all are.
+    """
+
+    scores: tuple[float, ...]
+    values: np.ndarray
+    chance: float
+    reasons: dict[str, int]
+    clusters: np.ndarray | None
+
+
 @dataclass
 class Call:
     """What one call of a metric needs to remember until it returns.
@@ -70,6 +95,12 @@ class Call:
         Whether they did not agree, so that nothing is scored.
     model_predict_kwargs : dict
         Keyword arguments of the model's forward pass.
+    chance : float
+        Mean score of an explanation that knows nothing; NaN where there is no such number.
+    clusters : np.ndarray or None
+        (N,): samples of one name are not independent of each other; None where all are.
+    values : np.ndarray
+        The scores before they are aggregated.
     """
 
     truth: dict[str, np.ndarray]
@@ -83,6 +114,15 @@ class Call:
     checked: bool = False
     refused: bool = False
     model_predict_kwargs: dict[str, Any] = field(default_factory=dict)
+    chance: float = float("nan")
+    clusters: np.ndarray | None = None
+    values: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def record(self, scores: Any) -> Record:
+        """Return what is remembered of this call when it has returned `scores`."""
+        reasons = {**self.gaps, **{f"the explanation method failed: {why}": n for why, n in self.failures.items()}}
+        returned = tuple(float(score) for score in np.atleast_1d(np.asarray(scores, dtype=float)))
+        return Record(returned, self.values, self.chance, reasons, self.clusters)
 
 
 class Explanations(Sequence[Any]):
