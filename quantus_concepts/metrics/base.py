@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections import deque
@@ -45,6 +46,9 @@ class ConceptMetric(Metric[list[float]]):
     sample_truth: tuple[str, ...] = ()
     # Whether explanations that are zero in every sample say nothing, rather than that nothing is important.
     zero_says_nothing: bool = True
+    # Smallest and largest score possible, and whether there is one for each sample.
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    of_samples: bool = True
 
     undefined: int
 
@@ -170,7 +174,7 @@ class ConceptMetric(Metric[list[float]]):
                     custom_batch=None,
                     **kwargs,
                 )
-            self.records.append(self.call.record(scores))
+            self.records.append(self.call.record(scores, self.bounds, self.of_samples))
             return scores
         finally:
             self._call = None

@@ -58,6 +58,10 @@ class Record:
         Why scores are undefined, and of how many samples.
     clusters : np.ndarray or None
         For each score, which others it is not independent of; None where all are.
+    bounds : tuple of float
+        Smallest and largest score possible.
+    of_samples : bool
+        Whether there is a score for each sample.
     """
 
     scores: tuple[float, ...]
@@ -65,6 +69,8 @@ class Record:
     chance: float
     reasons: dict[str, int]
     clusters: np.ndarray | None
+    bounds: tuple[float, float]
+    of_samples: bool
 
 
 @dataclass
@@ -118,11 +124,11 @@ class Call:
     clusters: np.ndarray | None = None
     values: np.ndarray = field(default_factory=lambda: np.empty(0))
 
-    def record(self, scores: Any) -> Record:
+    def record(self, scores: Any, bounds: tuple[float, float], of_samples: bool) -> Record:
         """Return what is remembered of this call when it has returned `scores`."""
         reasons = {**self.gaps, **{f"the explanation method failed: {why}": n for why, n in self.failures.items()}}
         returned = tuple(float(score) for score in np.atleast_1d(np.asarray(scores, dtype=float)))
-        return Record(returned, self.values, self.chance, reasons, self.clusters)
+        return Record(returned, self.values, self.chance, reasons, self.clusters, bounds, of_samples)
 
 
 class Explanations(Sequence[Any]):

@@ -70,6 +70,7 @@ default_plot_func, disable_warnings, display_progressbar
     name = "CEM"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together

@@ -68,6 +68,8 @@ default_plot_func, disable_warnings, display_progressbar
     name = "CGIM"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (-1.0, 1.0)
+    of_samples = False
     sample_truth = ("labels",)
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together

@@ -84,6 +84,7 @@ default_plot_func, disable_warnings, display_progressbar
     data_applicability = {DataType.IMAGE}  # noqa: RUF012
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.LOCALISATION
+    bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together

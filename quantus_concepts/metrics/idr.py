@@ -52,6 +52,7 @@ default_plot_func, disable_warnings, display_progressbar
     name = "IDR"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.FAITHFULNESS
+    bounds = (0.0, 1.0)
     sample_truth = ("counterpart", "masks", "labels")
     other_side = "on the counterpart"
 

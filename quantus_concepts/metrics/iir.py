@@ -78,6 +78,7 @@ default_plot_func, disable_warnings, display_progressbar
     name = "IIR"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.ROBUSTNESS
+    bounds = (0.0, 1.0)
     sample_truth = ("patched", "masks", "labels")
     other_side = "on the patched images"
 

@@ -66,6 +66,7 @@ default_plot_func, disable_warnings, display_progressbar
     name = "MCS"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.FAITHFULNESS
+    bounds = (-1.0, 1.0)
     sample_truth = ("contrast_labels", "masks", "labels")
     other_side = "under the contrast model"
 

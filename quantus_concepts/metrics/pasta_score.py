@@ -88,6 +88,7 @@ default_plot_func, disable_warnings, display_progressbar
     name = "PASTA-score"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (1.0, 5.0)
     sample_truth = ("labels",)
 
     question_scores: dict[str, np.ndarray]
