@@ -10,6 +10,7 @@ import typer
 from quantus_concepts.benchmark.attribution.command import attribution
 from quantus_concepts.benchmark.compose_command import compose
 from quantus_concepts.benchmark.concepts.command import concepts
+from quantus_concepts.benchmark.pasta.ablate_command import ablate
 from quantus_concepts.benchmark.pasta.command import pasta as pasta_benchmark
 from quantus_concepts.benchmark.pasta.score_command import score
 from quantus_concepts.benchmark.pasta.sheet_command import join, sheet
@@ -38,6 +39,7 @@ pasta.command()(train)
 pasta.command()(score)
 pasta.command()(sheet)
 pasta.command()(join)
+pasta.command()(ablate)
 
 
 @app.callback()
