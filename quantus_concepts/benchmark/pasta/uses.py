@@ -89,25 +89,22 @@ class Classifier:
         return float((self.predicted == self.labels).mean())
 
 
-def train_classifier(options: Options) -> Classifier:
-    """Train a small network on painted birds of the classes that were rated.
-
-    Parameters
-    ----------
-    options : Options
-        Of the run.
-
-    Returns
-    -------
-    Classifier
-        With `options.n_explained` birds it has not seen.
-    """
+def classifier_birds(options: Options) -> tuple[KeptImages, KeptImages]:
+    """Return birds of the classes that were rated: those a network learns from, and those it has not seen."""
     # The seed, the numbers of classes and of concepts settle which classes there are.
-    seed = options.seed
-    birds = partial(PaintedBirds, image_size=options.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=seed)
-    known = KeptImages(birds(N_CLASSIFIER, "train"))
-    unseen = KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
-    model = SmallResNet(N_CLASSES, seed=seed).to(options.torch_device())
+    birds = partial(
+        PaintedBirds, image_size=options.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=options.seed
+    )
+    return KeptImages(birds(N_CLASSIFIER, "train")), KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
+
+
+def train_classifier(
+    options: Options, birds: tuple[KeptImages, KeptImages] | None = None, *, channels: int = 64, network: int = 0
+) -> Classifier:
+    """Train a small network on painted birds of the classes that were rated, all drawn anew for each `network`."""
+    known, unseen = birds or classifier_birds(options)
+    seed = options.seed + network
+    model = SmallResNet(N_CLASSES, channels=channels, seed=seed).to(options.torch_device())
     train(
         model,
         known.images,
