@@ -12,6 +12,7 @@ from quantus_concepts.benchmark.compose_command import compose
 from quantus_concepts.benchmark.concepts.command import concepts
 from quantus_concepts.benchmark.pasta.ablate_command import ablate
 from quantus_concepts.benchmark.pasta.command import pasta as pasta_benchmark
+from quantus_concepts.benchmark.pasta.metrics_command import metrics
 from quantus_concepts.benchmark.pasta.score_command import score
 from quantus_concepts.benchmark.pasta.sheet_command import join, sheet
 from quantus_concepts.benchmark.pasta.sizes_command import sizes
@@ -42,6 +43,7 @@ pasta.command()(sheet)
 pasta.command()(join)
 pasta.command()(ablate)
 pasta.command()(sizes)
+pasta.command()(metrics)
 
 
 @app.callback()

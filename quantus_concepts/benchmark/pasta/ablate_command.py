@@ -12,7 +12,7 @@ import typer
 
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.output import OutputFolder
-from quantus_concepts.benchmark.pasta.ablations import ABLATIONS, ablated
+from quantus_concepts.benchmark.pasta.ablations import ABLATIONS, DRAWING, ablated
 from quantus_concepts.benchmark.pasta.plot import KIND_NAMES
 from quantus_concepts.benchmark.pasta.results import MEASURES, SCORER, SHUFFLED
 from quantus_concepts.benchmark.pasta.study import (
@@ -47,6 +47,7 @@ from quantus_concepts.benchmark.run_options import (
     ProgressOption,
     SeedOption,
 )
+from quantus_concepts.datasets.pasta_ratings import PastaRatings
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 
 COMMAND = "pasta-ablate"
@@ -134,7 +135,10 @@ def run_ablations(options: StudyOptions, names: Sequence[str]) -> Path:
             embedder = options.embedder()
             ratings = options.ratings()
             options.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
-            splits = ablated(ratings, embedder, names, options.plan(ratings), options.say)
+            maps = None
+            if options.data is not None and DRAWING in ratings.modalities:
+                maps = PastaRatings(options.data, drawings=False)
+            splits = ablated(ratings, embedder, names, options.plan(ratings), maps, options.say)
         settings = options.shown(encoder=embedder.name, time=f"{time.monotonic() - started:.0f} s")
         write_study(folder, ablation_study(splits, ratings, names, settings, [*ratings.notes, *notes]))
     return folder.path
@@ -174,7 +178,7 @@ def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
     wanted = {"ablation": name, "model": SCORER, "question": question, "modality": "all", "measure": "SCC"}
     chosen = splits[(splits[list(wanted)] == list(wanted.values())).all(axis=1)]
     table = chosen.pivot(index="seed", columns="variant", values="value")
-    default, *others = (variant.name for variant in ABLATIONS[name].variants)
+    default, *others = (variant.name for variant in ABLATIONS[name].variants if variant.name in table)
     away = table[others].sub(table[default], axis=0).melt(var_name="variant")
     # A difference of two correlations is not one: Student's interval.
     return over_splits(away.assign(measure="difference"), ("variant",))
@@ -206,6 +210,7 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
             ),
         )
         for variant in ablation.variants
+        if variant.name in set(splits["variant"])
     ]
     n_splits = splits["seed"].nunique()
     return ReportTable(

@@ -23,6 +23,10 @@ from quantus_concepts.pasta.training import train_scorer
 MODELS = (SCORER, SHUFFLED)
 
 
+#: A variant that only ratings with drawings have.
+DRAWING = "drawing"
+
+
 @dataclass(frozen=True)
 class Variant:
     """One choice; all it does not name is as by default.
@@ -37,6 +41,8 @@ class Variant:
         How votes are joined, whether the scorer is told the class, and arguments of `TrainingSettings`.
     regressor : str
         In place of the network; "" for none.
+    drawn : bool
+        Whether maps are shown as people saw them, where the ratings have such drawings; else they are drawn anew.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Variant:
     labelled: bool = True
     training: tuple[tuple[str, Any], ...] = ()
     regressor: str = ""
+    drawn: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,8 @@ class Ablation:
     modality: str = ""
 
 
-def _each(argument: str, *values: Any) -> tuple[Variant, ...]:
-    return tuple(Variant(str(value), ((argument, value),)) for value in values)
+def _each(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
+    return tuple(Variant(str(value), ((argument, value),), drawn=drawn) for value in values)
 
 
 #: By the name that `--tables` takes; numbers are the paper's.
@@ -90,8 +97,9 @@ ABLATIONS = {
     ),
     "saliency": Ablation(
         "How maps are shown",
-        "Laid over the image (Eq. 1), or the image times the map (Eq. 14).",
-        _each("saliency", "overlay", "masked"),
+        "Laid over the image (Eq. 1), or the image times the map (Eq. 14); and, where ratings come with the drawings "
+        "that people saw, these.",
+        (*_each("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
         18,
         "map",
     ),
@@ -133,34 +141,43 @@ def ablated(
     embedder: Embedder,
     names: Sequence[str],
     plan: Plan,
+    maps: RatedExplanations | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> pd.DataFrame:
     """Train and test every variant of some ablations on the same splits.
 
     Returns one row for each ablation, variant, model, question, modality, measure and seed. What two variants share is
-    computed once.
+    computed once. `maps` are the same ratings without the drawings people saw, where `ratings` has them.
     """
-    embeddings = {(): embedder.embed(ratings.explanations).cpu()}
-    trained: dict[Variant, pd.DataFrame] = {}
+    base = embedder.embed(ratings.explanations).cpu()
+    embeddings: dict[Any, Tensor] = {}
+    trained: dict[Any, pd.DataFrame] = {}
     frames = []
     for name in names:
         ablation = ABLATIONS[name]
         for variant in ablation.variants:
+            if variant.name == DRAWING and maps is None:
+                continue
+            source = ratings if maps is None or variant.drawn else maps
             # What is as the embedder has it anyway is no change.
             changes = tuple(pair for pair in variant.embedding if embedder.settings[pair[0]] != pair[1])
-            content = replace(variant, name="", embedding=changes)
-            if changes not in embeddings:
+            embedding = (source is ratings, changes)
+            if embedding not in embeddings:
                 say(f"Embedding: {ablation.title.lower()}, {variant.name}")
-                embeddings[changes] = _embedded_anew(ratings, embedder, embeddings[()], ablation.modality, changes)
+                anew = changes or source is not ratings
+                embeddings[embedding] = (
+                    _embedded_anew(source, embedder, base, ablation.modality, changes) if anew else base
+                )
+            content = (embedding, replace(variant, name="", embedding=(), drawn=True))
             if content not in trained:
                 say(f"{ablation.title}: {variant.name}")
-                trained[content] = variant_figures(ratings, embeddings[changes], content, plan)
+                trained[content] = variant_figures(ratings, embeddings[embedding], variant, plan)
             frames.append(trained[content].assign(ablation=name, variant=variant.name))
     return pd.concat(frames, ignore_index=True)
 
 
 def _embedded_anew(
-    ratings: RatedExplanations, embedder: Embedder, known: Tensor, modality: str, changes: tuple[tuple[str, Any], ...]
+    source: RatedExplanations, embedder: Embedder, known: Tensor, modality: str, changes: tuple[tuple[str, Any], ...]
 ) -> Tensor:
     """Return embeddings in which those of one modality are made with other settings."""
     other = Embedder.from_settings(
@@ -170,9 +187,9 @@ def _embedded_anew(
         batch_size=embedder.batch_size,
         display_progressbar=embedder.display_progressbar,
     )
-    rows = np.flatnonzero(ratings.modalities == modality)
+    rows = np.flatnonzero(source.modalities == modality)
     found = known.clone()
-    found[rows] = other.embed(ratings.select(rows).explanations).cpu()
+    found[rows] = other.embed(source.select(rows).explanations).cpu()
     return found
 
 
@@ -183,7 +200,9 @@ def variant_figures(ratings: RatedExplanations, embeddings: Tensor, variant: Var
     settings = replace(plan.settings, **{"weights": None, **dict(variant.training)}) if variant.training else None
     labels = label_places(ratings, plan)
     targets = ratings.targets(plan.votes)[:, plan.columns]
-    kinds = sorted(set(ratings.modalities.tolist()))
+    # A drawing is of a map.
+    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
+    kinds = sorted(set(modalities.tolist()))
     rows = []
     for seed in range(plan.seed, plan.seed + plan.n_seeds):
         split = leak_free_split(ratings.image_ids, ratings.explainer_ids, train_share=plan.train_share, seed=seed)
@@ -215,7 +234,7 @@ def variant_figures(ratings: RatedExplanations, embeddings: Tensor, variant: Var
                 ).scorer
             scores = predicted_votes(scorer, embeddings[split.test], told)
             for kind in ("all", *(kinds if len(kinds) > 1 else ())):
-                of_kind = (ratings.modalities[split.test] == kind) | (kind == "all")
+                of_kind = (modalities[split.test] == kind) | (kind == "all")
                 for column, question in enumerate(plan.questions):
                     found = figures(scores[of_kind, column], targets[split.test][of_kind, column])
                     rows += [

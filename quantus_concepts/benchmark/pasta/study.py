@@ -25,8 +25,9 @@ from quantus_concepts.benchmark.attribution.writing import minus
 from quantus_concepts.benchmark.figures import png_base64, save_figures
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pages import render_page
-from quantus_concepts.benchmark.pasta.report import FILE_WIDTH, SIMULATED_TEXT
+from quantus_concepts.benchmark.pasta.report import FILE_WIDTH
 from quantus_concepts.benchmark.pasta.tables import SIMULATED
+from quantus_concepts.benchmark.pasta.verdicts import SIMULATED as SIMULATED_TEXT
 from quantus_concepts.benchmark.report_tables import Cell, ReportTable
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.functional.intervals import t_interval

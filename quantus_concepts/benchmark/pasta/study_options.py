@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -103,7 +103,11 @@ class StudyOptions:
 
     def embedder(self, encoder: str | None = None) -> Embedder:
         """Return an embedder with the encoder asked for, or another of open_clip or embedded."""
-        shared = {"cache": self.cache, "batch_size": self.batch_size, "display_progressbar": self.progress}
+        shared: dict[str, Any] = {
+            "cache": self.cache,
+            "batch_size": self.batch_size,
+            "display_progressbar": self.progress,
+        }
         name = encoder or self.encoder
         if name == EMBEDDED:
             return embedded_embedder(device=self.torch_device(), **shared)

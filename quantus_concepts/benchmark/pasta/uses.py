@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -89,13 +90,23 @@ class Classifier:
         return float((self.predicted == self.labels).mean())
 
 
-def classifier_birds(options: Options) -> tuple[KeptImages, KeptImages]:
-    """Return birds of the classes that were rated: those a network learns from, and those it has not seen."""
+def _birds(options: Options) -> Callable[..., PaintedBirds]:
     # The seed, the numbers of classes and of concepts settle which classes there are.
-    birds = partial(
+    return partial(
         PaintedBirds, image_size=options.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=options.seed
     )
+
+
+def classifier_birds(options: Options) -> tuple[KeptImages, KeptImages]:
+    """Return birds of the classes that were rated: those a network learns from, and those it has not seen."""
+    birds = _birds(options)
     return KeptImages(birds(N_CLASSIFIER, "train")), KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
+
+
+def bird_masks(options: Options) -> np.ndarray:
+    """Return which pixels show the bird, (N, H, W) of bool, of the birds that a classifier has not seen."""
+    unseen = _birds(options)(max(options.n_explained, N_CLASSES), "test")
+    return np.stack([unseen.part_masks(place).any(0).numpy() for place in range(options.n_explained)])
 
 
 def train_classifier(
