@@ -26,12 +26,10 @@ from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.pasta.questions import QUESTIONS
 
 SCORE, MASK_ERROR = "PASTA-score", "MAE"
-BESIDE_VOTES, RAW, VOTES, HUMAN = (
-    "Metrics and votes",
-    "Metrics by explainer",
-    "Votes by explainer",
-    "Score and marked pixels",
-)
+BESIDE_VOTES, RAW, VOTES = "Metrics and votes", "Metrics by explainer", "Votes by explainer"
+HUMAN = "Score and marked pixels"
+#: Metrics of the paper's Table 10.
+RAW_METRICS = ("Faithfulness (ROAD)", "MaxSensitivity (Gaussian)", "Sparseness")
 ABOUT = {
     BESIDE_VOTES: "The rank correlation of metrics with the votes on the same explanations, as the paper's Tables 7 to "
     "9. Several explanations are of one image, so p-values, which take them for independent, are not given.",
