@@ -120,7 +120,9 @@ def _fault(number: int, entry: Any) -> str:
     annotation = entry.get("Annotation")
     if not isinstance(annotation, list) or not all(isinstance(votes, dict) for votes in annotation):
         return f"record {number}: 'Annotation' is no list of objects, one for each annotator"
-    strange = sorted({key for votes in annotation for key in votes if key not in QUESTIONS and _QUESTION.fullmatch(key)})
+    strange = sorted(
+        {key for votes in annotation for key in votes if key not in QUESTIONS and _QUESTION.fullmatch(key)}
+    )
     if strange:
         return f"record {number}: 'Annotation' has the key {strange[0]!r}, where questions are called 'Q1' to 'Q6'"
     return ""

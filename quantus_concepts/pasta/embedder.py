@@ -122,7 +122,7 @@ class Embedder:
         check_template(template)
         if sentence == "release" and (template or concepts != "sentence" or ascending or not trailing_comma):
             raise ValueError(
-                'Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default '
+                "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
                 'beside sentence="release", which is fixed. Leave them out.'
             )
         self.saliency, self.weight, self.colours, self.normalise = saliency, float(weight), colours, normalise
