@@ -216,11 +216,9 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
         if not (_is_finite(value) or (counterfactual and value in (math.inf, -math.inf)))
     ]
     if bad:
-        advice = (
-            " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
-            if NO_COUNTERFACTUAL in content and not ascending
-            else ""
-        )
+        advice = ""
+        if NO_COUNTERFACTUAL in content and not ascending:
+            advice = " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
         raise ValueError(
             f"Expected the values in concept file {path} to be finite numbers but {len(bad)} of {len(content)} are "
             f"not: {list_some(bad, _SHOWN_VALUES)}.{advice}"

@@ -13,8 +13,8 @@ from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation, perturb
 from quantus_concepts.pasta.questions import QUESTIONS
-from quantus_concepts.pasta.released_concepts import RELEASED_CONCEPTS
 from quantus_concepts.pasta.regressors import Regressor, fit_regressor
+from quantus_concepts.pasta.released_concepts import RELEASED_CONCEPTS
 from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer

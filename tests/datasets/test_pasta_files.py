@@ -128,7 +128,7 @@ def test_concepts(tmp_path):
     # Nothing tells that this is the release's counterfactual explainer: a bracket may belong to a name.
     own = load_concepts(path, ascending=True)
     assert (own.values, own.ascending, own.vocabulary) == (expected, True, ())
-    assert tuple(own.written)[0] == "0.10 < arm <= 0.25"
+    assert next(iter(own.written)) == "0.10 < arm <= 0.25"
 
 
 COUNTERFACTUAL = """{"hair (Target = cat) ": -3.0, "No counterfactual": Infinity, "hair (Target = dog) ": 0.5,
@@ -142,7 +142,7 @@ def test_counterfactuals_of_the_release(tmp_path):
     # Of two directions the smaller magnitude, of equal ones the first; what has no counterfactual is not there.
     assert found.values == {"hair": 0.5, "arm": -0.25, "leg": 7.0}
     assert found.written["No counterfactual"] == float("inf")
-    assert list(found.written)[0] == "hair (Target = cat) "
+    assert next(iter(found.written)) == "hair (Target = cat) "
     assert len(found.vocabulary) == 39
     with pytest.raises(ValueError, match=r"2 of 7 are not: 'No counterfactual': inf.*of a counterfactual explainer"):
         load_concepts(path)

@@ -82,7 +82,7 @@ def test_maps_without_a_drawing_and_drawings_without_a_map(copy):
     rated = PastaRatings(copy)
     assert rated.modalities[:3].tolist() == ["map", "drawing", "drawing"]
     assert any(note.startswith("Drawn anew") and ": 1 of 36" in note for note in rated.notes)
-    with pytest.raises(FileNotFoundError, match="1 of 30 files are missing: .*coco_0_3_shopping_and_dining.npy"):
+    with pytest.raises(FileNotFoundError, match=r"1 of 30 files are missing: .*coco_0_3_shopping_and_dining\.npy"):
         PastaRatings(copy, modality="map")
 
 

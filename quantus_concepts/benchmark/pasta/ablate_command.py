@@ -13,18 +13,16 @@ import typer
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.ablations import ABLATIONS, DRAWING, ablated
+from quantus_concepts.benchmark.pasta.paper import PAPER, paper_table
 from quantus_concepts.benchmark.pasta.plot import KIND_NAMES
 from quantus_concepts.benchmark.pasta.results import MEASURES, SCORER, SHUFFLED
 from quantus_concepts.benchmark.pasta.study import (
-    LEAST,
-    PAPER,
     Section,
     Study,
     cell,
     number,
     one,
     over_splits,
-    paper_table,
     write_study,
 )
 from quantus_concepts.benchmark.pasta.study_options import (
@@ -49,6 +47,7 @@ from quantus_concepts.benchmark.run_options import (
 )
 from quantus_concepts.datasets.pasta_ratings import PastaRatings
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.functional.agreement import LEAST_SPLITS
 
 COMMAND = "pasta-ablate"
 ALL = "all"
@@ -230,7 +229,7 @@ def verdict(name: str, splits: pd.DataFrame, question: str) -> str:
     away = differences(splits, name, question)
     head = f"{ABLATIONS[name].title} ({question}): "
     if away["low"].isna().all():
-        return f"{head}fewer than {LEAST} splits, so nothing is said."
+        return f"{head}fewer than {LEAST_SPLITS} splits, so nothing is said."
     default = ABLATIONS[name].variants[0].name
     surely = away[(away["low"] > 0) | (away["high"] < 0)]
     said = [

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
+from quantus_concepts.benchmark.pasta.paper import paper_table
 from quantus_concepts.benchmark.pasta.sensitivity import (
     EXPLAINER,
     across_explainers,
@@ -19,7 +20,7 @@ from quantus_concepts.benchmark.pasta.sensitivity import (
     with_control,
 )
 from quantus_concepts.benchmark.pasta.sizes import CONTROLS
-from quantus_concepts.benchmark.pasta.study import Section, Study, cell, number, one, paper_table
+from quantus_concepts.benchmark.pasta.study import Section, Study, cell, number, one
 from quantus_concepts.benchmark.pasta.tables import ARROWS, SIMULATED
 from quantus_concepts.benchmark.report_tables import Cell, ReportTable, Row
 from quantus_concepts.datasets.rated_explanations import RatedExplanations

@@ -14,9 +14,10 @@ from quantus_concepts.benchmark.figures import new_axes, tidy
 from quantus_concepts.benchmark.pasta.plot import KIND_NAMES
 from quantus_concepts.benchmark.pasta.results import SCORER, SHUFFLED
 from quantus_concepts.benchmark.pasta.sizes import ACCURACY, CONTROLS, METHODS, SCORE, slopes
-from quantus_concepts.benchmark.pasta.study import LEAST, Section, Study, cell, number, one, over_splits
+from quantus_concepts.benchmark.pasta.study import Section, Study, cell, number, one, over_splits
 from quantus_concepts.benchmark.pasta.tables import SIMULATED
 from quantus_concepts.benchmark.report_tables import ReportTable, Row
+from quantus_concepts.functional.agreement import LEAST_SPLITS
 
 NETWORKS, ENCODERS = "Networks that are explained", "Encoders of the scorer"
 FIGURE_8 = (
@@ -129,7 +130,7 @@ def encoders_table(name: str, means: pd.DataFrame, steep: pd.DataFrame, simulate
 def said(row: Mapping[str, Any], what: str) -> str:
     """Say whether a slope is above or below 0 by more than its interval."""
     if math.isnan(row["low"]):
-        return f"{row['name']}: fewer than {LEAST} repetitions, so nothing is said of size."
+        return f"{row['name']}: fewer than {LEAST_SPLITS} repetitions, so nothing is said of size."
     span = f"{number(row['low'], 2)} to {number(row['high'], 2)} for ten times the parameters"
     if row["low"] <= 0 <= row["high"]:
         return f"{row['name']}: no change of {what} with size can be told from chance ({span})."

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,35 +29,20 @@ from quantus_concepts.benchmark.pasta.tables import SIMULATED
 from quantus_concepts.benchmark.pasta.verdicts import SIMULATED as SIMULATED_TEXT
 from quantus_concepts.benchmark.report_tables import Cell, ReportTable
 from quantus_concepts.benchmark.versions import versions
+from quantus_concepts.functional.agreement import LEAST_SPLITS, correlation_interval
 from quantus_concepts.functional.intervals import t_interval
 
-PAPER = "paper"
 SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned Evaluations"
-#: Fewer splits, or networks, give no interval.
-LEAST = 3
 #: Measures in [-1, 1], whose intervals are those of their Fisher z.
 CORRELATIONS = ("QWK", "SCC")
-
-
-def paper_table(number: int) -> pd.DataFrame:
-    """Return a table of the paper as it is printed: model ("paper"), row, question, measure, value, deviation."""
-    frame = pd.read_csv(Path(__file__).with_name("paper_tables.csv"), dtype={"row": str, "question": str})
-    chosen = frame[frame["table"] == number].reset_index(drop=True)
-    if chosen.empty:
-        raise ValueError(f"Expected the number of a table, one of {sorted(set(frame['table']))}, but got {number}.")
-    return chosen.assign(model=PAPER, question=chosen["question"].fillna(""))
 
 
 def split_interval(values: np.ndarray, measure: str) -> tuple[float, float]:
     """Return the 95 % interval of a mean over splits: Student's, of correlations on Fisher's z; NaN below 3 splits."""
     values = values[~np.isnan(values)]
-    if values.size < LEAST:
-        return math.nan, math.nan
-    if measure not in CORRELATIONS:
-        return t_interval(values, (-math.inf, math.inf))
-    edge = 1 - 1e-9
-    low, high = t_interval(np.arctanh(values.clip(-edge, edge)), (-math.inf, math.inf))
-    return math.tanh(low), math.tanh(high)
+    if measure in CORRELATIONS:
+        return correlation_interval(values)
+    return t_interval(values, (-math.inf, math.inf)) if values.size >= LEAST_SPLITS else (math.nan, math.nan)
 
 
 def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

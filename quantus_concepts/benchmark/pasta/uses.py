@@ -18,7 +18,7 @@ from captum_concepts.randomness import seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.benchmark.loading import KeptImages
 from quantus_concepts.benchmark.pasta.options import Options
-from quantus_concepts.benchmark.pasta.pictures import overlay_picture, top_concepts
+from quantus_concepts.benchmark.pasta.pictures import shown_picture, top_concepts
 from quantus_concepts.benchmark.pasta.seeds import SeedResult
 from quantus_concepts.benchmark.pasta.uses_results import (
     MeanRow,
@@ -38,7 +38,7 @@ from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta_score import PASTAScore
 from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.explanations import MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.pasta.metric_values import Explainer, metric_values
 from quantus_concepts.pasta.mixture import best_explainer
 from quantus_concepts.pasta.perturbations import PERTURBATIONS
@@ -54,6 +54,8 @@ N_STEERED = 4
 #: Cells of a side of a mask: images are small.
 CELLS = 5
 N_RANKED = 8
+#: Longer side of a drawing among them.
+RANKED_SIZE = 224
 #: Explanations whose correlation with metrics is looked at.
 N_CORRELATED = 120
 #: ROAD is slow, so only few of the most and least relevant pixels are gone.
@@ -283,11 +285,11 @@ def _ranked(result: SeedResult, ratings: RatedExplanations, question: str) -> tu
     for place in chosen:
         row = int(result.split.test[place])
         explanation = ratings.explanations[row]
-        if isinstance(explanation, MapExplanation):
-            image = _picture(explanation.image)
-            seen: np.ndarray | list[str] = _picture(overlay_picture(explanation, max(image.shape[:2])))
+        image = _picture(explanation.image) if isinstance(explanation, MapExplanation) else np.empty((0, 0, 3))
+        if isinstance(explanation, ConceptExplanation):
+            seen: np.ndarray | list[str] = [name for name, _ in top_concepts(explanation)]
         else:
-            image, seen = np.empty((0, 0, 3)), [name for name, _ in top_concepts(explanation)]
+            seen = _picture(shown_picture(explanation, max(image.shape[:2]) or RANKED_SIZE))
         rows.append(RankedRow(str(ratings.explainer_ids[row]), image, seen, float(scores[place]), float(votes[place])))
     return tuple(rows)
 
