@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range, to_numpy
 from quantus_concepts.functional import iir, perturbation, positive_percentile
-from quantus_concepts.metrics.masks import listed
-from quantus_concepts.metrics.paired_images import check_aligned, check_same_shape, image_batch
+from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
+
+#: Why a score is undefined whose patch was not made well enough.
+UNCONVERGED = "the model sees the patch (`converged` is false)"
 
 
 class IIR(ReExplainingMetric):
@@ -196,13 +198,7 @@ default_plot_func, disable_warnings, display_progressbar
         if "patched" in self.call.truth:
             masks = extra["masks"]
             check_aligned("patched", patched, x_batch, masks)
-            pairs = zip(patched, x_batch, masks, strict=True)
-            same = np.flatnonzero([mask.any() and np.array_equal(a, b) for a, b, mask in pairs])
-            if same.size:
-                raise ValueError(
-                    f"Expected argument `patched` to differ from `x_batch` but image {listed(same)} is identical: it "
-                    "has no patch."
-                )
+            check_differs("patched", patched, x_batch, masks, "it has no patch")
         return extra
 
     def evaluate_batch(
@@ -250,11 +246,18 @@ default_plot_func, disable_warnings, display_progressbar
         if patched_batch is None:
             patched_batch = self._patches(module, x_batch, masks_batch, init_batch, logits)
         logits_patched = self._predict(module, patched_batch)
-        converged = self._measure(x_batch, patched_batch, logits, logits_patched)
-        usable = converged & (logits.argmax(1).cpu().numpy() == labels_batch)
-        usable &= logits_patched.argmax(1).cpu().numpy() == labels_batch
+        # A patch that has converged leaves the class as it was.
+        usable = self._defined(
+            masks_batch,
+            {
+                "the model misclassifies the image": logits.argmax(1).cpu().numpy() == labels_batch,
+                UNCONVERGED: self._measure(x_batch, patched_batch, logits, logits_patched),
+            },
+        )
         after = self._attributed_again(module, patched_batch, y_batch, masks_batch)
         before = self._attributed(a_batch, masks_batch)
+        if unattributed := int((usable & (before == 0).numpy()).sum()):
+            self.fail("attributions are 0 inside the mask, so that no change is relative to them", unattributed)
         scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
         return np.where(usable, scores.numpy(), np.nan).tolist()
 
@@ -289,7 +292,4 @@ default_plot_func, disable_warnings, display_progressbar
         converged = same_class & (relative <= self.tolerance)
         size = np.linalg.norm((patched - x_batch.astype(float)).reshape(len(x_batch), -1), axis=1)
         self._measured.append((relative, size, converged))
-        missed = int((~converged).sum())
-        if missed:
-            self.leave_out("the model sees the patch (`converged` is false)", missed)
         return converged
