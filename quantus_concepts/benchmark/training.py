@@ -74,23 +74,23 @@ class SmallResNet(nn.Module):
 
 
 class FineResNet(SmallResNet):
-    """The same without a stride: resolution is lost by averaging alone, which treats all pixels alike.
+    """The same without a stride: resolution is lost by overlapping averages, which treat all pixels alike.
 
     Folded pixels each have weights of their own, and a stride passes over some: both draw a grid of 4 pixels into the
     gradient, which a study of pixel attributions would take for the methods'.
     """
 
     def _features(self, channels: int) -> nn.Sequential:
-        # Normalised where maps are small: at full size that would cost as much as the convolution.
+        # Few channels, normalised where maps are small: what is done at full size takes most of the time.
         return nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1),
+            nn.Conv2d(3, 4, 3, padding=1),
             nn.ReLU(),
-            nn.AvgPool2d(2),
-            nn.Conv2d(8, 16, 3, padding=1),
+            nn.AvgPool2d(4, 2, 1),
+            nn.Conv2d(4, 8, 3, padding=1),
             nn.ReLU(),
-            nn.AvgPool2d(2),
-            _convolution(16, channels // 2),
-            nn.AvgPool2d(2),
+            nn.AvgPool2d(4, 2, 1),
+            _convolution(8, channels // 2),
+            nn.AvgPool2d(4, 2, 1),
             _convolution(channels // 2, channels),
             Residual(channels),
         )

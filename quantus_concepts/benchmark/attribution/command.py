@@ -67,6 +67,9 @@ def attribution(
     epochs: Annotated[
         int, typer.Option(help="Passes over the training images.", rich_help_panel=BACKBONE_HELP)
     ] = Options.epochs,
+    train_batch_size: Annotated[
+        int, typer.Option(help="Images in a step of the training.", rich_help_panel=BACKBONE_HELP)
+    ] = Options.train_batch_size,
     learning_rate: Annotated[
         float | None, typer.Option(help="By default what suits the backbone.", rich_help_panel=BACKBONE_HELP)
     ] = None,
@@ -84,7 +87,8 @@ def attribution(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Names with commas: of the paper (grad-cam), any Captum class (Occlusion), or your own, "
+            help="Names with commas: of the paper (grad-cam), one smoothed (grad-cam + smoothgrad), any Captum class "
+            "(Occlusion), or your own, "
             "module:function or path.py:function. By default the paper's eight; random and Sobel edges are always "
             "there.",
             rich_help_panel=METHODS_HELP,
@@ -178,6 +182,7 @@ def attribution(
         backbone=backbone,
         weights=weights,
         epochs=epochs,
+        train_batch_size=train_batch_size,
         learning_rate=learning_rate,
         augment=augment,
         models=models,

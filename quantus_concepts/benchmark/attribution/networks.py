@@ -52,7 +52,7 @@ class Normalised(nn.Module):
 
 
 def network_builder(
-    spec: str = SMALL, weights: str | None = None, *, image_size: int = 128, channels: int = 64
+    spec: str = SMALL, weights: str | None = None, *, image_size: int = 128, channels: int = 32
 ) -> Callable[[int, int], nn.Module]:
     """Return a function that builds networks of one kind, for `train_family`.
 

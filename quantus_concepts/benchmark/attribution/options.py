@@ -38,7 +38,7 @@ class Options:
         Which images, and where they are.
     image_size, n_train, n_test, test_share
         How images are composed; `n_train` and `n_test` for each pair of classes.
-    backbone, weights, epochs, learning_rate, augment, models
+    backbone, weights, epochs, train_batch_size, learning_rate, augment, models
         Which networks, how they are trained, and where trained ones are kept.
     methods, layer, n_samples, n_steps, noise
         Which methods, and their settings.
@@ -64,6 +64,7 @@ class Options:
     backbone: str = SMALL
     weights: str | None = None
     epochs: int = 9
+    train_batch_size: int = 64
     learning_rate: float | None = None
     augment: bool = False
     models: Path | None = None
@@ -96,9 +97,10 @@ class Options:
 
     def __post_init__(self) -> None:
         check_choice("--data", self.data, DATA)
-        for name in ("n_train", "n_test", "epochs", "n_samples", "n_steps", "n_images", "n_patches", "patch_steps"):
+        for name in ("n_train", "n_test", "epochs", "n_samples", "n_steps", "n_images", "n_patches", "patch_steps", "batch_size"):
             check_range(option_name(name), getattr(self, name), 1, MANY)
-        check_range("--batch-size", self.batch_size, 2, MANY)
+        # Batch norm cannot learn from a single image.
+        check_range("--train-batch-size", self.train_batch_size, 2, MANY)
         check_range("--n-relative", self.n_relative, 2, MANY)
         check_range("--noise", self.noise, 0, 10)
         check_range("--seed", self.seed, 0, 2**31)

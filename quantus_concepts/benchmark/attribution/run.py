@@ -15,7 +15,7 @@ from torch import nn
 
 from captum_concepts import method_from_spec
 from captum_concepts.layers import find_layer
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
+from captum_concepts.paper_methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.benchmark.attribution.augmentation import Augmentation
 from quantus_concepts.benchmark.attribution.checking import check_model
 from quantus_concepts.benchmark.attribution.collect import ExplainFunc, Subject, collect
@@ -220,7 +220,7 @@ def build_methods_asked_for(options: Options) -> dict[str, ExplainFunc]:
         Quantus explanation functions; the controls are always there.
     """
     asked_for = options.method_names
-    known = {name.lower(): name for name in (*PAPER_METHODS, *CONTROL_METHODS)}
+    known = {name.lower(): name for name in METHOD_NAMES}
     asked_for = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]
     names = [*asked_for, *CONTROL_METHODS]
     return {
@@ -262,7 +262,7 @@ def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, n
         build,
         folder=folder,
         epochs=options.epochs,
-        batch_size=options.batch_size,
+        batch_size=options.train_batch_size,
         learning_rate=options.learning_rate,
         device=options.torch_device(),
         seed=options.seed,
