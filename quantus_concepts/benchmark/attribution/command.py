@@ -145,6 +145,14 @@ def attribution(
     n_relative: Annotated[
         int, typer.Option(help="Images of that scene explained.", rich_help_panel=METRICS_HELP)
     ] = Options.n_relative,
+    robustness: Annotated[
+        bool,
+        typer.Option(
+            "--robustness",
+            help="MCS with objects of other sizes and at other places, too (Figure 5 of the paper).",
+            rich_help_panel=METRICS_HELP,
+        ),
+    ] = False,
     tcav: Annotated[bool, typer.Option(help="TCAV beside the methods.", rich_help_panel=METRICS_HELP)] = Options.tcav,
     max_drop: Annotated[
         float, typer.Option(help="Accuracy that removing the common feature may cost.", rich_help_panel=PREMISES_HELP)
@@ -202,6 +210,7 @@ def attribution(
         common_object=common_object,
         target_scene=target_scene,
         n_relative=n_relative,
+        robustness=robustness,
         tcav=tcav,
         max_drop=max_drop,
         min_remain=min_remain,

@@ -84,7 +84,8 @@ def tcav_records(
     Returns
     -------
     list of Record
-        MCS with the difference for random directions as the reference; relative MCS and correlation.
+        MCS, with the difference for random directions as the reference and as its baseline; relative MCS and
+        correlation.
     dict of str to str
         For the report: the scores of the layers, or why there are none.
     """
@@ -128,11 +129,15 @@ def tcav_records(
     records = [
         Record(
             method=TCAV,
-            metric="MCS",
-            value=contrast.score,
-            n=count if not math.isnan(contrast.score) else 0,
-            reference=contrast.baseline,
+            metric=metric,
+            value=value,
+            n=count if not math.isnan(value) else 0,
+            reference=reference,
             seed=options.seed,
+        )
+        for metric, value, reference in (
+            ("MCS", contrast.score, contrast.baseline),
+            ("MCS baseline", contrast.baseline, math.nan),
         )
     ]
     if not commonality or data.at_commonality is None:

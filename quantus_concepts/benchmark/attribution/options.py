@@ -44,8 +44,8 @@ class Options:
         Which methods, and their settings.
     n_images, n_patches, patch_steps, step_size, eta1, threshold, tolerance
         How many images are explained, and how patches are made and judged.
-    relative, common_object, target_scene, n_relative, tcav
-        Of the relative contrast and of TCAV.
+    relative, common_object, target_scene, n_relative, robustness, tcav
+        Of the relative contrast, of other sizes and places of the object, and of TCAV.
     max_drop, min_remain, max_above_chance
         When the ground truth counts as verified.
     device, batch_size, seed, out, overwrite, progress
@@ -84,6 +84,7 @@ class Options:
     common_object: str | None = None
     target_scene: str | None = None
     n_relative: int = 100
+    robustness: bool = False
     tcav: bool = True
     max_drop: float = Limits.drop
     min_remain: float = Limits.remain
@@ -117,6 +118,11 @@ class Options:
             raise ValueError(
                 "Argument `--relative` needs images with the common feature in a share of the classes, which the BAM "
                 f"layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
+            )
+        if self.robustness and self.data == BAM:
+            raise ValueError(
+                "Argument `--robustness` needs images composed with objects of other sizes and at other places, which "
+                f"the BAM layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
             )
         self._check_files()
         for name in ("max_drop", "min_remain", "max_above_chance"):

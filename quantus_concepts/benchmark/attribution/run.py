@@ -39,6 +39,8 @@ from quantus_concepts.benchmark.attribution.records import (
 )
 from quantus_concepts.benchmark.attribution.report import write_report
 from quantus_concepts.benchmark.attribution.results import Record
+from quantus_concepts.benchmark.attribution.robustness import robustness_records
+from quantus_concepts.benchmark.attribution.robustness_page import plot_robustness
 from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.samples import Target
 from quantus_concepts.benchmark.attribution.tables import main_table
@@ -122,6 +124,8 @@ def run(options: Options) -> Path:
         outcome.notes += [note for note in warned if note not in outcome.notes]
         outcome.settings["time"] = f"{time.monotonic() - started:.0f} s"
         figures = default_figures(outcome.records, outcome.commonality, threshold=options.threshold)
+        if options.robustness:
+            figures["robustness"] = plot_robustness(outcome.records)[0]
         sheets = {f"sheet_{sheet.name}": plot_sheet(sheet)[0] for sheet in outcome.sheets}
         with folder.file("results.csv") as path:
             to_frame(outcome.records, Record).to_csv(path, index=False)
@@ -188,6 +192,9 @@ def evaluate(options: Options, models_folder: Path) -> Outcome:
         for name, target in LEARNS.items()
     ]
     _absolute(options, data, models, methods, outcome)
+    if options.robustness and data.changed is not None:
+        _say(options, "Other sizes and places")
+        outcome.records += robustness_records(models, methods, data.changed, options)
     if options.relative:
         _say(options, "Relative contrast")
         relative = contrast_over_k(models, methods, data, options)
