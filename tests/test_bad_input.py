@@ -436,7 +436,11 @@ CASES: dict[str, tuple[Callable[[World], object], type[Exception], str]] = {
         r"`x_batch` to be images \(N, C, H, W\) but got shape \(6, 432\)",
     ),
     "threshold of 0": (lambda w: IIR(w.changed, threshold=0), ValueError, r"`threshold` to be a finite number above 0"),
-    "tolerance below 0": (lambda w: IIR(w.changed, tolerance=-1), ValueError, r"`tolerance` to be a finite number above 0"),
+    "tolerance below 0": (
+        lambda w: IIR(w.changed, tolerance=-1),
+        ValueError,
+        r"`tolerance` to be a finite number above 0",
+    ),
     # patches
     "normalised images without the normalisation": (
         lambda w: w.iir(patch=Patch(w.photographs[0])),

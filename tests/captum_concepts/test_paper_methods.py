@@ -178,7 +178,7 @@ def test_names():
         "guided Grad-CAM",
     ]
     assert list(build_methods()) == [*PAPER_METHODS, *CONTROL_METHODS]
-    assert METHOD_NAMES == (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS)
+    assert (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS) == METHOD_NAMES
     assert list(SMOOTHED_METHODS.values()) == [LayerGradCam, InputXGradient, GuidedBackprop, GuidedGradCam]
     assert list(build_methods(["random", "Grad-CAM"])) == ["random", "Grad-CAM"]
 

@@ -98,7 +98,17 @@ class Options:
 
     def __post_init__(self) -> None:
         check_choice("--data", self.data, DATA)
-        for name in ("n_train", "n_test", "epochs", "n_samples", "n_steps", "n_images", "n_patches", "patch_steps", "batch_size"):
+        for name in (
+            "n_train",
+            "n_test",
+            "epochs",
+            "n_samples",
+            "n_steps",
+            "n_images",
+            "n_patches",
+            "patch_steps",
+            "batch_size",
+        ):
             check_range(option_name(name), getattr(self, name), 1, MANY)
         # Batch norm cannot learn from a single image.
         check_range("--train-batch-size", self.train_batch_size, 2, MANY)
