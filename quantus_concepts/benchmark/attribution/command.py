@@ -67,6 +67,9 @@ def attribution(
     epochs: Annotated[
         int, typer.Option(help="Passes over the training images.", rich_help_panel=BACKBONE_HELP)
     ] = Options.epochs,
+    train_batch_size: Annotated[
+        int, typer.Option(help="Images in a step of the training.", rich_help_panel=BACKBONE_HELP)
+    ] = Options.train_batch_size,
     learning_rate: Annotated[
         float | None, typer.Option(help="By default what suits the backbone.", rich_help_panel=BACKBONE_HELP)
     ] = None,
@@ -84,7 +87,8 @@ def attribution(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Names with commas: of the paper (grad-cam), any Captum class (Occlusion), or your own, "
+            help="Names with commas: of the paper (grad-cam), one smoothed (grad-cam + smoothgrad), any Captum class "
+            "(Occlusion), or your own, "
             "module:function or path.py:function. By default the paper's eight; random and Sobel edges are always "
             "there.",
             rich_help_panel=METHODS_HELP,
@@ -141,6 +145,14 @@ def attribution(
     n_relative: Annotated[
         int, typer.Option(help="Images of that scene explained.", rich_help_panel=METRICS_HELP)
     ] = Options.n_relative,
+    robustness: Annotated[
+        bool,
+        typer.Option(
+            "--robustness",
+            help="MCS with objects of other sizes and at other places, too (Figure 5 of the paper).",
+            rich_help_panel=METRICS_HELP,
+        ),
+    ] = False,
     tcav: Annotated[bool, typer.Option(help="TCAV beside the methods.", rich_help_panel=METRICS_HELP)] = Options.tcav,
     max_drop: Annotated[
         float, typer.Option(help="Accuracy that removing the common feature may cost.", rich_help_panel=PREMISES_HELP)
@@ -178,6 +190,7 @@ def attribution(
         backbone=backbone,
         weights=weights,
         epochs=epochs,
+        train_batch_size=train_batch_size,
         learning_rate=learning_rate,
         augment=augment,
         models=models,
@@ -197,6 +210,7 @@ def attribution(
         common_object=common_object,
         target_scene=target_scene,
         n_relative=n_relative,
+        robustness=robustness,
         tcav=tcav,
         max_drop=max_drop,
         min_remain=min_remain,

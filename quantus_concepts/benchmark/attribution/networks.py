@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
 from quantus_concepts.benchmark.backbone_option import NO_WEIGHTS, SMALL, Network, load_network
-from quantus_concepts.benchmark.training import STRIDE, SmallResNet, seeded
+from quantus_concepts.benchmark.training import STRIDE, FineResNet, seeded
 
 
 class Normalised(nn.Module):
@@ -52,7 +52,7 @@ class Normalised(nn.Module):
 
 
 def network_builder(
-    spec: str = SMALL, weights: str | None = None, *, image_size: int = 128, channels: int = 64
+    spec: str = SMALL, weights: str | None = None, *, image_size: int = 128, channels: int = 32
 ) -> Callable[[int, int], nn.Module]:
     """Return a function that builds networks of one kind, for `train_family`.
 
@@ -65,7 +65,7 @@ def network_builder(
     Parameters
     ----------
     spec : str
-        "small" for `SmallResNet`, or as in `load_network`.
+        "small" for `FineResNet`, or as in `load_network`.
     weights : str, optional
         As in `load_network`: a file, "none" for untrained weights, None for those that come with the network.
     image_size : int
@@ -94,7 +94,7 @@ def network_builder(
                 f"Expected argument `image_size` to be a multiple of {STRIDE} for the small network but got "
                 f"{image_size}."
             )
-        return lambda n_classes, seed: SmallResNet(n_classes, channels, seed).eval()
+        return lambda n_classes, seed: FineResNet(n_classes, channels, seed).eval()
     with seeded(0):
         loaded = load_network(spec, weights)
 

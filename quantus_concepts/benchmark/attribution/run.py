@@ -15,7 +15,7 @@ from torch import nn
 
 from captum_concepts import method_from_spec
 from captum_concepts.layers import find_layer
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
+from captum_concepts.paper_methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.benchmark.attribution.augmentation import Augmentation
 from quantus_concepts.benchmark.attribution.checking import check_model
 from quantus_concepts.benchmark.attribution.collect import ExplainFunc, Subject, collect
@@ -39,6 +39,8 @@ from quantus_concepts.benchmark.attribution.records import (
 )
 from quantus_concepts.benchmark.attribution.report import write_report
 from quantus_concepts.benchmark.attribution.results import Record
+from quantus_concepts.benchmark.attribution.robustness import robustness_records
+from quantus_concepts.benchmark.attribution.robustness_page import plot_robustness
 from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.samples import Target
 from quantus_concepts.benchmark.attribution.tables import main_table
@@ -122,6 +124,8 @@ def run(options: Options) -> Path:
         outcome.notes += [note for note in warned if note not in outcome.notes]
         outcome.settings["time"] = f"{time.monotonic() - started:.0f} s"
         figures = default_figures(outcome.records, outcome.commonality, threshold=options.threshold)
+        if options.robustness:
+            figures["robustness"] = plot_robustness(outcome.records)[0]
         sheets = {f"sheet_{sheet.name}": plot_sheet(sheet)[0] for sheet in outcome.sheets}
         with folder.file("results.csv") as path:
             to_frame(outcome.records, Record).to_csv(path, index=False)
@@ -188,6 +192,9 @@ def evaluate(options: Options, models_folder: Path) -> Outcome:
         for name, target in LEARNS.items()
     ]
     _absolute(options, data, models, methods, outcome)
+    if options.robustness and data.changed is not None:
+        _say(options, "Other sizes and places")
+        outcome.records += robustness_records(models, methods, data.changed, options)
     if options.relative:
         _say(options, "Relative contrast")
         relative = contrast_over_k(models, methods, data, options)
@@ -220,7 +227,7 @@ def build_methods_asked_for(options: Options) -> dict[str, ExplainFunc]:
         Quantus explanation functions; the controls are always there.
     """
     asked_for = options.method_names
-    known = {name.lower(): name for name in (*PAPER_METHODS, *CONTROL_METHODS)}
+    known = {name.lower(): name for name in METHOD_NAMES}
     asked_for = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]
     names = [*asked_for, *CONTROL_METHODS]
     return {
@@ -262,7 +269,7 @@ def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, n
         build,
         folder=folder,
         epochs=options.epochs,
-        batch_size=options.batch_size,
+        batch_size=options.train_batch_size,
         learning_rate=options.learning_rate,
         device=options.torch_device(),
         seed=options.seed,

@@ -41,7 +41,10 @@ HEADINGS = {
     "IIR": "IIR %",
     "perturbation": "average perturbation",
 }
-TCAV_SCALE = "TCAV is a difference of its scores: one number for all images, on a scale of its own."
+TCAV_SCALE = (
+    "TCAV is a difference of its scores: one number for all images, on a scale of its own; random concepts stand in "
+    "place of a random mask."
+)
 TERMINAL_HEADINGS = {"MCS baseline": "random\nmask", "perturbation": "pert."}
 
 
