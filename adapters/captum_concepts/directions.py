@@ -103,6 +103,7 @@ def svm_directions(
     Directions
         On the device and in the type of `features`; normals point to the images with the concept.
     """
+    # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
     # libsvm computes in float64 on the CPU: converted once for all concepts.
     array = features.detach().cpu().double().numpy()
     n_concepts = labels.shape[1]
@@ -111,7 +112,7 @@ def svm_directions(
     concepts = tqdm(range(n_concepts), desc="Concept SVMs", disable=not display_progressbar)
     for j in concepts:
         rows = np.flatnonzero(positive[:, j] | negative[:, j])
-        svm = SVC(kernel="linear", C=C).fit(array[rows], labels[rows, j])
+        svm = SVC(kernel="linear", C=C, random_state=0).fit(array[rows], labels[rows, j])
         normals[j], offsets[j] = svm.coef_[0], svm.intercept_[0]
     cavs = torch.from_numpy(normals).to(features)
     intercepts = torch.from_numpy(offsets).to(features)
