@@ -187,8 +187,8 @@ def check_materialised(name: str, model: Any, inputs: Any = None) -> None:
 
 
 _MASKED = (
-    "without a mask but got a numpy.ma.MaskedArray, whose mask would be lost. Fill it (`array.filled(...)`) or leave the "
-    "masked samples out."
+    "without a mask but got a numpy.ma.MaskedArray, whose mask would be lost. Fill it (`array.filled(...)`) or leave "
+    "the masked samples out."
 )
 
 
@@ -222,28 +222,12 @@ def to_numpy(value: Any) -> np.ndarray:
 
 
 def to_tensor(name: str, value: Any) -> torch.Tensor:
-    """Return a tensor of real numbers without gradient, of a tensor, an array or a sequence; not copied if it need not be.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : array, tensor or sequence
-        What to convert.
-
-    Returns
-    -------
-    Tensor
-        The same values.
-
-    Raises
-    ------
-    TypeError
-        If it is a masked array, or complex.
-    """
+    """Return real numbers as a tensor without gradient; a TypeError if masked or complex. Not copied needlessly."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"Expected argument `{name}` to be an array {_MASKED}")
     tensor = torch.as_tensor(value).detach()
     if tensor.is_complex():
-        raise TypeError(f"Expected argument `{name}` to be real but got {tensor.dtype}. Pass its real part or its modulus.")
+        raise TypeError(
+            f"Expected argument `{name}` to be real but got {tensor.dtype}. Pass its real part or its modulus."
+        )
     return tensor

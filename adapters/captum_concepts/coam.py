@@ -236,8 +236,8 @@ class CoAM(LayerAttribution):
                     self.forward_func(*inputs, *extra)
         if not given:
             raise ValueError(
-                f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not run. "
-                "Name another."
+                f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not "
+                "run. Name another."
             )
         features: Tensor = given[0].dequantize() if given[0].is_quantized else given[0]
         if owner is not None and whole and not torch.equal(features, owner.pooling.feature_maps(whole[0])):

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import TopLevelTracedModule
 
 from captum_concepts.checks import check_materialised, check_shape
 from captum_concepts.running import evaluation_mode
@@ -43,7 +44,7 @@ def watched(layer: nn.Module, note: Callable[[Any], None], of_input: bool = Fals
 
 def check_hookable(layer: nn.Module) -> None:
     """Raise unless hooks on a layer are called; of TorchScript that is only a whole trace."""
-    if isinstance(layer, torch.jit.ScriptModule) and not isinstance(layer, torch.jit.TopLevelTracedModule):
+    if isinstance(layer, torch.jit.ScriptModule) and not isinstance(layer, TopLevelTracedModule):
         raise TypeError(
             "Expected argument `layer` to be a layer of an eager model but got one of a TorchScript module, which runs "
             "its layers without telling. Pass the model from before `torch.jit.script` or `torch.jit.trace`."
@@ -250,16 +251,16 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
             continue
         if tokens and tokens[-1] > index:
             raise ValueError(
-                f"Expected argument `layer` to be given for {type(model).__name__}, since after {name!r}, the last layer "
-                f"that gives maps (N, d, h, w), its blocks work on tokens, but got None. Pass `layer={name!r}` if this "
-                "embedding of the patches is what you want, or use a method without a layer; concept maps of tokens "
-                "come from `CoAM.of` and the backbones of `from_torchvision`, `from_timm` and `from_open_clip`."
+                f"Expected argument `layer` to be given for {type(model).__name__}, since its blocks work on tokens "
+                f"after {name!r}, the last layer that gives maps (N, d, h, w), but got None. Pass `layer={name!r}` if "
+                "that layer is what you want, or use a method without a layer; concept maps of tokens come from "
+                "`CoAM.of` and the backbones of `from_torchvision`, `from_timm` and `from_open_clip`."
             )
         return name
     raise ValueError(
-        f"Expected argument `layer` to name a layer of {type(model).__name__}, since none that gives maps (N, d, h, w) was "
-        f"found for images of shape {tuple(images.shape)}, but got None. Name it, or pass `features`, `pool` and `maps` "
-        "to PostHocCBM yourself."
+        f"Expected argument `layer` to name a layer of {type(model).__name__}, since none that gives maps (N, d, h, w) "
+        f"was found for images of shape {tuple(images.shape)}, but got None. Name it, or pass `features`, `pool` and "
+        "`maps` to PostHocCBM yourself."
     )
 
 

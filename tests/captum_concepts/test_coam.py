@@ -152,7 +152,9 @@ def test_layer_input_and_forward_args(cavs, images):
     model, cavs = Shifted(), cavs[:, :3]
     coam = CoAM(model, "layer", cavs)
     shift = torch.tensor(0.5)
-    torch.testing.assert_close(coam.attribute(images, 1, shift), project_maps((images - 0.5).relu(), cavs, torch.tensor([1])))
+    torch.testing.assert_close(
+        coam.attribute(images, 1, shift), project_maps((images - 0.5).relu(), cavs, torch.tensor([1]))
+    )
     before = coam.attribute(images, 1, additional_forward_args=shift, attribute_to_layer_input=True)
     torch.testing.assert_close(before, project_maps(images - 0.5, cavs, torch.tensor([1])))
 
