@@ -240,7 +240,9 @@ class CoAM(LayerAttribution):
                 "run. Name another."
             )
         features: Tensor = given[0].dequantize() if given[0].is_quantized else given[0]
-        if owner is not None and whole and not torch.equal(features, owner.pooling.feature_maps(whole[0])):
+        if owner is None or not whole or features.ndim != 4:
+            return features
+        if not torch.equal(features, owner.pooling.feature_maps(whole[0])):
             raise ValueError(
                 f"Expected argument `layer` to give the maps that `cavs`, the concepts of this {type(owner).__name__}, "
                 f"are of, but {type(self.layer).__name__} gives others. Use `CoAM.of(model)`."

@@ -62,7 +62,10 @@ def timm_vit() -> Backbone:
 
 
 def resnet() -> Backbone:
-    return from_torchvision(models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=3))
+    model = models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=3)
+    # Maps of 4 x 4 also of small images.
+    model.layer3 = model.layer4 = nn.Identity()
+    return from_torchvision(model)
 
 
 BACKBONES = [maxvit, vit, swin, convnext, clip, timm_vit, resnet]
@@ -96,7 +99,7 @@ def test_maps_are_those_of_the_model(cbm: PostHocCBM, images: Tensor, form: str)
         expected = cbm.concept_maps(images)
     assert torch.equal(coam.attribute(images), expected)
     assert torch.equal(CoAM(cbm).attribute(images), expected)
-    assert expected.shape[2] * expected.shape[3] > 1 or isinstance(cbm.features[0], nn.Conv2d)
+    assert expected.std((2, 3)).min() > 0
     torch.testing.assert_close(coam.attribute(images, 2), expected[:, 2:3])
     each = torch.tensor([4, 0, 1, 1])
     torch.testing.assert_close(coam.attribute(images, each), expected[torch.arange(4), each][:, None])
@@ -208,7 +211,7 @@ def test_training_mode_and_statistics_are_left_alone(images: Tensor) -> None:
     assert torch.equal(CoAM(cbm.concept_predictor, cbm.features, cbm.bank).attribute(images), expected)
     assert [module.training for module in cbm.modules()] == modes
     for name, value in cbm.state_dict().items():
-        assert torch.equal(value, state[name]), name
+        torch.testing.assert_close(value, state[name], rtol=0, atol=0, equal_nan=True)
     assert pickle.dumps(np.random.get_state()) == numpy_state  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), torch_state)
 
@@ -249,7 +252,7 @@ def test_a_layer_with_other_maps_is_refused_for_the_models_own_concepts(images: 
         (lambda c, x: CoAM.of(c).attribute((x, x)), ValueError, r"one batch of images"),
         (lambda c, x: CoAM.of(c).attribute(x, 1, x), ValueError, r"without `additional_forward_args`"),
         (lambda c, x: CoAM.of(c).attribute(x, 1, None, True), ValueError, r"`attribute_to_layer_input`"),
-        (lambda c, x: CoAM(c, "head", c.bank).attribute(x), ValueError, r"\(N, d, h, w\) with d = 512 but it gives"),
+        (lambda c, x: CoAM(c, "head", c.bank).attribute(x), ValueError, r"\(N, d, h, w\) with d = 128 but it gives"),
         (lambda c, x: CoAM(c, "features", np.ma.masked_array(c.bank.cavs)), TypeError, r"`cavs`.*without a mask"),
         (lambda c, x: CoAM(c, "features", c.bank.cavs.to(torch.complex64)), TypeError, r"`cavs` to be real"),
         (
