@@ -335,7 +335,8 @@ def _check_factory(factory: Any, layer: Any) -> None:
             "Expected argument `factory` to build an attribution of a model but NoiseTunnel wraps another. "
             "Pass a function: `lambda model: NoiseTunnel(Saliency(model))`."
         )
-    if "layer" in _named(factory) and layer is None:
+    parameter = inspect.signature(factory).parameters.get("layer")
+    if parameter is not None and parameter.default is parameter.empty and layer is None:
         raise ValueError(
             f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but got None."
         )

@@ -117,7 +117,7 @@ def build_method(
         A key of `PAPER_METHODS`, `SMOOTHED_METHODS` or `CONTROL_METHODS`.
     layer : str, optional
         For those with Grad-CAM: dotted name of a layer in whichever model comes with the call; by default
-        the last that gives maps, found in each model (`last_spatial_layer`).
+        the last that gives maps, found in each model (`last_spatial_layer`). Models of tokens need it named.
     n_samples : int
         For those with SmoothGrad: noisy copies of each image.
     noise : float
@@ -147,7 +147,7 @@ def build_method(
     ------
     ValueError
         If the name is not known, or a setting is out of range; in a call of one of the guided methods, if
-        the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps.
+        the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps or works on tokens.
     """
     check_choice("name", name, METHOD_NAMES)
     counts = {"n_samples": (n_samples, 1), "n_steps": (n_steps, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}

@@ -86,6 +86,8 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
         Inside, all are in eval mode.
     """
     parts = list(dict.fromkeys(part for each in modules if isinstance(each, nn.Module) for part in each.modules()))
+    # A frozen ScriptModule has no mode.
+    parts = [part for part in parts if hasattr(part, "training")]
     with _flags_lock:
         for part in parts:
             count, training = _flags.get(part, (0, part.training))

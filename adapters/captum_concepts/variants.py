@@ -173,13 +173,7 @@ class AtLayer(Attribution):
             If the model has no such layer.
         """
         if self.layer is None:
-            try:
-                self.layer = last_spatial_layer(self.forward_func, inputs[:1].detach())
-            except ValueError as error:
-                raise ValueError(
-                    f"Expected argument `layer` to name a layer of {type(self.forward_func).__name__}, since none that "
-                    f"gives maps (N, d, h, w) was found for inputs of shape {tuple(inputs.shape)}, but got None."
-                ) from error
+            self.layer = last_spatial_layer(self.forward_func, inputs[:1].detach())
         inner = self.attribution(self.forward_func, find_layer(self.forward_func, self.layer))
         # Activations have no target.
         return inner.attribute(inputs, **kwargs, **({} if target is None else {"target": target}))
