@@ -98,7 +98,7 @@ def test_faithfulness_is_of_the_rated_map_and_the_predicted_class(name: str, kin
     assert len(set(y)) > 1
     noise = 0.3 if kind in ("uniform", "gaussian") else None
     metric = Faithfulness(kind, thresholds=(6,), mean=MEAN, std=STD, noise=noise)
-    np.testing.assert_allclose(values[::3], metric(model, images.numpy(), y, maps.numpy()), rtol=1e-5)
+    np.testing.assert_allclose(values[::3], metric(model, images.numpy(), y, maps.numpy()), rtol=1e-4)
 
 
 class TestSensitivity:
@@ -149,7 +149,7 @@ def test_batches_and_sizes(explainer: Explainer) -> None:
     expected = metric_values(rated(), {"a": explainer}, **FAST)
     found = metric_values(rated(), {"a": explainer}, batch_size=3, **FAST)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-5)
+        np.testing.assert_allclose(found[name], values, rtol=1e-4)
     # images of two sizes, brought to that of the classifier
     mixed, larger = rated(), rated(size=20)
     explanations = [*mixed.explanations[:6], *larger.explanations[6:]]
@@ -157,7 +157,7 @@ def test_batches_and_sizes(explainer: Explainer) -> None:
     resizing = Explainer(Classifier(), inputs_themselves, mean=MEAN, std=STD, size=(SIZE, SIZE))
     found = metric_values(ratings, {"a": resizing}, **FAST)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name][:6], values[:6], rtol=1e-5)
+        np.testing.assert_allclose(found[name][:6], values[:6], rtol=1e-4)
         assert np.isfinite(found[name][6::3]).all()
 
 
