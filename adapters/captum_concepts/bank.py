@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.bank_file import TENSORS, BankContents, read_bank, write_bank
 from captum_concepts.captum_cavs import read_cavs
-from captum_concepts.checks import check_finite, check_shape
+from captum_concepts.checks import check_finite, check_shape, check_whole
 from captum_concepts.directions import as_embeddings, fit_directions
 from captum_concepts.running import evaluation_mode, first_floating
 
@@ -249,6 +249,7 @@ class ConceptBank:
         if not texts:
             raise ValueError("Expected argument `prompts` to hold at least one text but it is empty.")
         names = _check_names(texts if names is None else names, len(texts))
+        batch_size = check_whole("batch_size", batch_size, 1)
         reference = first_floating(model)
         device = torch.device("cpu") if reference is None else reference.device
         with evaluation_mode(model), torch.no_grad():
