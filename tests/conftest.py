@@ -11,8 +11,8 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> Iterator[None]:
-    # The tests' models are tiny. On a busy machine threads that wait for each other make them ten times slower; who sets
-    # OMP_NUM_THREADS, as `tox -e kernels` does, wants to see them with as many.
+    # The tests' models are tiny. On a busy machine threads that wait for each other make them ten times slower. Who
+    # sets OMP_NUM_THREADS, as `tox -e kernels` does, wants to see them with as many.
     before = torch.get_num_threads()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     yield

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from captum.attr import (
+    LRP,
     Deconvolution,
     DeepLift,
     GuidedBackprop,
@@ -16,21 +17,12 @@ from captum.attr import (
     LayerAttribution,
     NeuronAttribution,
 )
-from captum.attr import LRP as LayerwiseRelevance
 from torch import Tensor, nn
 
 from captum_concepts.running import tensor_output
 
 # What puts hooks on layers inside a model.
-_HOOKING = (
-    Deconvolution,
-    DeepLift,
-    GuidedBackprop,
-    GuidedGradCam,
-    LayerAttribution,
-    LayerwiseRelevance,
-    NeuronAttribution,
-)
+_HOOKING = (LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam, LayerAttribution, NeuronAttribution)
 
 
 class Hookable(nn.Module):

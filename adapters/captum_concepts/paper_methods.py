@@ -20,7 +20,7 @@ from captum.attr import (
 )
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_whole, to_numpy
+from captum_concepts.checks import check_choice, check_range, to_numpy
 from captum_concepts.controls import RandomAttribution, SobelEdges
 from captum_concepts.explain import ExplainFunc, explain_func
 from captum_concepts.variants import AtLayerFactory, Guided, GuidedGradCamFactory, SmoothedFactory
@@ -138,7 +138,8 @@ def build_method(
     check_choice("name", name, [*PAPER_METHODS, *CONTROL_METHODS])
     counts = {"n_samples": (n_samples, 1), "n_steps": (n_steps, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
     for label, (count, least) in counts.items():
-        check_whole(label, count, least)
+        if not isinstance(count, int) or count < least:
+            raise ValueError(f"Expected argument `{label}` to be a whole number of at least {least} but got {count}.")
     check_range("noise", noise, 0, float("inf"))
     if stdev is not None:
         check_range("stdev", stdev, 0, float("inf"))

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-
 # One thread at a time: two that seed the same generators draw each other's numbers, and put back each other's states.
 _one_seed = threading.RLock()
 

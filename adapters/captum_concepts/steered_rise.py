@@ -49,7 +49,8 @@ class SteeredRISE(Attribution):
     Parameters
     ----------
     forward_func : callable or nn.Module
-        The model, (N, C, H, W) to (N, K), or to what holds these outputs as `.logits` or first. A module is in eval mode meanwhile, and gets its flags back.
+        The model, (N, C, H, W) to (N, K), or to what holds these outputs as `.logits` or first. A module is in eval
+        mode meanwhile, and gets its flags back.
     score_func : callable, optional
         ``score_func(images, masks, targets)`` with images (n, C, H, W) as given, masks (n, H, W) in [0, 1] and
         targets (n,) or None returns (n,) scores in [0, 1], higher is better;

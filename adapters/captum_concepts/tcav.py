@@ -220,8 +220,8 @@ def tcav_score(
             coordinates, mixing = _span(activations)
             gradients = _SpanGradient(model, layer, activations, mixing, batches)
             scores = _experiments(gradients, classifier, coordinates, draws, inputs, targets)
-            least = max(_NEGLIGIBLE, torch.finfo(activations.dtype).eps)
-            results[name] = _test(*_decided(scores, coordinates, draws, least), alpha)
+            rounding = max(_NEGLIGIBLE, torch.finfo(activations.dtype).eps)
+            results[name] = _test(*_decided(scores, coordinates, draws, rounding), alpha)
     return TCAVScore(
         score=_mean([each.score for each in results.values() if each.passed]),
         random_mean=_mean([each.random_mean for each in results.values()]),
@@ -329,11 +329,11 @@ def _experiments(
 
 
 def _decided(
-    scores: tuple[list[float], list[float]], coordinates: Tensor, draws: list[_Draw], least: float
+    scores: tuple[list[float], list[float]], coordinates: Tensor, draws: list[_Draw], rounding: float
 ) -> tuple[list[float], list[float]]:
     """Return the scores with NaN where the means of a direction's two sets are the same up to rounding."""
     means = [[coordinates[torch.from_numpy(rows)].mean(0) for rows in draw] for draw in draws]
-    limit = least * float(torch.linalg.vector_norm(coordinates, dim=1).max())
+    limit = rounding * float(torch.linalg.vector_norm(coordinates, dim=1).max())
 
     def checked(values: list[float], kind: int) -> list[float]:
         lengths = [float(torch.linalg.vector_norm(mean[kind] - mean[1])) for mean in means]

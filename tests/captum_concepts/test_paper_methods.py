@@ -190,7 +190,8 @@ def test_resnet(name):
         np.testing.assert_allclose(expected, by_hand, atol=1e-9 * np.abs(by_hand).max())
     network.train()
     result = build_method(name, **SETTINGS)(network, images, targets)
-    np.testing.assert_allclose(result, expected, atol=1e-9 * np.abs(expected).max())
+    # Captum keeps the steps of its integral in float32 even so.
+    np.testing.assert_allclose(result, expected, atol=1e-6 * np.abs(expected).max())
     assert all(module.training for module in network.modules())
     assert all(module.inplace for module in network.modules() if isinstance(module, nn.ReLU))
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
