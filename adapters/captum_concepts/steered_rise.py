@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
 from captum_concepts.rise_masks import RandomMasks
-from captum_concepts.running import evaluation_mode, tensor_output
+from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
@@ -189,7 +189,8 @@ class SteeredRISE(Attribution):
         targets = None if asked.targets is None else asked.targets[rows].repeat(k)
         weights: Tensor = torch.zeros((), device=seen.device)
         if lam < 1:
-            outputs = tensor_output(self.forward_func(asked.masked(images, masks, rows), *asked.extra_of(rows, k)))
+            with alone_with(self.forward_func):
+                outputs = tensor_output(self.forward_func(asked.masked(images, masks, rows), *asked.extra_of(rows, k)))
             weights = (1 - lam) * _probabilities(outputs, targets, activation, len(images), lam)
         if lam > 0 and self.score_func is not None:
             scores = self.score_func(images, masks.to(images.dtype), targets)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice
-from captum_concepts.running import tensor_output, to_model
+from captum_concepts.running import alone_with, tensor_output, to_model
 from quantus_concepts.protocols import ConceptModel, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
@@ -34,7 +34,7 @@ class ConceptOutputs(NamedTuple):
 
 def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
     """Return a model's outputs for a batch, without gradient and on its device."""
-    with torch.no_grad():
+    with alone_with(model), torch.no_grad():
         return tensor_output(model(to_model(model, inputs), **kwargs))
 
 
@@ -53,7 +53,7 @@ def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
     ConceptOutputs
         Features, concept values and class logits, on the model's device.
     """
-    with torch.no_grad():
+    with alone_with(model), torch.no_grad():
         if shares_features(model):
             features = model.features(to_model(model.features, images))
             values = model.values_from_features(features)

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from captum.attr import Saliency
 from torch import Tensor, nn
 
+from captum_concepts import explain_func
 from quantus_concepts import Faithfulness
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.pasta.correlations import sparseness
@@ -159,6 +161,19 @@ def test_batches_and_sizes(explainer: Explainer) -> None:
     for name, values in expected.items():
         np.testing.assert_allclose(found[name][:6], values[:6], rtol=1e-4)
         assert np.isfinite(found[name][6::3]).all()
+
+
+def test_a_classifier_that_returns_no_tensor(explainer: Explainer) -> None:
+    class InADict(Classifier):
+        def forward(self, images: Tensor) -> Any:
+            return {"aux": images, "logits": super().forward(images)}
+
+    saliency = explain_func(Saliency)
+    expected = metric_values(rated(), {"a": Explainer(Classifier(), saliency, mean=MEAN, std=STD)}, **FAST)
+    found = metric_values(rated(), {"a": Explainer(InADict(), saliency, mean=MEAN, std=STD)}, **FAST)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+        assert np.isfinite(values[::3]).all()
 
 
 def _fields(ratings: RatedExplanations) -> dict[str, Any]:

@@ -13,7 +13,9 @@ import torch
 from captum.attr import GradientShap, GuidedBackprop, LayerGradCam, NoiseTunnel, Saliency
 from torch import Tensor, nn
 
-from captum_concepts import build_method, explain_func, tcav_score
+from captum_concepts import SteeredRISE, build_method, explain_func, tcav_score
+from quantus_concepts import IDR, Faithfulness
+from quantus_concepts.metrics.patch_optimisation import optimise_patch
 
 ROUNDS = 6
 IMAGES = [torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(seed)).numpy() for seed in (0, 1)]
@@ -114,6 +116,31 @@ def test_tcav_beside_an_explanation():
     assert together[1] == [alone[1]] * ROUNDS
     for each in together[2]:
         np.testing.assert_array_equal(each, alone[2])
+
+
+MASKS = np.zeros((5, 1, 12, 12), dtype=int)
+MASKS[..., 2:8, 3:9] = 1
+PASSES: dict[str, Callable[[nn.Module], Any]] = {
+    "Faithfulness": lambda model: Faithfulness(thresholds=(30,))(model, IMAGES[1], np.ones(5, int), IMAGES[0]),
+    "IDR": lambda model: IDR(IMAGES[1] * (1 - MASKS), masks=MASKS, disable_warnings=True)(
+        model, IMAGES[1], np.ones(5, int), explain_func=METHODS["Saliency"]
+    ),
+    "a patch": lambda model: optimise_patch(model, IMAGES[1], MASKS, IMAGES[0], steps=2).images.numpy(),
+    "SteeredRISE": lambda model: (
+        SteeredRISE(model).attribute(torch.from_numpy(IMAGES[1]), 1, lam=0, n_masks=8, cells=3, batch_size=8).numpy()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_beside_an_explanation(name):
+    """Captum's hooks would record them."""
+    model = Slow().train()
+    calls = [lambda: METHODS["LayerGradCam"](model, IMAGES[0], 1), lambda: PASSES[name](model)]
+    alone = [call() for call in calls]
+    for expected, found in zip(alone, concurrently(calls), strict=True):
+        for each in found:
+            np.testing.assert_array_equal(each, expected)
 
 
 def test_a_thread_of_the_users_still_gets_the_models_own_output():
