@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
-
-from quantus_concepts.benchmark.training import one_thread
+import torch
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _small_operations_on_one_core() -> Iterator[None]:
-    # The tests' models are tiny. On a busy machine threads that wait for each other make them ten times slower.
-    with one_thread():
-        yield
+def _few_threads() -> Iterator[None]:
+    # The tests' models are tiny. On a busy machine threads that wait for each other make them ten times slower. Who
+    # sets OMP_NUM_THREADS, as `tox -e kernels` does, wants to see them with as many.
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    yield
+    torch.set_num_threads(before)

@@ -193,6 +193,7 @@ class ConceptBank(BankValue):
         if not texts:
             raise ValueError("Expected argument `prompts` to hold at least one text but it is empty.")
         names = check_names(texts if names is None else names, len(texts))
+        batch_size = check_whole("batch_size", batch_size, 1)
         reference = first_floating(model)
         device = torch.device("cpu") if reference is None else reference.device
         with evaluation_mode(model), torch.no_grad():

@@ -15,10 +15,11 @@ from captum.attr import Attribution, NoiseTunnel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice, check_finite
+from captum_concepts.checks import check_choice, check_finite, check_whole
 from captum_concepts.layers import find_layer
+from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
 from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import evaluation_mode
+from captum_concepts.running import alone_with, evaluation_mode, first_floating
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -115,8 +116,7 @@ def explain_func(
     _check_names(factory, to_constructor, to_attribute)
     if batch_size is None:
         batch_size = min(64, int(to_attribute.get("internal_batch_size") or 64))
-    if batch_size < 1:
-        raise ValueError(f"Expected argument `batch_size` to be at least 1 but got {batch_size}.")
+    batch_size = check_whole("batch_size", batch_size, 1)
     return ExplainFunc(
         factory=factory,
         layer=layer,
@@ -179,7 +179,9 @@ class ExplainFunc:
     ) -> np.ndarray:
         """Explain the outputs `targets` of a model for a batch of inputs.
 
-        The model is in eval mode meanwhile and gets its flags back, submodule by submodule.
+        The model is in eval mode meanwhile and gets its flags back, submodule by submodule. Other threads that ask for
+        explanations of it wait. What it returns is a tensor, has `.logits`, or is a tuple, list or mapping whose first
+        tensor is explained.
 
         Parameters
         ----------
@@ -202,10 +204,11 @@ class ExplainFunc:
         Raises
         ------
         TypeError
-            If the factory does not return an attribution.
+            If the factory does not return an attribution, or the model nothing with a tensor.
         ValueError
-            If inputs are empty or not finite, targets do not fit them, the layer is not found, or the
-            attribution can be brought to the shape of the inputs in no way.
+            If inputs are empty or not finite, targets do not fit them or the model's outputs, the layer is not
+            found, the attribution can be brought to the shape of the inputs in no way, or the model cannot be
+            explained so: without gradients (quantised), without weights (meta device), without hooks (ScriptModule).
         """
         if not isinstance(inputs, Tensor):
             inputs = np.asarray(inputs)
@@ -217,15 +220,19 @@ class ExplainFunc:
         chosen = _as_targets(targets, n)
         results = []
         with contextlib.ExitStack() as stack:
+            # The hooks of Captum fire in whatever thread runs the model.
+            stack.enter_context(alone_with(model))
             # Metrics may ask for explanations from within no_grad or inference mode.
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
-            attribution = self._build(model)
+            attribution = self._build(hookable(model))
             settings = {name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()}
             if chosen is not None and _takes_target(attribution):
                 settings["target"] = chosen.to(place, copy=True)
             # A wrapper that the factory has built is in train mode, whatever the modules in it are.
-            stack.enter_context(evaluation_mode(model, getattr(attribution, "forward_func", None)))
+            explained = getattr(attribution, "forward_func", None)
+            stack.enter_context(evaluation_mode(model, explained))
+            stack.enter_context(tensor_outputs(explained, chosen if "target" in settings else None))
             stack.enter_context(seeded_generators(place, self.seed))
             stack.enter_context(_without_chatter())
             for start in range(0, n, self.batch_size):
@@ -260,12 +267,15 @@ class ExplainFunc:
                     f"Expected argument `model` to be an nn.Module, to look the layer {self.layer!r} up in, "
                     f"but got {type(model).__name__}."
                 )
+            if isinstance(model, Hookable):
+                raise ValueError(scripted(f"layer {self.layer!r}"))
             attribution = self.factory(model, find_layer(model, self.layer), **self.constructor_kwargs)
         if isinstance(attribution, type) or not callable(getattr(attribution, "attribute", None)):
             raise TypeError(
                 f"Expected argument `factory` to return an attribution, an object with a method `attribute`, "
                 f"but it returned {attribution!r}."
             )
+        check_scripted(attribution, model)
         _check_same_model(attribution, model)
         return attribution
 
@@ -399,15 +409,11 @@ def _check_same_model(attribution: Any, model: Any) -> None:
 
 def _place(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dtype]:
     """Return device and floating type of the model, or where it has none those of the arguments."""
-    tensors: list[Tensor] = []
+    reference = first_floating(model) if isinstance(model, nn.Module) else None
+    if reference is not None:
+        return reference.device, reference.dtype
     dtype = torch.float64 if str(inputs.dtype).endswith("float64") else torch.float32
-    if isinstance(model, nn.Module):
-        tensors = [*model.parameters(), *model.buffers()]
-        floating = [each.dtype for each in tensors if each.is_floating_point()]
-        if floating:
-            dtype = floating[0]
-    place = tensors[0].device if tensors else torch.device(device or "cpu")
-    return place, dtype
+    return torch.device(device or "cpu"), dtype
 
 
 def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -434,6 +440,13 @@ def _as_targets(targets: Any, n: int) -> Tensor | None:
         raise ValueError(
             f"Expected argument `targets` to have shape (N,) = ({n},), one index for each input, but got "
             f"{tuple(values.shape)}."
+        )
+    negative = (values < 0).nonzero().flatten()
+    if len(negative):
+        # Torch would take the last outputs for them, now and then.
+        raise ValueError(
+            f"Expected argument `targets` to hold indices of outputs from 0 but got {int(values[negative[0]])} at "
+            f"{int(negative[0])}."
         )
     return values.long()
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.running import tensor_output
+
 Pool = str | Callable[[Tensor], Tensor]
 Maps = Callable[[Tensor], Tensor]
 
@@ -95,7 +97,9 @@ class Pooling(nn.Module):
                     f"{tuple(embedding.shape)}."
                 )
             return embedding
-        if features.ndim == 2 and self.maps is None:
+        if self.maps is None:
+            features = tensor_output(features, "`features`")
+        if self.maps is None and features.ndim == 2:
             _check_channels(features, channels)
             return features
         return self.feature_maps(features, channels).mean(dim=(2, 3))
@@ -121,7 +125,7 @@ class Pooling(nn.Module):
             If there are none of that shape.
         """
         features = _dequantised(features)
-        maps = features if self.maps is None else self.maps(features)
+        maps = tensor_output(features, "`features`") if self.maps is None else self.maps(features)
         if maps.ndim != 4:
             source = "`features`, with `maps=None`," if self.maps is None else "`maps`"
             raise ValueError(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+
+# One thread at a time: two that seed the same generators draw each other's numbers, and put back each other's states.
+_one_seed = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -42,14 +46,14 @@ def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
     Yields
     ------
     None
-        Inside, whatever is drawn depends on the seed alone.
+        Inside, whatever is drawn depends on the seed alone; other threads wait to seed theirs.
     """
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     module = getattr(torch, device.type, None)
-    # GradientShap draws from NumPy's global generator.
-    state = np.random.get_state()  # noqa: NPY002
-    with kept_generators(device):
+    with _one_seed, kept_generators(device):
+        # GradientShap draws from NumPy's global generator.
+        state = np.random.get_state()  # noqa: NPY002
         # Not torch.manual_seed: that would seed the other devices too.
         torch.default_generator.manual_seed(seed)
         if device.type != "cpu" and module is not None:

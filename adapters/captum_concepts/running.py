@@ -17,7 +17,13 @@ from torch import Tensor, nn
 def first_floating(module: nn.Module) -> Tensor | None:
     """Return the parameter or buffer that tells device and type of a module; None without any."""
     tensors = chain(module.parameters(), module.buffers())
-    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    found = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    if found is not None and found.is_meta:
+        raise ValueError(
+            f"Expected the model to have weights but those of {type(module).__name__} are on the meta device, where "
+            "there are only shapes. Load them: `model.to_empty(device=...)`, then `model.load_state_dict(...)`."
+        )
+    return found
 
 
 def to_model(model: nn.Module, array: Any) -> Tensor:
@@ -30,6 +36,9 @@ def to_model(model: nn.Module, array: Any) -> Tensor:
 
 def tensor_output(output: Any, source: str = "the model") -> Tensor:
     """Return the tensor a model gives: itself, its `.logits`, or the first tensor of a tuple, list or mapping.
+
+    A tuple or list of maps (N, d, h, w) alone, as timm's ``features_only=True`` gives it, is a pyramid, whose last and
+    deepest maps are returned.
 
     Parameters
     ----------
@@ -57,6 +66,8 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
         values = [output["logits"], *output.values()] if "logits" in output else list(output.values())
     else:
         values = list(output) if isinstance(output, tuple | list) else []
+    if not isinstance(output, Mapping) and all(isinstance(value, Tensor) and value.ndim == 4 for value in values):
+        values.reverse()
     found = next((value for value in values if isinstance(value, Tensor)), None)
     if found is None:
         raise TypeError(
@@ -78,16 +89,15 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
     Parameters
     ----------
     *modules : Any
-        What is no module is left alone.
+        What is no module is left alone, and so are modules without a mode, as `torch.jit.freeze` makes them.
 
     Yields
     ------
     None
         Inside, all are in eval mode.
     """
-    parts = list(dict.fromkeys(part for each in modules if isinstance(each, nn.Module) for part in each.modules()))
-    # A frozen ScriptModule has no mode.
-    parts = [part for part in parts if hasattr(part, "training")]
+    every = (part for each in modules if isinstance(each, nn.Module) for part in each.modules())
+    parts = list(dict.fromkeys(part for part in every if hasattr(part, "training")))
     with _flags_lock:
         for part in parts:
             count, training = _flags.get(part, (0, part.training))

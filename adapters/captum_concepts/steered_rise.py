@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
 from captum_concepts.rise_masks import RandomMasks
-from captum_concepts.running import evaluation_mode
+from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
@@ -49,7 +49,8 @@ class SteeredRISE(Attribution):
     Parameters
     ----------
     forward_func : callable or nn.Module
-        The model, (N, C, H, W) to (N, K). A module is in eval mode meanwhile, and gets its flags back.
+        The model, (N, C, H, W) to (N, K), or to what holds these outputs as `.logits` or first. A module is in eval
+        mode meanwhile, and gets its flags back.
     score_func : callable, optional
         ``score_func(images, masks, targets)`` with images (n, C, H, W) as given, masks (n, H, W) in [0, 1] and
         targets (n,) or None returns (n,) scores in [0, 1], higher is better;
@@ -188,7 +189,8 @@ class SteeredRISE(Attribution):
         targets = None if asked.targets is None else asked.targets[rows].repeat(k)
         weights: Tensor = torch.zeros((), device=seen.device)
         if lam < 1:
-            outputs = self.forward_func(asked.masked(images, masks, rows), *asked.extra_of(rows, k))
+            with alone_with(self.forward_func):
+                outputs = tensor_output(self.forward_func(asked.masked(images, masks, rows), *asked.extra_of(rows, k)))
             weights = (1 - lam) * _probabilities(outputs, targets, activation, len(images), lam)
         if lam > 0 and self.score_func is not None:
             scores = self.score_func(images, masks.to(images.dtype), targets)
@@ -314,10 +316,10 @@ def _as_scores(scores: Any, images: Tensor) -> Tensor:
     return values
 
 
-def _probabilities(outputs: Any, targets: Tensor | None, activation: str, n: int, lam: float) -> Tensor:
+def _probabilities(outputs: Tensor, targets: Tensor | None, activation: str, n: int, lam: float) -> Tensor:
     """Return the probability (n,) of each masked image's class."""
-    if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != n:
-        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    if outputs.ndim not in (1, 2) or len(outputs) != n:
+        got = tuple(outputs.shape)
         raise ValueError(f"Expected argument `forward_func` to return shape (N, K) with N = {n} but got {got}.")
     outputs = outputs.detach()
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()

@@ -19,16 +19,18 @@ from scipy import stats
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts.checks import check_choice, check_finite, check_range, check_shape
+from captum_concepts.checks import check_choice, check_finite, check_range, check_shape, check_whole
 from captum_concepts.directions import METHODS
 from captum_concepts.layers import find_layer
-from captum_concepts.running import evaluation_mode, first_floating
+from captum_concepts.outputs import check_targets, scripted, tensor_outputs
+from captum_concepts.randomness import seeded_generators
+from captum_concepts.running import alone_with, evaluation_mode, first_floating, tensor_output
 from captum_concepts.tcav_classifier import ConceptBankClassifier
 
 # Activations enter the products in float64, so many columns at a time.
 _COLUMNS = 65536
-# Of the squared length along the main axis; below it an axis is rounding.
-_NEGLIGIBLE = 1e-12
+# Of the length along the main axis, or of the longest activation; below it an axis or a direction is rounding.
+_NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -38,19 +40,25 @@ class LayerScore:
     Attributes
     ----------
     score : float
-        Mean of `scores`.
+        Mean of the defined `scores`, NaN without any.
     p_value : float
-        Of the two-sided t-test of `scores` against `random_scores`; NaN where both are one and the same
-        constant.
+        Of the two-sided t-test of `scores` against `random_scores`, of those that are defined; NaN where both are one
+        and the same constant, or fewer than two of a kind are defined.
     passed : bool
         Whether `p_value` is at most the limit.
     random_mean : float
-        Mean of `random_scores`.
+        Mean of the defined `random_scores`, NaN without any.
     scores : tuple of float
-        One for each draw: share of inputs whose logit rises along the concept's direction.
+        One for each draw: share of inputs whose logit rises along the concept's direction; NaN where the draw is
+        undecided.
     random_scores : tuple of float
         The same along random directions.
     """
+
+    @property
+    def undecided(self) -> int:
+        """Number of directions that have no length, and so no score."""
+        return int(np.isnan([*self.scores, *self.random_scores]).sum())
 
     score: float
     p_value: float
@@ -69,7 +77,7 @@ class TCAVScore:
     score : float
         Mean of the scores of the layers that passed; NaN if none did.
     random_mean : float
-        Mean score of random directions, over all layers.
+        Mean score of random directions, over all layers that have one; NaN if none has.
     layers : dict of str to LayerScore
         By name.
     """
@@ -126,10 +134,16 @@ def tcav_score(
     image takes as many numbers as there are images, where Captum would write all activations of every draw
     to disk and turn every direction into Python numbers. What it does write goes to a temporary folder.
 
+    A draw is *undecided*, its score NaN, where the activations of its two sets have the same mean up to rounding: 1e-6
+    of the longest activation, or the precision of the model if that is coarser. Its direction then has no length but
+    that of rounding errors, and a sign that means nothing. Undecided draws enter neither means nor tests, and
+    `LayerScore.undecided` counts them; a dead layer, whose activations are all alike, has nothing else.
+
     Parameters
     ----------
     model : nn.Module
-        Gives logits (N, K); left as it was. Everything runs on its device.
+        Gives logits (N, K), or what holds them as `.logits` or first; left as it was. Everything runs on its device,
+        while other threads that explain it wait.
     layers : sequence of str
         Dotted names. Their whole outputs are used, flattened.
     concept_images : Tensor
@@ -168,10 +182,10 @@ def tcav_score(
     Raises
     ------
     ValueError
-        If a shape or number does not fit, a layer is not found or gives no tensor, or there are too few
-        images.
+        If a shape or number does not fit, a layer is not found or gives no tensor, there are too few images, the model
+        has no output `target`, or it has no gradients (quantised), weights (meta device) or hooks (ScriptModule).
     TypeError
-        If `layers` is one string or `target` holds no integers.
+        If `layers` is one string, `target` holds no integers, or a number is none.
     """
     names = _check_layers(model, layers)
     _check_numbers(n_random, n_samples, batch_size, seed)
@@ -196,7 +210,8 @@ def tcav_score(
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
     classifier = ConceptBankClassifier(method, C)
     results = {}
-    with _undisturbed(model):
+    with _undisturbed(model, place, seed), tensor_outputs(model, targets, "target"):
+        _check_outputs(model, next(batches.of(inputs[:1]))[1], targets)
         for name in tqdm(names, desc="TCAV layers", disable=not display_progressbar):
             layer = find_layer(model, name)
             activations = torch.cat(
@@ -205,11 +220,11 @@ def tcav_score(
             coordinates, mixing = _span(activations)
             gradients = _SpanGradient(model, layer, activations, mixing, batches)
             scores = _experiments(gradients, classifier, coordinates, draws, inputs, targets)
-            results[name] = _test(*scores, alpha)
-    passed = [each.score for each in results.values() if each.passed]
+            rounding = max(_NEGLIGIBLE, torch.finfo(activations.dtype).eps)
+            results[name] = _test(*_decided(scores, coordinates, draws, rounding), alpha)
     return TCAVScore(
-        score=float(np.mean(passed)) if passed else math.nan,
-        random_mean=float(np.mean([each.random_mean for each in results.values()])),
+        score=_mean([each.score for each in results.values() if each.passed]),
+        random_mean=_mean([each.random_mean for each in results.values()]),
         layers=results,
     )
 
@@ -313,6 +328,26 @@ def _experiments(
     return scores[::2], scores[1::2]
 
 
+def _decided(
+    scores: tuple[list[float], list[float]], coordinates: Tensor, draws: list[_Draw], rounding: float
+) -> tuple[list[float], list[float]]:
+    """Return the scores with NaN where the means of a direction's two sets are the same up to rounding."""
+    means = [[coordinates[torch.from_numpy(rows)].mean(0) for rows in draw] for draw in draws]
+    limit = rounding * float(torch.linalg.vector_norm(coordinates, dim=1).max())
+
+    def checked(values: list[float], kind: int) -> list[float]:
+        lengths = [float(torch.linalg.vector_norm(mean[kind] - mean[1])) for mean in means]
+        return [value if length > limit else math.nan for value, length in zip(values, lengths, strict=True)]
+
+    return checked(scores[0], 0), checked(scores[1], 2)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of the values that are no NaN; NaN without any."""
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan
+
+
 def _activations(model: nn.Module, layer: nn.Module, name: str, images: Tensor, batches: _Batches) -> Tensor:
     """Return the output of a layer, (N, d)."""
     attribution = LayerActivation(model, layer)
@@ -332,7 +367,7 @@ def _activations(model: nn.Module, layer: nn.Module, name: str, images: Tensor, 
 def _span(activations: Tensor) -> tuple[Tensor, Tensor]:
     """Return coordinates (M, r) of activations (M, d), and what mixes these into the orthonormal axes (M, r)."""
     values, vectors = torch.linalg.eigh(_products(activations, activations))
-    kept = values > _NEGLIGIBLE * values[-1]
+    kept = values > _NEGLIGIBLE**2 * values[-1]
     if not kept.any():
         # Activations that are all 0 have no axes; one of zeros keeps the shapes.
         return torch.zeros(len(values), 1).double(), torch.zeros(len(values), 1).double()
@@ -365,26 +400,27 @@ def _test(scores: list[float], random_scores: list[float], alpha: float) -> Laye
     with warnings.catch_warnings():
         # Scores that are all 0 or all 1 are what a good direction gives; SciPy warns of their variance.
         warnings.simplefilter("ignore", RuntimeWarning)
-        p_value = float(stats.ttest_ind(scores, random_scores, equal_var=False).pvalue)
+        p_value = float(stats.ttest_ind(scores, random_scores, equal_var=False, nan_policy="omit").pvalue)
     return LayerScore(
-        score=float(np.mean(scores)),
+        score=_mean(scores),
         p_value=p_value,
         passed=p_value <= alpha,
-        random_mean=float(np.mean(random_scores)),
+        random_mean=_mean(random_scores),
         scores=tuple(scores),
         random_scores=tuple(random_scores),
     )
 
 
 @contextlib.contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Work in eval mode and with gradients, and leave flags and the global generator as they were."""
+def _undisturbed(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """Work in eval mode, with gradients and alone, and leave flags and the global generators as they were."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(alone_with(model))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(evaluation_mode(model))
-        # Captum reads activations through a DataLoader, which draws a seed.
-        stack.enter_context(torch.random.fork_rng([]))
+        # Captum reads activations through a DataLoader, which draws a seed, and libsvm asks NumPy for one.
+        stack.enter_context(seeded_generators(device, seed))
         yield
 
 
@@ -395,15 +431,24 @@ def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
     if not names:
         raise ValueError("Expected argument `layers` to name at least one layer but it is empty.")
     for name in names:
-        find_layer(model, name)
+        if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
+            raise ValueError(scripted(f"TCAV at layer {name!r}"))
     return names
 
 
 def _check_numbers(n_random: int, n_samples: int, batch_size: int, seed: int) -> None:
     numbers = {"n_random": (n_random, 2), "n_samples": (n_samples, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
     for label, (number, least) in numbers.items():
-        if not isinstance(number, int) or number < least:
-            raise ValueError(f"Expected argument `{label}` to be a whole number of at least {least} but got {number}.")
+        check_whole(label, number, least)
+
+
+def _check_outputs(model: nn.Module, image: Tensor, targets: Tensor) -> None:
+    """Raise where the model has no such outputs, before the work is done."""
+    with torch.no_grad():
+        outputs = tensor_output(model(image), type(model).__name__)
+    if outputs.ndim != 2:
+        raise ValueError(f"Expected the model to return logits (N, K) but got shape {tuple(outputs.shape)}.")
+    check_targets(targets, outputs.shape[1], "target")
 
 
 def _as_targets(target: int | Tensor, n: int) -> Tensor:

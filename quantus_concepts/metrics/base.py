@@ -16,7 +16,7 @@ from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import nn
 
-from captum_concepts.checks import check_finite, to_numpy
+from captum_concepts.checks import check_finite, check_whole, to_numpy
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.metrics.call import Call, Explanations, Record, missing, nanmean
 from quantus_concepts.metrics.plotting import plot_scores
@@ -148,6 +148,7 @@ class ConceptMetric(Metric[list[float]]):
         # Torch knows no negative strides.
         x_batch = np.ascontiguousarray(to_numpy(x_batch))
         y_batch = to_numpy(y_batch)
+        batch_size = check_whole("batch_size", batch_size, 1)
         self._check_inputs(model, x_batch, y_batch, a_batch, explain_func)
         truth = self._truth(len(x_batch), custom_batch)
         self._call = Call(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice
-from captum_concepts.running import to_model
+from captum_concepts.running import alone_with, tensor_output, to_model
 from quantus_concepts.protocols import ConceptModel, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
@@ -34,8 +34,8 @@ class ConceptOutputs(NamedTuple):
 
 def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
     """Return a model's outputs for a batch, without gradient and on its device."""
-    with torch.no_grad():
-        return model(to_model(model, inputs), **kwargs)
+    with alone_with(model), torch.no_grad():
+        return tensor_output(model(to_model(model, inputs), **kwargs))
 
 
 def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
@@ -53,14 +53,14 @@ def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
     ConceptOutputs
         Features, concept values and class logits, on the model's device.
     """
-    with torch.no_grad():
+    with alone_with(model), torch.no_grad():
         if shares_features(model):
             features = model.features(to_model(model.features, images))
             values = model.values_from_features(features)
         else:
             features = None
-            values = model.concept_predictor(to_model(model.concept_predictor, images))
-        return ConceptOutputs(features, values, model.head(values))
+            values = tensor_output(model.concept_predictor(to_model(model.concept_predictor, images)))
+        return ConceptOutputs(features, values, tensor_output(model.head(values)))
 
 
 def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, importance: str) -> Tensor:
@@ -87,6 +87,6 @@ def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, imp
         return values
     with torch.enable_grad():
         leaf = values.detach().clone().requires_grad_(True)
-        chosen = model.head(leaf).gather(1, classes[:, None]).sum()
+        chosen = tensor_output(model.head(leaf)).gather(1, classes[:, None]).sum()
         (gradient,) = torch.autograd.grad(chosen, leaf)
     return gradient if importance == "weight" else gradient * values

@@ -252,7 +252,7 @@ def test_embedding_is_that_of_the_model(case: Case) -> None:
     assert case.backbone.channels == case.family.channels
     # Two images apart enough, so that agreement says something.
     assert (expected[0] - expected[1]).abs().max() > 1e-3
-    torch.testing.assert_close(embedding, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(embedding, expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()

@@ -131,7 +131,7 @@ def test_equals_grad_cam_up_to_a_constant(cavs, images, margin, target):
     grad_cam = LayerGradCam(model, model.features).attribute(images, target, relu_attributions=False)
     d, h, w = 4, 4, 6
     scales = scale[torch.as_tensor(target)].reshape(-1, 1, 1, 1)
-    torch.testing.assert_close(maps, h * w * scales / d * grad_cam, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(maps, h * w * scales / d * grad_cam, atol=1e-5, rtol=1e-4)
     assert maps.abs().max() > 0.01
 
 

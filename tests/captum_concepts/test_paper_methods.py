@@ -197,17 +197,19 @@ def test_small_model(model, images, targets, name):
 def test_resnet(name):
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        network = resnet18(weights=None).eval()
-    images = np.random.default_rng(0).random((2, 3, 64, 64)).astype(np.float32)
+        # In float64: in float32 an activation near 0 is rounded to either side of a ReLU's kink as the kernels are.
+        network = resnet18(weights=None).double().eval()
+    images = np.random.default_rng(0).random((2, 3, 64, 64))
     targets = np.array([3, 1])
     before = {key: value.clone() for key, value in network.state_dict().items()}
     expected = direct(name, network, network.layer4, images, targets)
     if name == "guided backpropagation":
         by_hand = guided_by_hand(network, images, targets)
-        np.testing.assert_allclose(expected, by_hand, atol=1e-6 * np.abs(by_hand).max())
+        np.testing.assert_allclose(expected, by_hand, atol=1e-9 * np.abs(by_hand).max())
     network.train()
     result = build_method(name, **SETTINGS)(network, images, targets)
-    np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
+    # Captum keeps the steps of its integral in float32 even so.
+    np.testing.assert_allclose(result, expected, atol=1e-6 * np.abs(expected).max())
     assert all(module.training for module in network.modules())
     assert all(module.inplace for module in network.modules() if isinstance(module, nn.ReLU))
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
@@ -303,7 +305,7 @@ def test_the_layer_is_found_in_each_model(images, targets, name):
 
 def test_hooks_go_with_an_exception(model, images, targets):
     for name in GUIDED:
-        with pytest.raises((IndexError, RuntimeError)):
+        with pytest.raises(ValueError, match="`targets` to hold indices of outputs from 0 to 4"):
             build_method(name)(model, images, targets + 9)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 

@@ -338,7 +338,7 @@ class TestInvariance:
         classes = predicted(model, images)
         together = called(every_metric(truth, images)[name], model, images, classes)
         apart = called(every_metric(truth, images)[name], model, images, classes, batch_size=batch_size)
-        np.testing.assert_allclose(apart, together, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(apart, together, rtol=1e-4, atol=1e-6)
         assert np.isfinite(together).any()
 
     @pytest.mark.parametrize("name", ["CEM", "CLM"])

@@ -134,7 +134,7 @@ def test_depends_on_the_seed_and_not_on_the_batch(photographs):
     assert small.names == pairs.names
     assert small.indices.tolist() == pairs.indices.tolist()
     torch.testing.assert_close(small.perturbed, pairs.perturbed)
-    np.testing.assert_allclose(small.perturbed_explanations, pairs.perturbed_explanations, rtol=1e-5)
+    np.testing.assert_allclose(small.perturbed_explanations, pairs.perturbed_explanations, rtol=1e-4)
     first = run(photographs[:7], None, "Q6", seed=2)
     assert first.names == pairs.names[: len(first)]
     assert run(photographs, None, "Q6", seed=3).names != pairs.names

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from captum_concepts.checks import check_choice, check_finite, check_range, check_shape
-from captum_concepts.running import evaluation_mode, to_model
+from captum_concepts.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.benchmark.attribution.premises import Limits, PremiseCheck
 from quantus_concepts.benchmark.attribution.samples import TARGETS, ComposedImages, Target
 
@@ -180,9 +180,9 @@ def _rows(n: int, batch_size: int, description: str, display_progressbar: bool) 
 def _logits(model: nn.Module, name: str, data: ComposedImages, rows: list[int]) -> Tensor:
     """Return logits (n, K) in float64 on the CPU."""
     with torch.no_grad():
-        logits = model(to_model(model, data.images(rows)) / 255)
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(rows) or logits.shape[1] < 2:
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        logits = tensor_output(model(to_model(model, data.images(rows)) / 255), name)
+    if logits.ndim != 2 or len(logits) != len(rows) or logits.shape[1] < 2:
+        got = tuple(logits.shape)
         raise ValueError(f"Expected the model {name} to return logits (B, K) = ({len(rows)}, K) but got {got}.")
     scores = logits.cpu().double()
     check_finite(f"logits of {name}", scores)

@@ -1,0 +1,150 @@
+"""What a model gives, brought into the form that Captum asks for, and its raw errors into ones that say what to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from captum.attr import (
+    LRP,
+    Deconvolution,
+    DeepLift,
+    GuidedBackprop,
+    GuidedGradCam,
+    LayerAttribution,
+    NeuronAttribution,
+)
+from torch import Tensor, nn
+
+from captum_concepts.running import tensor_output
+
+# What puts hooks on layers inside a model.
+_HOOKING = (LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam, LayerAttribution, NeuronAttribution)
+
+
+class Hookable(nn.Module):
+    """A ScriptModule inside a module that takes hooks."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model gives."""
+        return self.model(*args, **kwargs)
+
+
+def hookable(model: Any) -> Any:
+    """Return a model that takes a hook: a ScriptModule in a module around it, any other as it is."""
+    return Hookable(model) if isinstance(model, torch.jit.ScriptModule) else model
+
+
+def check_scripted(attribution: Any, model: Any) -> None:
+    """Raise where a method needs hooks inside a ScriptModule, which takes none or, traced, never calls them."""
+    method = getattr(attribution, "attribution_method", attribution)
+    if isinstance(model, Hookable) and isinstance(method, _HOOKING):
+        raise ValueError(scripted(type(method).__name__))
+
+
+def scripted(wanting: str) -> str:
+    """Return why something cannot be had of a ScriptModule."""
+    return (
+        f"Expected argument `model` to be a Python module but got a ScriptModule, and {wanting} needs hooks on its "
+        "layers, which ScriptModules do not run. Give the module that it was scripted or traced from, or use a method "
+        "that needs inputs and outputs only, Saliency for instance."
+    )
+
+
+@contextmanager
+def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
+    """Let a module return the tensor that `tensor_output` finds, and turn raw errors into ones that say what to do.
+
+    Parameters
+    ----------
+    model : Any
+        Whose calls in this thread return tensors inside; what is no module is left alone.
+    targets : Tensor, optional
+        (N,) indices of outputs that are asked for.
+    name : str
+        Of that argument.
+
+    Yields
+    ------
+    None
+        Inside, the model has a hook.
+
+    Raises
+    ------
+    ValueError
+        If there is no such output, or outputs have no gradient.
+    TypeError
+        If the model returns nothing with a tensor.
+    """
+    thread = threading.get_ident()
+    outputs: list[Any] = []
+
+    def unwrapped(_module: nn.Module, _inputs: Any, output: Any) -> Tensor | None:
+        if threading.get_ident() != thread:
+            return None
+        try:
+            found = tensor_output(output)
+        except TypeError:
+            # Methods that only look at a layer do not need it.
+            found = None
+        outputs[:] = [output if found is None else found]
+        return found
+
+    handle = model.register_forward_hook(unwrapped) if isinstance(model, nn.Module) else None
+    try:
+        yield
+    except (RuntimeError, IndexError, AssertionError, TypeError, AttributeError) as error:
+        better = _explained(error, type(model).__name__, outputs[0] if outputs else None, targets, name)
+        if better is None:
+            raise
+        raise better from error
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+def check_targets(targets: Tensor, n_outputs: int, name: str) -> None:
+    """Raise where a target (N,) is no index of an output."""
+    wrong = ((targets < 0) | (targets >= n_outputs)).nonzero().flatten()
+    if len(wrong):
+        raise ValueError(
+            f"Expected argument `{name}` to hold indices of outputs from 0 to {n_outputs - 1}, since the model has "
+            f"{n_outputs}, but got {int(targets[wrong[0]])} at {int(wrong[0])}."
+        )
+
+
+def _explained(error: Exception, model: str, output: Any, targets: Tensor | None, name: str) -> Exception | None:
+    """Return what to raise in place of an error of torch or Captum; None where it says enough."""
+    if output is not None and not isinstance(output, Tensor):
+        try:
+            tensor_output(output, model)
+        except TypeError as reason:
+            return reason
+    if isinstance(output, Tensor) and targets is not None:
+        if output.ndim != 2 and isinstance(error, AssertionError | IndexError):
+            return ValueError(
+                f"Expected {model} to return outputs (N, K), of which argument `{name}` chooses one, but got shape "
+                f"{tuple(output.shape)}. Leave the targets out, or wrap the model."
+            )
+        if output.ndim == 2:
+            try:
+                check_targets(targets, output.shape[1], name)
+            except ValueError as reason:
+                return reason
+    message = str(error)
+    if "not supported on ScriptModules" in message:
+        return ValueError(scripted("this method"))
+    if "does not require grad" in message or "not have been used in the graph" in message:
+        return ValueError(
+            f"Expected outputs of {model} that depend on its inputs, or on the layer, by a gradient but they do not. "
+            "Quantised models, and those that work under no_grad, have none: explain the model before it was "
+            "quantised, or use a method that needs none (Occlusion, FeatureAblation, SteeredRISE)."
+        )
+    return None

@@ -1,0 +1,362 @@
+"""Models that return what is no tensor: every metric and method gives what it gives of the logits by themselves."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from captum.attr import (
+    DeepLift,
+    GuidedBackprop,
+    IntegratedGradients,
+    LayerActivation,
+    LayerGradCam,
+    NoiseTunnel,
+    Occlusion,
+    Saliency,
+)
+from torch import Tensor, nn
+
+from captum_concepts import CoAM, ConceptBank, LayerFeatures, PostHocCBM, SteeredRISE, explain_func, tcav_score
+from captum_concepts.embedding import embed
+from captum_concepts.running import tensor_output
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
+from quantus_concepts.pasta.robustness import robustness_pairs
+
+transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
+
+N, SIZE, N_CLASSES, N_CONCEPTS = 6, 32, 3, 4
+TRANSFORMER = {
+    "image_size": SIZE,
+    "patch_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+
+
+def resnet() -> nn.Module:
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    return transformers.ResNetForImageClassification(_classes(config))
+
+
+def vit() -> nn.Module:
+    return transformers.ViTForImageClassification(_classes(transformers.ViTConfig(**TRANSFORMER)))
+
+
+def convnext() -> nn.Module:
+    config = transformers.ConvNextConfig(num_stages=2, hidden_sizes=[8, 16], depths=[1, 1], patch_size=2)
+    return transformers.ConvNextForImageClassification(_classes(config))
+
+
+def swin() -> nn.Module:
+    config = transformers.SwinConfig(
+        image_size=SIZE, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4
+    )
+    return transformers.SwinForImageClassification(_classes(config))
+
+
+def clip() -> nn.Module:
+    text = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.CLIPConfig(vision_config=TRANSFORMER, text_config=text, projection_dim=8)
+    return transformers.CLIPForImageClassification(_classes(config))
+
+
+def _classes(config: Any) -> Any:
+    config.num_labels = N_CLASSES
+    return config
+
+
+def maps_of_tokens(output: Any) -> Tensor:
+    """Tokens (N, T, d), a class token before them where their number is no square, to maps."""
+    tokens = tensor_output(output)
+    side = int(tokens.shape[1] ** 0.5)
+    return tokens[:, -side * side :].transpose(1, 2).unflatten(2, (side, side))
+
+
+# Constructor, the layer whose maps are looked at, the backbone, and what makes maps of its output.
+FAMILIES: dict[str, tuple[Callable[[], nn.Module], str, str, Any]] = {
+    "ResNet": (resnet, "resnet.encoder.stages.1", "resnet", None),
+    "ViT": (vit, "vit.embeddings.patch_embeddings.projection", "vit", maps_of_tokens),
+    "ConvNeXt": (convnext, "convnext.encoder.stages.1", "convnext", None),
+    "Swin": (swin, "swin.embeddings.patch_embeddings.projection", "swin", maps_of_tokens),
+    "CLIP": (clip, "vision_model.embeddings.patch_embedding", "vision_model", maps_of_tokens),
+}
+
+
+class Form(nn.Module):
+    """A model in which the logits come in some form, or out of it."""
+
+    def __init__(self, model: nn.Module, form: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.form = form
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.form(self.model(*args, **kwargs))
+
+
+def logits_of(output: Any) -> Any:
+    return output.logits
+
+
+FORMS = {
+    "tuple": lambda logits: (logits, logits * 2),
+    "list": lambda logits: [None, logits],
+    "dict": lambda logits: {"aux": logits * 2, "logits": logits},
+    "first of a dict": lambda logits: {"out": logits, "aux": logits * 2},
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def model(family: str) -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return FAMILIES[family][0]().eval()
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return np.random.default_rng(0).random((N, 3, SIZE, SIZE)).astype(np.float32)
+
+
+@pytest.fixture
+def plain() -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        parts = (nn.Conv2d(3, 6, 3, stride=3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
+        return nn.Sequential(*parts).eval()
+
+
+def metrics_on_images(other: nn.Module, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    masks = np.zeros((N, 1, SIZE, SIZE), dtype=int)
+    masks[:, :, 4:20, 6:18] = 1
+    quiet: dict[str, Any] = {"disable_warnings": True}
+    return {
+        "MCS": MCS(other, labels, masks=masks, **quiet),
+        "IDR": IDR(images * (1 - masks).astype(np.float32), masks=masks, **quiet),
+        "IIR": IIR(patched=np.where(masks, images[::-1], images), average=True, tolerance=1e6, masks=masks, **quiet),
+        "IIR with patches": IIR(
+            patch=Patch(images[::-1], steps=2, tolerance=1e6), average=True, masks=masks, labels=labels, **quiet
+        ),
+        "Faithfulness": Faithfulness(thresholds=(10, 50), **quiet),
+    }
+
+
+def score_all(model: nn.Module, other: nn.Module, images: np.ndarray) -> dict[str, list[float]]:
+    """Every metric that asks a model about images."""
+    with torch.no_grad():
+        labels = tensor_output(model(torch.from_numpy(images))).argmax(1).numpy()
+    explain = explain_func(Saliency)
+    return {
+        name: metric(model, images, labels, explain_func=explain, a_batch=explain(model, images, labels))
+        for name, metric in metrics_on_images(other, images, labels).items()
+    }
+
+
+def test_metrics_on_images(model, images):
+    found = score_all(model, copy.deepcopy(model), images)
+    expected = score_all(Form(model, logits_of), Form(copy.deepcopy(model), logits_of), images)
+    for name, scores in expected.items():
+        np.testing.assert_array_equal(found[name], scores, err_msg=name)
+    for name in ("IIR with patches", "Faithfulness"):
+        assert np.isfinite(found[name]).any(), name
+
+
+EXPLANATIONS = {
+    "Saliency": lambda layer: explain_func(Saliency),
+    "IntegratedGradients": lambda layer: explain_func(IntegratedGradients, n_steps=4),
+    "Occlusion": lambda layer: explain_func(Occlusion, sliding_window_shapes=(3, 16, 16), strides=(3, 16, 16)),
+    "SmoothGrad": lambda layer: explain_func(lambda m: NoiseTunnel(Saliency(m)), nt_samples=2),
+    "LayerGradCam": lambda layer: explain_func(LayerGradCam, layer=layer),
+    "GuidedBackprop": lambda layer: explain_func(GuidedBackprop),
+    "LayerActivation": lambda layer: explain_func(LayerActivation, layer=layer),
+}
+
+
+@pytest.mark.parametrize("name", EXPLANATIONS)
+def test_explanations(name, family, model, images):
+    layer = FAMILIES[family][1]
+    targets = np.arange(N) % N_CLASSES
+    found = EXPLANATIONS[name](layer)(model, images, targets)
+    assert np.abs(found).max() > 0
+    by_hand = EXPLANATIONS[name](f"model.{layer}")(Form(model, logits_of), images, targets)
+    np.testing.assert_array_equal(found, by_hand)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_factories_that_unwrap_by_hand_still_work(model, images):
+    found = explain_func(lambda m: Saliency(lambda x: m(x).logits))(model, images, 1)
+    np.testing.assert_array_equal(explain_func(Saliency)(model, images, 1), found)
+
+
+def test_steered_rise_and_tcav(family, model, images):
+    x = torch.from_numpy(images)
+    settings = {"target": 1, "lam": 0, "n_masks": 6, "cells": 4}
+    by_hand = Form(model, logits_of)
+    torch.testing.assert_close(
+        SteeredRISE(model).attribute(x, **settings), SteeredRISE(by_hand).attribute(x, **settings), rtol=0, atol=0
+    )
+    layer = FAMILIES[family][1]
+    numbers = {"n_samples": 2, "n_random": 3, "target": 1}
+    found = tcav_score(model, [layer], x[:2] + 1, x[2:], x, **numbers).layers[layer]
+    assert found == tcav_score(by_hand, [f"model.{layer}"], x[:2] + 1, x[2:], x, **numbers).layers[f"model.{layer}"]
+    assert found.undecided == 0
+
+
+def test_robustness_pairs(model, images):
+    settings = {"question": "Q5", "perturbations": ["brightness"], "batch_size": N}
+    found, by_hand = (
+        robustness_pairs(each, images, None, explain_func(Saliency), **settings)
+        for each in (model, Form(model, logits_of))
+    )
+    np.testing.assert_array_equal(found.perturbed_explanations, by_hand.perturbed_explanations)
+    np.testing.assert_array_equal(found.predictions, by_hand.predictions)
+
+
+def loader(images: np.ndarray) -> list[tuple[Tensor, Tensor, Tensor]]:
+    labels = torch.arange(N) % N_CLASSES
+    concepts = torch.from_numpy(np.random.default_rng(1).permuted(np.tile([[0], [1]], (N // 2, N_CONCEPTS)), axis=0))
+    return [(torch.from_numpy(images), labels, concepts)]
+
+
+def concept_scores(cbm: nn.Module, images: np.ndarray) -> dict[str, list[float]]:
+    _, labels, concepts = loader(images)[0]
+    rng = np.random.default_rng(2)
+    metrics = {
+        "CGIM": CGIM(rng.random((N_CLASSES, N_CONCEPTS))),
+        "CEM": CEM(concepts.numpy()),
+        "CLM": CLM(alpha=3, points=rng.uniform(0, SIZE, (N, 2, 2)), part_of_concept=[0, 1, -1, 0], top_l=2),
+    }
+    return {name: metric(cbm, images, labels.numpy()) for name, metric in metrics.items()}
+
+
+@pytest.mark.parametrize("stretch", ["backbone", "LayerFeatures"])
+def test_concept_models_and_metrics(stretch, family, model, images):
+    _, layer, backbone, maps = FAMILIES[family]
+    if stretch == "backbone":
+        # Both kinds of output, that of the backbone and its last hidden state, give one model.
+        features = model.get_submodule(backbone)
+        by_hand: nn.Module = Form(features, lambda output: output.last_hidden_state)
+    else:
+        maps = None
+        features, by_hand = LayerFeatures(model, layer), LayerFeatures(Form(model, logits_of), f"model.{layer}")
+    settings: dict[str, Any] = {"maps": maps, "n_pos": N // 2, "n_neg": N // 2, "method": "mean"}
+    found = PostHocCBM.fit(features, loader(images), **settings)
+    expected = PostHocCBM.fit(by_hand, loader(images), **settings)
+    x = torch.from_numpy(images)
+    with torch.no_grad():
+        torch.testing.assert_close(found(x), expected(x), rtol=0, atol=0)
+        torch.testing.assert_close(found.concept_maps(x), expected.concept_maps(x), rtol=0, atol=0)
+    scores = concept_scores(found, images)
+    for name, wanted in concept_scores(expected, images).items():
+        np.testing.assert_array_equal(scores[name], wanted, err_msg=name)
+    # A concept, a pixel attribution's target, as well as a class.
+    for part, other in ((found, expected), (found.concept_predictor, expected.concept_predictor)):
+        saliency = explain_func(Saliency)(part, images, 1)
+        np.testing.assert_array_equal(saliency, explain_func(Saliency)(other, images, 1))
+
+
+def test_the_classifier_itself_may_be_the_backbone(model, images):
+    x = loader(images)
+    torch.testing.assert_close(embed(model, x).features, embed(Form(model, logits_of), x).features, rtol=0, atol=0)
+
+
+def test_a_pool_gets_what_the_backbone_gives(images):
+    model = clip().eval().vision_model
+    found = embed(model, loader(images), pool=lambda output: output.pooler_output)
+    with torch.no_grad():
+        torch.testing.assert_close(found.features, model(torch.from_numpy(images)).pooler_output)
+
+
+def test_coam(family, model, images):
+    layer = FAMILIES[family][1]
+    x = torch.from_numpy(images)
+    width = LayerFeatures(model, layer)(x[:1]).shape[1]
+    cavs = torch.randn(N_CONCEPTS, width, generator=torch.Generator().manual_seed(0))
+    found = CoAM(model, model.get_submodule(layer), cavs).attribute(x)
+    expected = CoAM(Form(model, logits_of), model.get_submodule(layer), cavs).attribute(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    # More concepts than the model has classes: their indices are not the outputs'.
+    by_call = explain_func(lambda m: CoAM(m, m.get_submodule(layer), cavs))(model, images, N_CONCEPTS - 1)
+    assert by_call.shape == (N, 1, SIZE, SIZE)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_tuples_lists_and_dicts(name, plain, images):
+    model = Form(plain, FORMS[name])
+    targets = np.arange(N) % N_CLASSES
+    for explain in (explain_func(Saliency), explain_func(GuidedBackprop), explain_func(DeepLift)):
+        np.testing.assert_array_equal(explain(model, images, targets), explain(plain, images, targets))
+    found, expected = (score_all(each, copy.deepcopy(each), images) for each in (model, plain))
+    for metric, scores in expected.items():
+        np.testing.assert_array_equal(found[metric], scores, err_msg=metric)
+    x = torch.from_numpy(images)
+    numbers = {"n_samples": 2, "n_random": 3, "target": 1}
+    score = tcav_score(model, ["model.0"], x[:2] + 1, x[2:], x, **numbers).layers["model.0"]
+    assert score == tcav_score(plain, ["0"], x[:2] + 1, x[2:], x, **numbers).layers["0"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_heads_and_backbones_of_any_form(name, plain, images):
+    features = plain[:2]
+    generator = torch.Generator().manual_seed(0)
+    bank = ConceptBank(torch.randn(N_CONCEPTS, 6, generator=generator))
+    head = nn.Linear(N_CONCEPTS, N_CLASSES)
+    expected = PostHocCBM(features, bank, head).eval()
+    found = PostHocCBM(Form(features, FORMS[name]) if name != "tuple" else features, bank, Form(head, FORMS[name]))
+    found.eval()
+    scores = concept_scores(found, images)
+    for metric, wanted in concept_scores(expected, images).items():
+        np.testing.assert_array_equal(scores[metric], wanted, err_msg=metric)
+    with torch.no_grad():
+        values = expected.concept_predictor(torch.from_numpy(images)).numpy()
+    explain = explain_func(Saliency, abs=False)
+    np.testing.assert_array_equal(explain(found.head, values, 1), explain(head, values, 1))
+
+
+def test_a_pyramid_of_maps_is_its_deepest(images):
+    """timm's `features_only` gives a list of maps, the deepest last."""
+    with torch.random.fork_rng([]):
+        pyramid = timm.create_model("resnet10t", features_only=True, out_indices=(0, 1, 2)).eval()
+    x = torch.from_numpy(images)
+    with torch.no_grad():
+        expected = pyramid(x)[-1].mean((2, 3))
+    torch.testing.assert_close(embed(pyramid, loader(images)).features, expected)
+    # What is no map among them makes it the outputs of a classifier, the first of which counts.
+    logits = torch.rand(2, 3)
+    assert tensor_output((logits, torch.rand(2, 4, 5, 5))) is logits
+    assert tensor_output([logits, logits + 1]) is logits
+
+
+def test_explanation_functions_are_still_pickled(plain, images):
+    model = Form(plain, FORMS["dict"])
+    explain = pickle.loads(pickle.dumps(explain_func(LayerGradCam, layer="model.1")))
+    expected = explain_func(LayerGradCam, layer="1")(plain, images, 1)
+    np.testing.assert_array_equal(explain(model, images, 1), expected)
+
+
+def test_outputs_without_a_tensor(plain, images):
+    model = Form(plain, lambda logits: {"scores": "none"})
+    for call in (
+        lambda: explain_func(Saliency)(model, images, 0),
+        lambda: Faithfulness()(model, images, np.zeros(N, int), np.random.default_rng(0).random((N, SIZE, SIZE))),
+        lambda: tcav_score(model, ["model.0"], *[torch.from_numpy(images)] * 3, 0, n_samples=2, n_random=2),
+    ):
+        with pytest.raises(TypeError, match=r"to return a tensor, .* but got dict\. Wrap it in a module"):
+            call()
+    # What only looks at a layer needs no output.
+    found = explain_func(LayerActivation, layer="model.0")(model, images)
+    np.testing.assert_array_equal(found, explain_func(LayerActivation, layer="0")(plain, images))
