@@ -190,5 +190,7 @@ def to_numpy(value: Any) -> np.ndarray:
         The same values.
     """
     if isinstance(value, torch.Tensor):
-        return value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        # NumPy has no bfloat16.
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     return np.asarray(value)
