@@ -11,7 +11,7 @@ from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice, check_whole, to_numpy
-from captum_concepts.running import to_model
+from captum_concepts.running import alone_with, to_model
 from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
@@ -267,7 +267,8 @@ default_plot_func, disable_warnings, display_progressbar
     def _probability(self, model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
         """Return p(y|x), (b,)."""
         # Images are on the model's device already; looking for it again with each batch takes time.
-        outputs = model(images, **self.call.model_predict_kwargs)
+        with alone_with(model):
+            outputs = model(images, **self.call.model_predict_kwargs)
         if outputs.ndim != 2:
             raise ValueError(f"Expected the model to return outputs (N, K) but got shape {tuple(outputs.shape)}.")
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from captum_concepts.checks import check_binary, check_finite, check_range, check_shape, to_numpy
-from captum_concepts.running import evaluation_mode, to_model
+from captum_concepts.running import alone_with, evaluation_mode, to_model
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.masks import listed
 
@@ -128,7 +128,9 @@ def optimise_patch(
 
     def logits_of(pixels: Tensor) -> Tensor:
         shown = low + pixels * scale
-        return model(shown if preprocess is None else preprocess(shown))
+        # Not while another thread has hooks on the model.
+        with alone_with(model):
+            return model(shown if preprocess is None else preprocess(shown))
 
     results = []
     # Metrics may be called from within inference mode.
