@@ -162,11 +162,6 @@ CASES: dict[str, tuple[Callable[[World], object], type[Exception], str]] = {
     ),
     "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), TypeError, r"`y_batch` to hold whole numbers"),
     "x of text": (lambda w: w.cem(x_batch=np.array(["a"] * N)), TypeError, r"`x_batch` to be numeric"),
-    "attributions for fewer samples": (
-        lambda w: w.cem(a_batch=np.ones((2, N_CONCEPTS))),
-        ValueError,
-        r"`a_batch` to have 6 samples",
-    ),
     "points of three coordinates": (
         lambda w: w.clm(points=np.ones((N, 3, 3))),
         ValueError,

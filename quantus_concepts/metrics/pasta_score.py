@@ -182,7 +182,8 @@ default_plot_func, disable_warnings, display_progressbar
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         given = self.call.attributions
-        concepts = x_batch.ndim == 2 if given is None else given.ndim == 2
+        # Explanations that could not be used have two axes and no value.
+        concepts = x_batch.ndim == 2 or (given is not None and given.ndim == 2 and given.shape[1] > 0)
         if concepts and self.concept_names is None:
             raise ValueError(
                 f"{self.name} needs argument `concept_names` to score attributions of concepts: the names it writes "
@@ -252,7 +253,8 @@ default_plot_func, disable_warnings, display_progressbar
             n scores.
         """
         scores = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
-        if x_batch.ndim == 2 or a_batch.ndim == 2:
+        # An explanation of an image that is not there has two axes too, and no value.
+        if x_batch.ndim == 2 or (a_batch.ndim == 2 and a_batch.shape[1]):
             names = self.concept_names or []
             values = self.usable(a_batch, (len(names),), "concepts (L,)")
             good = np.isfinite(values).all(1)

@@ -157,6 +157,7 @@ def optimise_patch(
 
     def logits_of(pixels: Tensor) -> Tensor:
         shown = low + pixels * scale
+        # Not while another thread has hooks on the model.
         with alone_with(model):
             return tensor_output(model(shown if preprocess is None else preprocess(shown)))
 
