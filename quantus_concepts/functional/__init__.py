@@ -8,6 +8,7 @@ from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
 from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
 from quantus_concepts.functional.normalisation import positive_percentile
 from quantus_concepts.functional.patch_objective import patch_objective
+from quantus_concepts.functional.random_banks import RandomBank, random_bank_scores, random_banks
 from quantus_concepts.functional.ranking import rank_concepts
 from quantus_concepts.functional.regions import mask_hits, mask_threshold_hits, point_hits, threshold_hits
 from quantus_concepts.functional.relative import Estimate, RelativeContrast, relative_contrast
@@ -17,6 +18,7 @@ __all__ = [
     "ClassMeans",
     "Estimate",
     "FaithfulnessScores",
+    "RandomBank",
     "RelativeContrast",
     "cem",
     "cgim",
@@ -32,6 +34,8 @@ __all__ = [
     "perturbation",
     "point_hits",
     "positive_percentile",
+    "random_bank_scores",
+    "random_banks",
     "random_masks",
     "rank_concepts",
     "relative_contrast",

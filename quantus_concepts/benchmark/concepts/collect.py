@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.benchmark.concepts.baselines import EarlierPoints, GaussianRegion
 from quantus_concepts.benchmark.concepts.growing import GrowingRows
 from quantus_concepts.benchmark.concepts.results import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.benchmark.concepts.scores import ConceptScores
 from quantus_concepts.benchmark.loading import batch_labels
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
@@ -24,51 +25,6 @@ from quantus_concepts.protocols import ConceptModel, shares_features
 
 #: A column of scores: metric, what ranked (or which baseline), l, alpha.
 Key = tuple[str, str, int, float]
-
-
-@dataclass(frozen=True)
-class ConceptScores:
-    """What `collect` returns.
-
-    Attributes
-    ----------
-    labels, predicted : np.ndarray
-        (N,) of int64, the true and the predicted class.
-    density : np.ndarray
-        (N,), share of the concepts that are labelled present: what a random ranking scores in CEM.
-    concept_accuracy : np.ndarray
-        (N,), share of the concepts whose value is on the right side of the threshold; NaN without one.
-    negative_first : np.ndarray
-        (N,) of 0 and 1: whether the concept ranked first by contribution has a negative value, so that it speaks for
-        the class by being absent; NaN where contributions are not among the importances.
-    cem : dict
-        (importance, l) to (N,) scores.
-    clm : dict
-        (importance, l, alpha) to (N,) scores, NaN where no part is visible; empty where no concept has a part.
-    clm_baselines : dict
-        (baseline, l, alpha) to (N,) scores of the last importance's ranking.
-    class_importance : dict
-        importance to (K, L), its mean over the correctly classified images of each class.
-    cgim_concept, cgim_class : dict
-        importance to (L,) and (K,) scores.
-    """
-
-    labels: np.ndarray
-    predicted: np.ndarray
-    density: np.ndarray
-    concept_accuracy: np.ndarray
-    negative_first: np.ndarray
-    cem: dict[tuple[str, int], np.ndarray]
-    clm: dict[tuple[str, int, float], np.ndarray]
-    clm_baselines: dict[tuple[str, int, float], np.ndarray]
-    class_importance: dict[str, np.ndarray]
-    cgim_concept: dict[str, np.ndarray]
-    cgim_class: dict[str, np.ndarray]
-
-    @property
-    def correct(self) -> np.ndarray:
-        """(N,) of bool: which images are classified correctly."""
-        return self.labels == self.predicted
 
 
 def collect(
@@ -126,15 +82,65 @@ def collect(
         If an argument is wrong, there are no images, or images, values or maps are not finite (the index of
         the first such image is named).
     """
-    scorer = _Scorer(part_of_concept, class_concepts, tops, alphas, importances, value_threshold, seed)
-    rows = GrowingRows()
-    with _evaluation_mode(model), torch.no_grad():
+    return collect_all(
+        [ScoredModel(model, value_threshold)],
+        loader,
+        part_of_concept,
+        class_concepts,
+        tops=tops,
+        alphas=alphas,
+        importances=importances,
+        seed=seed,
+        display_progressbar=display_progressbar,
+    )[0]
+
+
+class ScoredModel(NamedTuple):
+    """A model to score, the value above which its concepts count as present, and whether CLM's baselines are wanted."""
+
+    model: ConceptModel
+    value_threshold: float | None = None
+    baselines: bool = True
+
+
+def collect_all(
+    models: Sequence[ScoredModel],
+    loader: Iterable[ConceptSample],
+    part_of_concept: Tensor | Sequence[int],
+    class_concepts: Tensor,
+    *,
+    tops: Sequence[int] = (1, 3, 5),
+    alphas: Sequence[float] = (1.0, 3.0, 6.0),
+    importances: Sequence[str] = IMPORTANCES,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> list[ConceptScores]:
+    """Score models as `collect` does, in one pass over the images: models of one backbone share its features."""
+    scorers = [
+        _Scorer(part_of_concept, class_concepts, tops, alphas, importances, threshold, seed, baselines)
+        for _, threshold, baselines in models
+    ]
+    rows = [GrowingRows() for _ in models]
+    with ExitStack() as stack, torch.no_grad():
+        for scored in models:
+            stack.enter_context(_evaluation_mode(scored.model))
         for batch in tqdm(loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False):
-            # One transfer from the device for each batch.
-            rows.add(scorer.score(model, batch).cpu())
-    if not len(rows):
+            scorers[0].check_batch(batch)
+            shared: dict[int, tuple[nn.Module, Tensor, Tensor]] = {}
+            for (model, _, _), scorer, kept in zip(models, scorers, rows, strict=True):
+                known = None
+                if shares_features(model):
+                    # The module is held, or another one could get its id.
+                    module = model.features
+                    if id(module) not in shared:
+                        inputs = to_model(module, batch.image)
+                        shared[id(module)] = module, inputs, module(inputs)
+                    known = shared[id(module)][1:]
+                # One transfer from the device for each batch and model.
+                kept.add(scorer.score(model, batch, known).cpu())
+    if any(not len(kept) for kept in rows):
         raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
-    return scorer.scores(to_numpy(rows.rows))
+    return [scorer.scores(to_numpy(kept.rows)) for scorer, kept in zip(scorers, rows, strict=True)]
 
 
 @contextmanager
@@ -158,6 +164,7 @@ class _Scorer:
         importances: Sequence[str],
         value_threshold: float | None,
         seed: int,
+        baselines: bool,
     ) -> None:
         check_shape("class_concepts", class_concepts, ("K", "L"), (None, None))
         check_finite("class_concepts", class_concepts)
@@ -177,24 +184,27 @@ class _Scorer:
         n_localisable = int((self.parts >= 0).sum())
         self.clm_tops = tuple(top for top in self.tops if top <= n_localisable)
         self.value_threshold = value_threshold
+        self.baselines = baselines
+        self.theta: Tensor | None = None
         self.earlier = EarlierPoints(seed)
         self.region = GaussianRegion(self.alphas)
         self.means: dict[str, ClassMeans] = {}
         self.n_seen = 0
         self.columns: list[Key] = []
 
-    def score(self, model: ConceptModel, batch: ConceptSample) -> Tensor:
-        """Return one row of scores an image, in the order of `self.columns`."""
-        images = batch.image
-        self._check_batch(batch)
-        inputs = to_model(model if isinstance(model, nn.Module) else model.features, images)
-        features = model.features(inputs) if shares_features(model) else None
-        if features is not None and shares_features(model):
+    def score(self, model: ConceptModel, batch: ConceptSample, shared: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Return one row of scores an image, in the order of `self.columns`; `shared` is the input and its features."""
+        features = None
+        if shared is not None and shares_features(model):
+            inputs, features = shared
             values = model.values_from_features(features)
         else:
+            inputs = to_model(model if isinstance(model, nn.Module) else model.features, batch.image)
             values = model.concept_predictor(inputs)
         logits = model.head(values)
         self._check_outputs(values, logits)
+        if self.n_seen == 0:
+            self.theta = _linear_weight(model.head, values, logits)
         labels = batch_labels(batch).to(values.device)
         present = batch.concepts.to(values.device)
         predicted = logits.argmax(1)
@@ -219,7 +229,7 @@ class _Scorer:
                 columns["cem", name, top, 0.0] = hits[:, :top].mean(1)
         if self.clm_tops:
             columns |= self._locations(model, inputs, features, importance, batch.points)
-        self.n_seen += len(images)
+        self.n_seen += len(labels)
         self.columns = list(columns)
         return torch.stack([column.to(torch.float32) for column in columns.values()], 1)
 
@@ -231,6 +241,9 @@ class _Scorer:
             return {key: column for key, column in table.items() if key[0] == metric}
 
         by_importance = {name: means.compute() for name, means in self.means.items()}
+        if "weight" in by_importance and self.theta is not None:
+            # Eqs. 3 and 6 take all of theta: a linear head's weights need no image of their class.
+            by_importance["weight"] = self.theta.to(by_importance["weight"])
         truth = self.class_concepts
         graded = {
             per: {
@@ -276,6 +289,7 @@ class _Scorer:
         points: Tensor,
     ) -> dict[Key, Tensor]:
         device = next(iter(importance.values())).device
+        baselines: dict[str, Tensor] = {}
         parts = self.parts.to(device)
         ranked = torch.stack(
             [rank_concepts(importance[name], max(self.clm_tops), eligible=parts >= 0) for name in self.importances],
@@ -290,12 +304,13 @@ class _Scorer:
         # Ranked by (B, importances, count), hits by (..., alphas).
         hits = own[place].unflatten(1, ranked.shape[1:])
 
-        last = ranked[:, -1]
-        chosen, back = torch.unique(place.unflatten(1, ranked.shape[1:])[:, -1], return_inverse=True)
-        others = self.earlier.draw(points)
-        there = point_hits(maps[chosen], others[image[chosen], parts[concept[chosen]]], size, self.alphas)
-        rows = torch.arange(len(points), device=device)[:, None]
-        baselines = {OTHER_IMAGE: there[back], GAUSSIAN: self.region.hits(points[rows, parts[last]], size)}
+        if self.baselines:
+            last = ranked[:, -1]
+            chosen, back = torch.unique(place.unflatten(1, ranked.shape[1:])[:, -1], return_inverse=True)
+            others = self.earlier.draw(points)
+            there = point_hits(maps[chosen], others[image[chosen], parts[concept[chosen]]], size, self.alphas)
+            rows = torch.arange(len(points), device=device)[:, None]
+            baselines = {OTHER_IMAGE: there[back], GAUSSIAN: self.region.hits(points[rows, parts[last]], size)}
 
         columns: dict[Key, Tensor] = {}
         for top in self.clm_tops:
@@ -324,7 +339,7 @@ class _Scorer:
             self._refuse("a concept map", image[~finite])
         return chosen
 
-    def _check_batch(self, batch: ConceptSample) -> None:
+    def check_batch(self, batch: ConceptSample) -> None:
         images, labels = batch.image, batch_labels(batch)
         check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         check_shape("concepts", batch.concepts, ("B", "L"), (len(images), self.n_concepts))
@@ -361,23 +376,18 @@ class _Scorer:
         )
 
 
+def _linear_weight(head: nn.Module, values: Tensor, logits: Tensor) -> Tensor | None:
+    """Return the weights (K, L) of a head that is one linear layer, else None."""
+    layers = [module for module in head.modules() if not list(module.children())]
+    if len(layers) != 1 or not isinstance(layers[0], nn.Linear):
+        return None
+    # A head may do more in its forward pass than its modules tell.
+    again = layers[0](values)
+    return layers[0].weight.detach() if again.shape == logits.shape and torch.allclose(again, logits) else None
+
+
 def _distinct(ranked: Tensor, n_concepts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the distinct pairs of image and concept.
-
-    Parameters
-    ----------
-    ranked : Tensor
-        (B, R) concepts, with repetitions.
-    n_concepts : int
-        L.
-
-    Returns
-    -------
-    image, concept : Tensor
-        (U,) each, ascending by image.
-    place : Tensor
-        (B, R), which of the U each entry is.
-    """
+    """Return the distinct pairs of image and concept of (B, R) ranked ones, (U,) each, and which each entry is."""
     rows = torch.arange(len(ranked), device=ranked.device)[:, None]
     pairs, place = torch.unique(rows * n_concepts + ranked, return_inverse=True)
     return pairs // n_concepts, pairs % n_concepts, place
