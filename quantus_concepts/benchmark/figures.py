@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from quantus_concepts.benchmark.output import OutputFolder
 
@@ -99,5 +101,9 @@ def png_base64(figure: Figure) -> str:
 
 def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
+    # A `$` in the name of a class or concept is no formula, here nor in the ticks that drawing makes.
+    with mpl.rc_context({"text.parse_math": False}):
+        for text in figure.findobj(Text):
+            text.set_parse_math(False)
+        figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
     return buffer.getvalue()

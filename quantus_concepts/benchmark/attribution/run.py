@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from torch import nn
 
 from captum_concepts import method_from_spec
@@ -48,12 +45,11 @@ from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import option_name
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.records import to_frame
+from quantus_concepts.benchmark.report_tables import terminal
 from quantus_concepts.benchmark.sheets import Sheet, plot_sheet
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
 
-#: Columns of the main table in a file or a pipe.
-FILE_WIDTH = 100
 #: Rows of each saliency sheet, in images.
 N_SHOWN = 3
 #: What a network that was not built here is called within its model.
@@ -143,9 +139,7 @@ def run(options: Options) -> Path:
             )
         for note in outcome.notes:
             typer.echo(f"Note: {note}", err=True)
-        console = Console(file=sys.stdout)
-        if not console.is_terminal and "COLUMNS" not in os.environ:
-            console.width = FILE_WIDTH
+        console = terminal()
         console.print(main_table(outcome.records, outcome.premises, console.width, outcome.commonality))
         for check in outcome.premises:
             for premise in check.premises:

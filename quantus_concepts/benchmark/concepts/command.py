@@ -91,6 +91,9 @@ def concepts(
     values: Annotated[
         str, typer.Option(help="Concept values: margin or raw.", rich_help_panel=BANK_HELP)
     ] = Options.values,
+    random_banks: Annotated[
+        int, typer.Option(help="Random banks of the control.", rich_help_panel=BANK_HELP)
+    ] = Options.random_banks,
     sweep: Annotated[
         bool, typer.Option(help="Try other C and numbers of images (Table 3).", rich_help_panel=BANK_HELP)
     ] = True,
@@ -156,6 +159,7 @@ def concepts(
         n_pos=n_pos,
         n_neg=n_neg,
         values=values,
+        random_banks=random_banks,
         sweep=sweep,
         device=device,
         batch_size=batch_size,

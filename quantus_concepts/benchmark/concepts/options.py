@@ -15,6 +15,7 @@ from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL
 from quantus_concepts.benchmark.concepts.models import BankOptions
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.benchmark.training import STRIDE
+from quantus_concepts.functional.random_banks import N_BANKS
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
@@ -39,6 +40,8 @@ class Options:
         Which network, and how it wants its images.
     method, C, n_pos, n_neg, values, sweep
         Of the concept bank.
+    random_banks
+        Of the random control.
     device, batch_size, workers, seed, seeds, out, overwrite, progress
         Of the run.
     """
@@ -68,6 +71,7 @@ class Options:
     n_neg: int = 100
     values: str = "margin"
     sweep: bool = True
+    random_banks: int = N_BANKS
     device: str = AUTO
     batch_size: int = 64
     workers: int = 0
@@ -87,6 +91,8 @@ class Options:
         for name in ("n_train", "n_test") if self.data == PAINTED else ():
             # Each class has to occur.
             check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
+        # Fewer do not tell where 97.5 % of them lie.
+        check_range("--random-banks", self.random_banks, N_BANKS, MANY)
         check_range("--workers", self.workers, 0, 256)
         check_range("--seed", self.seed, 0, 2**31)
         check_range("--seeds", self.n_seeds, 1, 1000)
