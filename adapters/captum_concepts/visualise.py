@@ -35,7 +35,7 @@ def overlay(
     to its own minimum and maximum, in the colours of *jet*, times `beta`, plus the image, clipped to [0, 1].
     Else: the image where the upsampled map reaches the threshold, black elsewhere. The paper leaves the
     stretching open; without it maps of small values would all be dark blue. As the paper prints it a bright image
-    saturates: "blend" mixes instead, a pixel taking the more of the colour the larger its value, `beta` at most.
+    saturates: "blend" mixes instead, a pixel taking of the colour the square of its stretched value, `beta` at most.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def overlay(
     if beta is None:
         beta = 0.7 if coloured == "blend" else 0.4
     check_range("beta", beta, 0.0, 1.0)
-    check_choice("coloured", coloured, (True, False, "blend"))
+    check_choice("coloured", str(coloured), ("True", "False", "blend"))
     if not coloured and threshold is None:
         raise ValueError("Expected argument `threshold` to be a number, as `coloured=False` needs, but got None.")
     picture = _as_picture("image", image)
@@ -77,7 +77,7 @@ def overlay(
     stretched = (heat - low) / (high - low) if high > low else np.zeros_like(heat)
     jet = mpl.colormaps["jet"](stretched)[..., :3]
     if coloured == "blend":
-        share = beta * stretched[..., None]
+        share = beta * stretched[..., None] ** 2
         return (1 - share) * picture + share * jet
     return np.clip(beta * jet + picture, 0.0, 1.0)
 

@@ -76,7 +76,7 @@ def plot_cem(
     labels = list(models)
     if find(chosen, model=RANDOM):
         handles.append(Line2D([], [], color=CONTROL, linewidth=7, solid_capstyle="butt"))
-        labels.append("95 % of random banks, and their mean")
+        labels.append("95 % of random banks (— mean, -- 97.5 %)")
     ax.legend(
         handles,
         labels,
@@ -94,9 +94,11 @@ def _control(ax: Axes, record: Record | None, place: float) -> None:
     """Draw what 95 % of the random banks score as a band over one group of bars, and their mean as a line."""
     if record is not None and not math.isnan(record.value):
         ends = (place - 0.46, place + 0.46)
-        ax.fill_between(ends, 100 * record.low, 100 * record.high, color=CONTROL, alpha=0.75, linewidth=0, zorder=4)
-        ax.plot(ends, [100 * record.value] * 2, color="white", linewidth=3.5, zorder=4, solid_capstyle="butt")
-        ax.plot(ends, [100 * record.value] * 2, color=INK, linewidth=1.6, zorder=5, solid_capstyle="butt")
+        ax.fill_between(ends, 100 * record.low, 100 * record.high, color=CONTROL, linewidth=0, zorder=1)
+        # On top of the bars too, with white beneath, so that both lines show on any of them.
+        for height, style in ((record.value, "-"), (record.high, (0, (3, 2)))):
+            ax.plot(ends, [100 * height] * 2, color="white", linewidth=3, zorder=4, solid_capstyle="butt")
+            ax.plot(ends, [100 * height] * 2, color=INK, linewidth=1.4, linestyle=style, zorder=5)
 
 
 def _bar(ax: Axes, place: float, record: Record, width: float) -> None:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from quantus_concepts.benchmark.concepts.controls import control_of
 from quantus_concepts.benchmark.concepts.palette import CONTROL, EXPLANATION_LABELS, colour_of
 from quantus_concepts.benchmark.concepts.results import (
     EXPLANATIONS,
@@ -18,7 +19,6 @@ from quantus_concepts.benchmark.concepts.results import (
     RANDOM,
     TRADITIONAL,
     Record,
-    control_of,
     models_of,
     over_seeds,
 )
@@ -122,7 +122,7 @@ def plot_ranked_items(
     model: str = POST_HOC,
     count: int = 8,
 ) -> tuple[Figure, Axes]:
-    """Draw the best and the worst concepts or classes by CGIM as horizontal bars.
+    """Draw the best and the worst concepts or classes by CGIM as points over what random banks score.
 
     Parameters
     ----------
@@ -152,15 +152,16 @@ def plot_ranked_items(
     for place, record in rows:
         control = control_of(controls, record)
         if control is not None:
-            ends = (place - 0.45, place + 0.45)
-            ax.fill_betweenx(ends, control.low, control.high, color=CONTROL, alpha=0.75, linewidth=0, zorder=3)
-        colour = colour_of(model)
-        ax.barh(place, record.value, 0.72, color=colour, zorder=2)
+            ax.fill_betweenx(
+                (place - 0.45, place + 0.45), control.low, control.high, color=CONTROL, linewidth=0, zorder=1
+            )
+        # A point, not a bar: what it is held against is the band, not 0.
+        ax.plot(record.value, place, "o", color=colour_of(model), markersize=7, zorder=5)
         if not math.isnan(record.low):
             spread = [[record.value - record.low], [record.high - record.value]]
             ax.errorbar(record.value, place, xerr=spread, color=INK, capsize=2, linewidth=1, zorder=4)
         known = [control.high] if control is not None else []
-        ends = [end for end in (record.value, record.low, record.high, 0.0, *known) if not math.isnan(end)]
+        ends = [end for end in (record.value, record.high, *known) if not math.isnan(end)]
         ax.annotate(
             f"{record.value:.2f}".replace("-", "−"),
             (max(ends), place),
@@ -174,7 +175,7 @@ def plot_ranked_items(
     if gap:
         ax.axhline(len(best), color="#BBBBBB", linewidth=0.9, linestyle=(0, (4, 4)))
     lowest = min([0.0, *(_low_end(record) for record in [*controls, *(record for _, record in rows)] if record.item)])
-    ax.set_xlim(max(-1.0, lowest - 0.05), 1.12)
+    ax.set_xlim(max(-1.0, lowest - 0.05), 1.15)
     kind = "₁₂₃"[list(EXPLANATIONS).index(explanation)]
     band = "; grey: 95 % of random banks" if controls else ""
     ax.set_xlabel(f"CGIM{kind} by {EXPLANATION_LABELS[explanation]} (cosine, 1 is best{band})")

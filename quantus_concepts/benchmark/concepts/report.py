@@ -13,7 +13,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from quantus_concepts.benchmark.concepts import paper as published
-from quantus_concepts.benchmark.concepts.plot import EXPLANATION_LABELS, ranked_items
+from quantus_concepts.benchmark.concepts.controls import control_of
+from quantus_concepts.benchmark.concepts.palette import EXPLANATION_LABELS
+from quantus_concepts.benchmark.concepts.plot_cgim import ranked_items
 from quantus_concepts.benchmark.concepts.results import (
     EXPLANATIONS,
     GAUSSIAN,
@@ -24,7 +26,6 @@ from quantus_concepts.benchmark.concepts.results import (
     RANDOM,
     TRADITIONAL,
     Record,
-    control_of,
     models_of,
     over_seeds,
     seeds_of,
@@ -302,10 +303,8 @@ def _directions(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _n_banks(records: Sequence[Record]) -> int:
-    return max(
-        (record.n + record.undefined for record in records if record.model == RANDOM and record.seed is not None),
-        default=0,
-    )
+    single = (record for record in records if record.model == RANDOM and record.seed is not None)
+    return max((record.n + record.undefined for record in single), default=0)
 
 
 def _defined(records: Sequence[Record]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from captum_concepts.checks import check_choice, to_numpy
-from quantus_concepts.functional.intervals import distribution, interval, relation, t_interval
+from quantus_concepts.functional.intervals import interval, relation, t_interval
 
 POST_HOC = "post-hoc CBM"
 TRADITIONAL = "traditional CBM"
@@ -302,87 +301,24 @@ def _join(group: list[Record]) -> Record:
     values = values[~np.isnan(values)]
     low, high = t_interval(values, _bounds(group[0].metric))
     if group[0].model == RANDOM:
-        low, high = (_nanmean([getattr(record, end) for record in group]) for end in ("low", "high"))
+        low, high = (mean_of([getattr(record, end) for record in group]) for end in ("low", "high"))
     return dataclasses.replace(
         group[0],
-        value=_nanmean(values),
+        value=mean_of(values),
         n=sum(record.n for record in group),
         undefined=sum(record.undefined for record in group),
-        chance=_nanmean([record.chance for record in group]),
+        chance=mean_of([record.chance for record in group]),
         low=low,
         high=high,
         seed=None,
     )
 
 
-def _nanmean(values: Sequence[float] | np.ndarray) -> float:
+def mean_of(values: Sequence[float] | np.ndarray) -> float:
+    """Return the mean of what is not NaN, NaN where nothing is."""
     defined = np.asarray(values, dtype=np.float64)
     defined = defined[~np.isnan(defined)]
     return float(defined.mean()) if defined.size else math.nan
-
-
-def control_records(banks: Sequence[Sequence[Record]]) -> list[Record]:
-    """Return the random control: of each number its mean over random banks, and where 95 % of them lie.
-
-    Parameters
-    ----------
-    banks : sequence of sequence of Record
-        Of one bank each, all of one seed.
-
-    Returns
-    -------
-    list of Record
-        Of the model `RANDOM`; `n` is the number of banks in which the number is defined, `undefined` of the others.
-    """
-    groups: dict[tuple[Any, ...], list[Record]] = {}
-    for record in itertools.chain.from_iterable(banks):
-        groups.setdefault(record.key[1:], []).append(record)
-    joined = []
-    for group in groups.values():
-        value, low, high = distribution([record.value for record in group])
-        missing = sum(math.isnan(record.value) for record in group)
-        joined.append(
-            dataclasses.replace(
-                group[0],
-                model=RANDOM,
-                value=value,
-                low=low,
-                high=high,
-                chance=_nanmean([record.chance for record in group]),
-                n=len(group) - missing,
-                undefined=missing,
-            )
-        )
-    return joined
-
-
-def against_control(records: Iterable[Record], record: Record | None) -> str:
-    """Say whether a number lies above, among ("at") or below what 95 % of the random banks score.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Over seeds; where the control is looked for.
-    record : Record or None
-        The number.
-
-    Returns
-    -------
-    str
-        "" for the control itself, and where there is none.
-    """
-    control = control_of(records, record)
-    if record is None or control is None or record.model == RANDOM:
-        return ""
-    return relation((record.value, record.value), (control.low, control.high))
-
-
-def control_of(records: Iterable[Record], record: Record | None) -> Record | None:
-    """Return the random control of a number, None where there is none."""
-    if record is None:
-        return None
-    wanted = (RANDOM, *record.key[1:])
-    return next((found for found in records if found.key == wanted and not math.isnan(found.value)), None)
 
 
 def seeds_of(records: Iterable[Record]) -> list[int]:
@@ -438,7 +374,7 @@ def ordered(models: Iterable[str]) -> list[str]:
 def against(record: Record, reference: Record | float) -> str:
     """Say whether a number lies above, at or below another, by its 95 % interval.
 
-    For chance and the random control it is `against_control` that tells.
+    For chance and the random control it is `controls.against_control` that tells.
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
 from quantus_concepts.benchmark.backbone_option import Network, cut_network, load_network
 from quantus_concepts.benchmark.concepts.collect import ScoredModel, collect_all
+from quantus_concepts.benchmark.concepts.controls import control_records
 from quantus_concepts.benchmark.concepts.data_option import BenchmarkData, labels_by_class, load_data
 from quantus_concepts.benchmark.concepts.gallery import draw_gallery
 from quantus_concepts.benchmark.concepts.models import (
@@ -42,7 +43,6 @@ from quantus_concepts.benchmark.concepts.results import (
     RANDOM,
     TRADITIONAL,
     Record,
-    control_records,
     item_records,
     setting_name,
 )

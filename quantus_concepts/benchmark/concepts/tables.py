@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from quantus_concepts.benchmark.concepts import paper as published
+from quantus_concepts.benchmark.concepts.controls import against_control
 from quantus_concepts.benchmark.concepts.results import (
     BASELINES,
     EXPLANATIONS,
@@ -17,7 +18,6 @@ from quantus_concepts.benchmark.concepts.results import (
     RANDOM,
     SETS,
     Record,
-    against_control,
     baseline_name,
     models_of,
     ordered,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from quantus_concepts.benchmark.concepts.controls import against_control, control_of
 from quantus_concepts.benchmark.concepts.results import (
     BASELINES,
     GAUSSIAN,
@@ -16,9 +17,7 @@ from quantus_concepts.benchmark.concepts.results import (
     TRADITIONAL,
     Record,
     against,
-    against_control,
     baseline_name,
-    control_of,
     models_of,
     over_seeds,
 )
