@@ -39,7 +39,7 @@ from quantus_concepts.benchmark.attribution.results import Record
 from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.samples import Target
 from quantus_concepts.benchmark.attribution.tables import main_table
-from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.benchmark.backbone_option import SMALL, said_normalisation
 from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import option_name
@@ -247,7 +247,8 @@ def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, n
     ]
     if options.relative:
         jobs += family_jobs(data)
-    build = network_builder(options.backbone, options.weights, image_size=data.train.image_size)
+    said = said_normalisation(options.mean, options.std, options.unnormalised)
+    build = network_builder(options.backbone, options.weights, image_size=data.train.image_size, normalisation=said)
     if (layer := _layer(options)) is not None:
         find_layer(build(2, options.seed), layer)
     _say(options, f"Training {len(jobs)} models")

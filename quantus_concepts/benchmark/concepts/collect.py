@@ -15,6 +15,7 @@ from captum_concepts.checks import check_binary, check_choice, check_finite, che
 from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.benchmark.concepts.baselines import EarlierPoints, GaussianRegion
 from quantus_concepts.benchmark.concepts.growing import GrowingRows
+from quantus_concepts.benchmark.concepts.models import linear_weight
 from quantus_concepts.benchmark.concepts.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.benchmark.concepts.scores import ConceptScores
 from quantus_concepts.benchmark.loading import batch_labels
@@ -96,11 +97,12 @@ def collect(
 
 
 class ScoredModel(NamedTuple):
-    """A model to score, the value above which its concepts count as present, and whether CLM's baselines are wanted."""
+    """A model to score, and how: the value above which its concepts count as present, and what is wanted of CLM."""
 
     model: ConceptModel
     value_threshold: float | None = None
     baselines: bool = True
+    maps_every: int = 1
 
 
 def collect_all(
@@ -117,8 +119,8 @@ def collect_all(
 ) -> list[ConceptScores]:
     """Score models as `collect` does, in one pass over the images: models of one backbone share its features."""
     scorers = [
-        _Scorer(part_of_concept, class_concepts, tops, alphas, importances, threshold, seed, baselines)
-        for _, threshold, baselines in models
+        _Scorer(part_of_concept, class_concepts, tops, alphas, importances, seed, number, scored)
+        for number, scored in enumerate(models)
     ]
     rows = [GrowingRows() for _ in models]
     with ExitStack() as stack, torch.no_grad():
@@ -127,7 +129,7 @@ def collect_all(
         for batch in tqdm(loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False):
             scorers[0].check_batch(batch)
             shared: dict[int, tuple[nn.Module, Tensor, Tensor]] = {}
-            for (model, _, _), scorer, kept in zip(models, scorers, rows, strict=True):
+            for (model, *_), scorer, kept in zip(models, scorers, rows, strict=True):
                 known = None
                 if shares_features(model):
                     # The module is held, or another one could get its id.
@@ -162,9 +164,9 @@ class _Scorer:
         tops: Sequence[int],
         alphas: Sequence[float],
         importances: Sequence[str],
-        value_threshold: float | None,
         seed: int,
-        baselines: bool,
+        number: int,
+        scored: ScoredModel,
     ) -> None:
         check_shape("class_concepts", class_concepts, ("K", "L"), (None, None))
         check_finite("class_concepts", class_concepts)
@@ -183,8 +185,8 @@ class _Scorer:
         self.tops, self.alphas, self.importances = tuple(tops), tuple(alphas), tuple(importances)
         n_localisable = int((self.parts >= 0).sum())
         self.clm_tops = tuple(top for top in self.tops if top <= n_localisable)
-        self.value_threshold = value_threshold
-        self.baselines = baselines
+        self.value_threshold = scored.value_threshold
+        self.baselines, self.maps_every, self.number = scored.baselines, scored.maps_every, number
         self.theta: Tensor | None = None
         self.earlier = EarlierPoints(seed)
         self.region = GaussianRegion(self.alphas)
@@ -204,7 +206,7 @@ class _Scorer:
         logits = model.head(values)
         self._check_outputs(values, logits)
         if self.n_seen == 0:
-            self.theta = _linear_weight(model.head, values, logits)
+            self.theta = linear_weight(model.head, values, logits)
         labels = batch_labels(batch).to(values.device)
         present = batch.concepts.to(values.device)
         predicted = logits.argmax(1)
@@ -228,7 +230,7 @@ class _Scorer:
             for top in self.tops:
                 columns["cem", name, top, 0.0] = hits[:, :top].mean(1)
         if self.clm_tops:
-            columns |= self._locations(model, inputs, features, importance, batch.points)
+            columns |= self._some_locations(model, inputs, features, importance, batch.points)
         self.n_seen += len(labels)
         self.columns = list(columns)
         return torch.stack([column.to(torch.float32) for column in columns.values()], 1)
@@ -279,6 +281,27 @@ class _Scorer:
             if name not in self.means:
                 self.means[name] = ClassMeans(self.n_classes, self.n_concepts, device=values.device)
             self.means[name].update(values, labels, correct)
+
+    def _some_locations(
+        self,
+        model: ConceptModel,
+        inputs: Tensor,
+        features: Tensor | None,
+        importance: dict[str, Tensor],
+        points: Tensor,
+    ) -> dict[Key, Tensor]:
+        """Return `_locations`, where asked for of some images only: other ones for each model."""
+        if self.maps_every == 1:
+            return self._locations(model, inputs, features, importance, points)
+        place = torch.arange(self.n_seen + self.number, self.n_seen + self.number + len(inputs), device=inputs.device)
+        asked = place % self.maps_every == 0
+        # With none asked for, one is scored for its columns.
+        rows = asked.nonzero()[:, 0] if asked.any() else place.new_zeros(1)
+        chosen = {name: values[rows] for name, values in importance.items()}
+        some = None if features is None else features[rows]
+        found = self._locations(model, inputs[rows], some, chosen, points[rows.to(points.device)])
+        empty = next(iter(found.values())).new_full((len(inputs),), torch.nan)
+        return {key: empty.index_copy(0, rows, column).where(asked, empty) for key, column in found.items()}
 
     def _locations(
         self,
@@ -374,16 +397,6 @@ class _Scorer:
             f"Expected only finite numbers but {what} of image {self.n_seen + int(images[0])} (from 0) holds NaN "
             "or infinity. Repair the image or the model's weights."
         )
-
-
-def _linear_weight(head: nn.Module, values: Tensor, logits: Tensor) -> Tensor | None:
-    """Return the weights (K, L) of a head that is one linear layer, else None."""
-    layers = [module for module in head.modules() if not list(module.children())]
-    if len(layers) != 1 or not isinstance(layers[0], nn.Linear):
-        return None
-    # A head may do more in its forward pass than its modules tell.
-    again = layers[0](values)
-    return layers[0].weight.detach() if again.shape == logits.shape and torch.allclose(again, logits) else None
 
 
 def _distinct(ranked: Tensor, n_concepts: int) -> tuple[Tensor, Tensor, Tensor]:

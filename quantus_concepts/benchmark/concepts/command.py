@@ -80,6 +80,10 @@ def concepts(
     std: Annotated[
         str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE_HELP)
     ] = None,
+    unnormalised: Annotated[
+        bool,
+        typer.Option("--unnormalised", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE_HELP),
+    ] = False,
     method: Annotated[str, typer.Option(help="svm, or mean (FastCAV).", rich_help_panel=BANK_HELP)] = Options.method,
     c: Annotated[float, typer.Option("--C", help="Regularisation of the SVM.", rich_help_panel=BANK_HELP)] = Options.C,
     n_pos: Annotated[
@@ -154,6 +158,7 @@ def concepts(
         image_size=image_size,
         mean=mean,
         std=std,
+        unnormalised=unnormalised,
         method=method,
         C=c,
         n_pos=n_pos,

@@ -78,7 +78,7 @@ def render_report(
     title: str,
     records: Sequence[Record],
     tables: Sequence[PaperTable],
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, Figure | bytes],
     settings: Mapping[str, Any],
     notes: Sequence[str] = (),
     versions: Mapping[str, str] | None = None,
@@ -97,7 +97,7 @@ def render_report(
         Of any number of seeds.
     tables : sequence of PaperTable
         As `paper_tables` makes them.
-    figures : mapping of str to Figure
+    figures : mapping of str to Figure or bytes
         By name: "cem", "clm", "cgim_histograms", "concepts", "classes", "gallery" have their places, others
         follow.
     settings : mapping of str to Any
