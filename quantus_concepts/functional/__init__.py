@@ -9,6 +9,7 @@ from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfu
 from quantus_concepts.functional.normalisation import positive_percentile
 from quantus_concepts.functional.part_masks import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.patch_objective import patch_objective
+from quantus_concepts.functional.random_banks import RandomBank, random_bank_scores, random_banks
 from quantus_concepts.functional.ranking import rank_concepts
 from quantus_concepts.functional.regions import point_hits, threshold_hits
 from quantus_concepts.functional.relative import Estimate, RelativeContrast, relative_contrast
@@ -18,6 +19,7 @@ __all__ = [
     "ClassMeans",
     "Estimate",
     "FaithfulnessScores",
+    "RandomBank",
     "RelativeContrast",
     "cem",
     "cgim",
@@ -34,6 +36,8 @@ __all__ = [
     "perturbation",
     "point_hits",
     "positive_percentile",
+    "random_bank_scores",
+    "random_banks",
     "random_masks",
     "rank_concepts",
     "relative_contrast",

@@ -64,6 +64,17 @@ def attribution(
     weights: Annotated[
         str | None, typer.Option(help="File of weights to start from, or none.", rich_help_panel=BACKBONE_HELP)
     ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(help="Normalisation: mean per channel, 0.5,0.5,0.5.", rich_help_panel=BACKBONE_HELP),
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE_HELP)
+    ] = None,
+    unnormalised: Annotated[
+        bool,
+        typer.Option("--unnormalised", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE_HELP),
+    ] = False,
     epochs: Annotated[
         int, typer.Option(help="Passes over the training images.", rich_help_panel=BACKBONE_HELP)
     ] = Options.epochs,
@@ -189,6 +200,9 @@ def attribution(
         test_share=test_share,
         backbone=backbone,
         weights=weights,
+        mean=mean,
+        std=std,
+        unnormalised=unnormalised,
         epochs=epochs,
         train_batch_size=train_batch_size,
         learning_rate=learning_rate,

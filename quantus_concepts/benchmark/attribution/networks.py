@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +53,12 @@ class Normalised(nn.Module):
 
 
 def network_builder(
-    spec: str = SMALL, weights: str | None = None, *, image_size: int = 128, channels: int = 32
+    spec: str = SMALL,
+    weights: str | None = None,
+    *,
+    image_size: int = 128,
+    channels: int = 32,
+    normalisation: Mapping[str, Any] | None = None,
 ) -> Callable[[int, int], nn.Module]:
     """Return a function that builds networks of one kind, for `train_family`.
 
@@ -72,6 +78,8 @@ def network_builder(
         Height and width of the images; the network is tried on one such image.
     channels : int
         Of the small network.
+    normalisation : mapping, optional
+        `mean`, `std` and `unnormalised` of `load_network`, for a loaded network.
 
     Returns
     -------
@@ -95,12 +103,13 @@ def network_builder(
                 f"{image_size}."
             )
         return lambda n_classes, seed: FineResNet(n_classes, channels, seed).eval()
+    said = normalisation or {}
     with seeded(0):
-        loaded = load_network(spec, weights)
+        loaded = load_network(spec, weights, **said)
 
     def build(n_classes: int, seed: int) -> nn.Module:
         with seeded(seed):
-            network = load_network(spec, weights) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
+            network = load_network(spec, weights, **said) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
             return _with_classes(network, spec, n_classes)
 
     _try(build(2, 0), spec, 2, image_size)

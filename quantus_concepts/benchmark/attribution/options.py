@@ -10,7 +10,7 @@ import torch
 
 from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.benchmark.attribution.premises import Limits
-from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.benchmark.backbone_option import SMALL, said_normalisation
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.metrics.patch_optimisation import ETA1, STEP_SIZE
 
@@ -38,7 +38,7 @@ class Options:
         Which images, and where they are.
     image_size, n_train, n_test, test_share
         How images are composed; `n_train` and `n_test` for each pair of classes.
-    backbone, weights, epochs, train_batch_size, learning_rate, augment, models
+    backbone, weights, mean, std, unnormalised, epochs, train_batch_size, learning_rate, augment, models
         Which networks, how they are trained, and where trained ones are kept.
     methods, layer, n_samples, n_steps, noise
         Which methods, and their settings.
@@ -63,6 +63,9 @@ class Options:
     test_share: float = 0.1
     backbone: str = SMALL
     weights: str | None = None
+    mean: str | None = None
+    std: str | None = None
+    unnormalised: bool = False
     epochs: int = 9
     train_batch_size: int = 64
     learning_rate: float | None = None
@@ -110,6 +113,7 @@ class Options:
             "batch_size",
         ):
             check_range(option_name(name), getattr(self, name), 1, MANY)
+        said_normalisation(self.mean, self.std, self.unnormalised)
         # Batch norm cannot learn from a single image.
         check_range("--train-batch-size", self.train_batch_size, 2, MANY)
         check_range("--n-relative", self.n_relative, 2, MANY)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from torch import nn
 
 from captum_concepts import method_from_spec
@@ -44,18 +41,17 @@ from quantus_concepts.benchmark.attribution.robustness_page import plot_robustne
 from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.samples import Target
 from quantus_concepts.benchmark.attribution.tables import main_table
-from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.benchmark.backbone_option import SMALL, said_normalisation
 from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import option_name
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.records import to_frame
+from quantus_concepts.benchmark.report_tables import terminal
 from quantus_concepts.benchmark.sheets import Sheet, plot_sheet
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
 
-#: Columns of the main table in a file or a pipe.
-FILE_WIDTH = 100
 #: Rows of each saliency sheet, in images.
 N_SHOWN = 3
 #: What a network that was not built here is called within its model.
@@ -147,9 +143,7 @@ def run(options: Options) -> Path:
             )
         for note in outcome.notes:
             typer.echo(f"Note: {note}", err=True)
-        console = Console(file=sys.stdout)
-        if not console.is_terminal and "COLUMNS" not in os.environ:
-            console.width = FILE_WIDTH
+        console = terminal()
         console.print(main_table(outcome.records, outcome.premises, console.width, outcome.commonality))
         for check in outcome.premises:
             for premise in check.premises:
@@ -260,7 +254,8 @@ def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, n
     ]
     if options.relative:
         jobs += family_jobs(data)
-    build = network_builder(options.backbone, options.weights, image_size=data.train.image_size)
+    said = said_normalisation(options.mean, options.std, options.unnormalised)
+    build = network_builder(options.backbone, options.weights, image_size=data.train.image_size, normalisation=said)
     if (layer := _layer(options)) is not None:
         find_layer(build(2, options.seed), layer)
     _say(options, f"Training {len(jobs)} models")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import typer
-from rich.console import Console
 
 from captum_concepts.checks import check_whole
 from quantus_concepts.benchmark.notes import warnings_as_notes
@@ -30,6 +29,7 @@ from quantus_concepts.benchmark.pasta.score_report import write_scores
 from quantus_concepts.benchmark.pasta.score_table import Scores, terminal_table
 from quantus_concepts.benchmark.pasta.sheet import words
 from quantus_concepts.benchmark.pasta.train_options import ALL, question_names
+from quantus_concepts.benchmark.report_tables import terminal
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.explanations import ConceptExplanation
 from quantus_concepts.pasta.matching import embedder_for
@@ -145,7 +145,7 @@ def run_scoring(options: ScoreOptions) -> Path:
         notes = [*_remarks(files, good, scorer, options), *notes]
         scores = Scores(frame, scorer.questions, files)
         write_scores(folder, scores, _about(scorer, embedder, options), notes, options.n_shown)
-    console = Console()
+    console = terminal()
     console.print(terminal_table(scores))
     for note in notes:
         typer.echo(note)
