@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,18 +14,15 @@ import typer
 from markupsafe import escape
 from matplotlib.figure import Figure
 from rich import box
-from rich.console import Console
-from rich.markup import escape as plain
 from rich.table import Table
 
 from quantus_concepts.benchmark.attribution.writing import minus
 from quantus_concepts.benchmark.figures import png_base64, save_figures
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pages import render_page
-from quantus_concepts.benchmark.pasta.report import FILE_WIDTH
 from quantus_concepts.benchmark.pasta.tables import SIMULATED
 from quantus_concepts.benchmark.pasta.verdicts import SIMULATED as SIMULATED_TEXT
-from quantus_concepts.benchmark.report_tables import Cell, ReportTable
+from quantus_concepts.benchmark.report_tables import Cell, ReportTable, terminal
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.functional.agreement import LEAST_SPLITS, correlation_interval
 from quantus_concepts.functional.intervals import t_interval
@@ -144,33 +139,31 @@ def write_study(folder: OutputFolder, study: Study) -> None:
     folder.write_text("report.html", page)
     for note in study.notes:
         typer.echo(f"Note: {note}", err=True)
-    console = Console(file=sys.stdout)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = FILE_WIDTH
+    console = terminal()
     for table in study.tables.values():
         console.print(terminal_table(table))
     for verdict in study.verdicts:
-        console.print(verdict, markup=False, highlight=False)
+        console.print(verdict, highlight=False)
 
 
 def terminal_table(shown: ReportTable) -> Table:
     """Return a table of the report for the terminal, without what is in small type."""
     mark = f"{shown.unverified}: " if shown.unverified else ""
     table = Table(
-        title=plain(f"{mark}{shown.name}"),
+        title=f"{mark}{shown.name}",
         title_style="bold",
         title_justify="left",
-        caption=plain(shown.caption),
+        caption=shown.caption,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
     table.add_column("", overflow="fold")
     for head, below in shown.columns:
-        table.add_column(plain(f"{head}\n{below}" if below else head), justify="right")
+        table.add_column(f"{head}\n{below}" if below else head, justify="right")
     for row in shown.rows:
         if row.group:
             table.add_section()
-            table.add_row(plain(row.group), style="bold")
-        table.add_row(plain(row.label), *(each.text for each in row.cells), style="dim" if row.control else None)
+            table.add_row(row.group, style="bold")
+        table.add_row(row.label, *(each.text for each in row.cells), style="dim" if row.control else None)
     return table
