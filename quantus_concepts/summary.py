@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.text import Text
 
-from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.metrics.call import Record
 
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
@@ -31,8 +31,8 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
         The metrics that were evaluated, by the same names. Metrics of this package remember chance, and why scores are
         undefined; of others only the scores are known.
     control : str, sequence of str, dict or sequence of dict, optional
-        What knows nothing: the names of methods in `results` (random attributions), or results of the same metrics for
-        models that know nothing (random concept banks).
+        What knows nothing: the names of methods in `results` (random attributions), results of the same metrics for
+        models that know nothing, or, from metric to numbers, what many of them score (`random_bank_scores`).
 
     Returns
     -------
@@ -76,36 +76,45 @@ def with_control(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any
     """Return a summary with the columns of its controls."""
     if control is None:
         return summary
-    names = [control] if isinstance(control, str) else control
-    if isinstance(names, Mapping):
-        names = [names]
-    names = list(names)
-    if all(isinstance(name, str) for name in names):
-        missing = sorted(set(names) - set(summary["method"]))
-        if missing or not names:
+    values = _control_values(summary, metrics, control)
+    found = pd.DataFrame({name: distribution(scores) for name, scores in values.items()}, index=["mean", "low", "high"])
+    summary = summary.assign(control=summary["metric"].map(found.loc["mean"]).astype(float))
+    many = [name for name, scores in values.items() if np.isfinite(scores).sum() >= ENOUGH_CONTROLS]
+    if many:
+        for end in ("low", "high"):
+            summary[f"control_{end}"] = summary["metric"].map(found.loc[end, many]).astype(float)
+    return summary
+
+
+def _control_values(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any) -> dict[str, np.ndarray]:
+    """Return the values of all controls by metric."""
+    if isinstance(control, Mapping) and not all(isinstance(value, Mapping) for value in control.values()):
+        values = {name: _flat(scores) if name in metrics else None for name, scores in control.items()}
+        wrong = [name for name, scores in values.items() if scores is None]
+        if wrong:
+            raise ValueError(
+                f"Expected argument `control` to give numbers, one a control, for metrics among {list(metrics)} but got "
+                f"something else for {wrong}."
+            )
+        return {name: scores for name, scores in values.items() if scores is not None}
+    given: list[Any] = [control] if isinstance(control, str | Mapping) else list(control)
+    if all(isinstance(name, str) for name in given):
+        missing = sorted(set(given) - set(summary["method"]))
+        if missing or not given:
             raise ValueError(
                 f"Expected argument `control` to name methods of the results, {sorted(set(summary['method']))}, but "
-                f"got {missing or names}."
+                f"got {missing or given}."
             )
-        values = summary[summary["method"].isin(names)]
+        rows = [(row.metric, row.value) for row in summary[summary["method"].isin(given)].itertuples()]
     else:
-        tables = [_checked_results("control", each, metrics) for each in names]
-        values = pd.DataFrame(
-            [
-                {"metric": metric, "value": _row("", metric, found, None)["value"]}
-                for table in tables
-                for of_method in table.values()
-                for metric, found in of_method.items()
-            ],
-            columns=["metric", "value"],
-        )
-    groups = values.groupby("metric")["value"]
-    summary = summary.assign(control=summary["metric"].map(groups.mean()).astype(float))
-    many = groups.count() >= ENOUGH_CONTROLS
-    if many.any():
-        for name, share in (("control_low", 0.025), ("control_high", 0.975)):
-            summary[name] = summary["metric"].map(groups.quantile(share).where(many)).astype(float)
-    return summary
+        rows = [
+            (metric, _row("", metric, scores, None)["value"])
+            for each in given
+            for of_method in _checked_results("control", each, metrics).values()
+            for metric, scores in of_method.items()
+        ]
+    frame = pd.DataFrame(rows, columns=["metric", "value"])
+    return {name: group["value"].to_numpy(float) for name, group in frame.groupby("metric")}
 
 
 def plot_summary(summary: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:

@@ -222,6 +222,8 @@ def test_controls_of_many_models_are_a_distribution():
     row = summarise(own, {"m": None}, control=banks).iloc[0]
     assert row["control"] == pytest.approx(0.5)
     assert (row["control_low"], row["control_high"]) == (pytest.approx(0.025), pytest.approx(0.975))
+    told = summarise(own, {"m": None}, control={"m": np.linspace(0, 1, 41)}).iloc[0]
+    assert told.equals(row)
     few = summarise(own, {"m": None}, control=banks[:5])
     assert "control_low" not in few
 
@@ -234,6 +236,8 @@ def test_controls_of_many_models_are_a_distribution():
         (({"a": {"m": [1.0]}}, {}), ValueError, r"`metrics` to hold every metric of `results` but \['m'\]"),
         (({"a": {"m": [1.0]}}, {"m": None}, "b"), ValueError, r"`control` to name methods .* got \['b'\]"),
         (({"a": {"m": [1.0]}}, {"m": None}, []), ValueError, "`control` to name methods"),
+        (({"a": {"m": [1.0]}}, {"m": None}, {"x": [0.5]}), ValueError, r"`control` to give numbers.*for \['x'\]"),
+        (({"a": {"m": [1.0]}}, {"m": None}, {"m": "b"}), ValueError, r"`control` to give numbers.*for \['m'\]"),
         (({"a": {"m": [1.0]}}, {"m": None}, [[1.0]]), TypeError, "`control` to be what quantus.evaluate returns"),
     ],
 )
