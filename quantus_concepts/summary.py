@@ -93,7 +93,7 @@ def _control_values(summary: pd.DataFrame, metrics: Mapping[str, Any], control: 
         wrong = [name for name, scores in values.items() if scores is None]
         if wrong:
             raise ValueError(
-                f"Expected argument `control` to give numbers, one a control, for metrics among {list(metrics)} but got "
+                f"Expected argument `control` to give numbers, one a control, by metric, of {list(metrics)}, but got "
                 f"something else for {wrong}."
             )
         return {name: scores for name, scores in values.items() if scores is not None}
