@@ -12,6 +12,7 @@ from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import PostHocCBM
 from captum_concepts.coam import CoAM
 from captum_concepts.controls import RandomAttribution, SobelEdges
+from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.explain import explain_func
 from captum_concepts.layers import LayerFeatures
 from captum_concepts.method_spec import method_from_spec
@@ -28,6 +29,7 @@ __all__ = [
     "BottleneckCBM",
     "CoAM",
     "ConceptBank",
+    "Embeddings",
     "LayerFeatures",
     "PostHocCBM",
     "RandomAttribution",
@@ -37,6 +39,7 @@ __all__ = [
     "TCAVScore",
     "build_method",
     "build_methods",
+    "embed",
     "explain_func",
     "from_open_clip",
     "from_timm",
