@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from captum_concepts.bank_value import BankValue, check_names
 from captum_concepts.captum_cavs import read_cavs
 from captum_concepts.checks import check_shape, check_whole
-from captum_concepts.directions import as_embeddings, fit_directions
+from captum_concepts.directions import HOLD_BACK, as_embeddings, fit_directions
 from captum_concepts.running import evaluation_mode, first_floating
 
 
@@ -80,12 +80,13 @@ class ConceptBank(BankValue):
         C: float = 1.0,
         seed: int = 0,
         display_progressbar: bool = False,
+        hold_back: float = HOLD_BACK,
     ) -> Self:
         r"""Learn one direction for each concept from images with and without it.
 
         For each concept `n_pos` images that show it and `n_neg` that do not are drawn without replacement; at
-        least a fifth of the images of either side, and at least one, is held back to test it on (a side's only
-        image is drawn). Of those drawn,
+        least a share `hold_back` of the images of either side, and at least one, is held back to test it on (a
+        side's only image is drawn). Of those drawn,
 
         - "svm" takes the normal and the intercept of a linear SVM, as post-hoc CBM does;
         - "mean" takes the mean of the positives less the mean of all drawn (FastCAV, whose global mean is
@@ -108,7 +109,7 @@ class ConceptBank(BankValue):
         method : str
             "svm" or "mean".
         n_pos : int
-            Images with the concept; where there are fewer, what there is without the fifth held back.
+            Images with the concept; where there are fewer, what there is without the share held back.
         n_neg : int
             Images without it, likewise.
         C : float
@@ -117,6 +118,8 @@ class ConceptBank(BankValue):
             Of the draw.
         display_progressbar : bool
             Whether to show progress over the SVMs.
+        hold_back : float
+            Share of the images of either side to hold back at least, in [0, 1). With 0 all asked for are drawn.
 
         Returns
         -------
@@ -133,9 +136,17 @@ class ConceptBank(BankValue):
         """
         if names is not None:
             names = check_names(names, np.shape(labels)[-1])
-        fitted = fit_directions(features, labels, names, method, n_pos, n_neg, C, seed, display_progressbar)
-        settings: dict[str, str | float | int] = {"method": method, "n_pos": int(n_pos), "n_neg": int(n_neg)}
-        settings |= {"seed": int(seed), "accuracy": "balanced", **({"C": float(C)} if method == "svm" else {})}
+        fitted = fit_directions(features, labels, names, method, n_pos, n_neg, C, seed, display_progressbar, hold_back)
+        settings: dict[str, str | float | int] = {
+            "method": method,
+            "n_pos": int(n_pos),
+            "n_neg": int(n_neg),
+            "seed": int(seed),
+            "hold_back": float(hold_back),
+            "accuracy": "balanced",
+        }
+        if method == "svm":
+            settings["C"] = float(C)
         return cls(
             fitted.cavs,
             fitted.intercepts,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.chain import ConceptChain
+from captum_concepts.chain import ConceptChain, is_training
 from captum_concepts.pooling import Maps, Pool, resolve_stages, without_autocast
 from captum_concepts.running import first_floating
 
@@ -28,7 +28,7 @@ class BottleneckLayer(nn.Module):
         super().__init__()
         self.layer = layer
         self.activation = activation
-        self.training = layer.training
+        self.training = is_training(layer)
 
     def forward(self, embedding: Tensor) -> Tensor:
         """Return concept values (N, L), computed in the layer's own type also under autocast."""

@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.utils.data import RandomSampler
 
 from captum_concepts.bank import ConceptBank
-from captum_concepts.chain import ConceptChain
-from captum_concepts.checks import check_binary, check_choice, check_shape
+from captum_concepts.chain import ConceptChain, is_training
+from captum_concepts.checks import check_binary, check_choice, check_shape, to_tensor
 from captum_concepts.directions import METHODS
 from captum_concepts.embedding import run
 from captum_concepts.heads import HEADS
@@ -203,7 +203,7 @@ class PostHocCBM(ConceptChain):
         if reference is not None:
             bank = bank.to(reference.device, _values_type(reference.dtype, head))
         layer = ConceptLayer(bank, values)
-        layer.training = pooling.training = module.training
+        layer.training = pooling.training = is_training(module)
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
 
     @property
@@ -310,7 +310,7 @@ class PostHocCBM(ConceptChain):
             raise TypeError(f"Expected argument `head` to be a name or callable but got {type(head).__name__}.")
         module, pooling = resolve_stages(features, pool, maps)
         if concept_labels is not None:
-            concept_labels = torch.as_tensor(concept_labels)
+            concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
 
         embedded = run(module, pooling, loader, 3 if concept_labels is None else 2, display_progressbar)
@@ -320,7 +320,7 @@ class PostHocCBM(ConceptChain):
             u = ConceptLayer(bank, values)(embedded.features)
         fitted = _fit_head(head, u, embedded.labels, n_classes, seed)
         if isinstance(head, str):
-            fitted.train(module.training)
+            fitted.train(is_training(module))
         return cls(features, bank, fitted, values, pool, maps)
 
 

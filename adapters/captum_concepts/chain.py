@@ -11,6 +11,11 @@ from torch import Tensor, nn
 from captum_concepts.pooling import Pooling, check_concepts, project_maps
 
 
+def is_training(module: nn.Module) -> bool:
+    """Whether a module is in train mode; a frozen ScriptModule has none."""
+    return getattr(module, "training", False)
+
+
 class ConceptPredictor(nn.Module):
     """Images to concept values, as a model of its own: target j of an attribution is concept j.
 
@@ -43,7 +48,7 @@ class ConceptPredictor(nn.Module):
         self._channels = channels
         self.concept_maps = concept_maps
         # It is made anew whenever it is asked for, and must not look untrained around a model in eval mode.
-        self.training = features.training or concept_layer.training
+        self.training = is_training(features) or is_training(concept_layer)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return concept values (N, L) of images (N, C, H, W)."""
@@ -90,7 +95,7 @@ class ConceptChain(nn.Module, ABC):
         self.head = head
         self._channels = channels
         # Wrapping a model in eval mode gives one in eval mode, unless the head still is to be trained.
-        self.training = features.training or head.training
+        self.training = is_training(features) or is_training(head)
 
     @property
     @abstractmethod

@@ -17,6 +17,9 @@ from captum_concepts.checks import check_binary, check_choice, check_finite, che
 
 METHODS = ("svm", "mean")
 
+HOLD_BACK = 0.2
+"""Share of the images of either side that directions are not fitted on."""
+
 WEAK = 0.6
 """Balanced accuracy on held-out images below which a direction is called weak."""
 
@@ -42,7 +45,9 @@ class Directions(NamedTuple):
     test_accuracy: Tensor
 
 
-def draw_samples(labels: np.ndarray, n_pos: int, n_neg: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_samples(
+    labels: np.ndarray, n_pos: int, n_neg: int, seed: int, hold_back: float = HOLD_BACK
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw images with and without each concept, without replacement, and leave some of either kind.
 
     The images are put into one random order, and each concept takes the first of either kind. Each concept's
@@ -58,14 +63,14 @@ def draw_samples(labels: np.ndarray, n_pos: int, n_neg: int, seed: int) -> tuple
     positive = np.empty_like(shuffled)
     negative = np.empty_like(shuffled)
     counts = shuffled.sum(axis=0)
-    positive[order] = shuffled & (rank <= _drawn(counts, n_pos))
-    negative[order] = ~shuffled & (rank_without <= _drawn(n_images - counts, n_neg))
+    positive[order] = shuffled & (rank <= _drawn(counts, n_pos, hold_back))
+    negative[order] = ~shuffled & (rank_without <= _drawn(n_images - counts, n_neg, hold_back))
     return positive, negative
 
 
-def _drawn(counts: np.ndarray, wanted: int) -> np.ndarray:
-    """How many of a side's images are drawn: a fifth, at least one, is held back, but a single image is drawn."""
-    held_back = np.maximum(counts // 5, 1)
+def _drawn(counts: np.ndarray, wanted: int, hold_back: float) -> np.ndarray:
+    """How many of a side's images are drawn: a share, at least one, is held back, but a single image is drawn."""
+    held_back = np.maximum((counts * hold_back).astype(int), 1) if hold_back else 0
     return np.minimum(wanted, np.maximum(counts - held_back, 1))
 
 
@@ -173,6 +178,7 @@ def fit_directions(
     C: float,
     seed: int,
     display_progressbar: bool,
+    hold_back: float,
 ) -> Directions:
     """Check all, draw and fit; parameters and errors as in `ConceptBank.fit`."""
     check_choice("method", method, METHODS)
@@ -181,10 +187,12 @@ def fit_directions(
             raise ValueError(f"Expected argument `{name}` to be a whole number of at least 1 but got {count}.")
     if not (math.isfinite(C) and C > 0):
         raise ValueError(f"Expected argument `C` to be positive and finite but got {C}.")
+    if not 0 <= hold_back < 1:
+        raise ValueError(f"Expected argument `hold_back` to lie in [0, 1) but got {hold_back}.")
     x, present = _check_samples(features, labels)
     names = names or [f"concept {j}" for j in range(present.shape[1])]
-    _check_counts(present, names, n_pos, n_neg)
-    positive, negative = draw_samples(present, n_pos, n_neg, seed)
+    _check_counts(present, names, n_pos, n_neg, hold_back)
+    positive, negative = draw_samples(present, n_pos, n_neg, seed, hold_back)
     if method == "svm":
         fitted = svm_directions(x, present, positive, negative, C, display_progressbar)
     else:
@@ -216,7 +224,7 @@ def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
     return x, y.astype(bool)
 
 
-def _check_counts(present: np.ndarray, names: list[str], n_pos: int, n_neg: int) -> None:
+def _check_counts(present: np.ndarray, names: list[str], n_pos: int, n_neg: int, hold_back: float) -> None:
     positives = present.sum(axis=0)
     negatives = len(present) - positives
     for kind, counts in (("with", positives), ("without", negatives)):
@@ -226,12 +234,13 @@ def _check_counts(present: np.ndarray, names: list[str], n_pos: int, n_neg: int)
                 f"No image is {kind} {_listed([repr(name) for name in none])}. A direction needs images with and "
                 "without its concept: leave these concepts out, or add images."
             )
-    short = np.flatnonzero((_drawn(positives, n_pos) < n_pos) | (_drawn(negatives, n_neg) < n_neg))
+    too_few = (_drawn(positives, n_pos, hold_back) < n_pos) | (_drawn(negatives, n_neg, hold_back) < n_neg)
+    short = np.flatnonzero(too_few)
     if len(short):
         listed = [f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)" for j in short]
         warn_user(
             f"{len(short)} of {len(names)} concepts have fewer images than n_pos={n_pos} with and n_neg={n_neg} "
-            f"without, a fifth being held back; what there is was used: {_listed(listed)}."
+            f"without, beside the share of {hold_back:g} that is held back; what there is was used: {_listed(listed)}."
         )
     groups: dict[bytes, list[str]] = {}
     for name, column in zip(names, np.packbits(present, axis=0).T, strict=True):

@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_binary, check_materialised, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
+from captum_concepts.randomness import kept_generators
 from captum_concepts.running import evaluation_mode, first_floating
 
 
@@ -105,9 +106,10 @@ def run(
     rows: list[Tensor] = []
     labels: list[Tensor] = []
     concepts: list[Tensor] = []
-    batches = tqdm(loader, desc="Embedding images", disable=not display_progressbar)
-    with evaluation_mode(features, pooling), torch.no_grad():
-        for batch in batches:
+    # A loader draws a seed for its workers, and often its order, from the global generator.
+    device = torch.device("cpu") if reference is None else reference.device
+    with kept_generators(device), evaluation_mode(features, pooling), torch.no_grad():
+        for batch in tqdm(loader, desc="Embedding images", disable=not display_progressbar):
             items = _items(batch, required)
             images = items[0] if reference is None else items[0].to(reference)
             rows.append(pooling(features(images)))

@@ -45,7 +45,7 @@ class ConceptBankClassifier(Classifier):
         Returns
         -------
         dict
-            "accs": share of the examples on the right side, (number of concepts,).
+            "accs": balanced accuracy on these examples, (number of concepts,).
 
         Raises
         ------
@@ -67,7 +67,13 @@ class ConceptBankClassifier(Classifier):
             n_pos = int(here.sum())
             banks.append(
                 ConceptBank.fit(
-                    features, here[:, None], method=self.method, n_pos=n_pos, n_neg=len(here) - n_pos, C=self.C
+                    features,
+                    here[:, None],
+                    method=self.method,
+                    n_pos=n_pos,
+                    n_neg=len(here) - n_pos,
+                    C=self.C,
+                    hold_back=0.0,
                 )
             )
         weights = torch.cat([bank.cavs for bank in banks])

@@ -110,6 +110,7 @@ def test_a_fifth_of_each_side_at_least_one_is_held_back(n, drawn):
     positive, negative = draw_samples(labels, 12, 12, seed=0)
     assert positive.sum() == drawn
     assert negative.sum() == 12
+    assert draw_samples(labels, 12, 12, seed=0, hold_back=0)[0].sum() == min(n, 12)
 
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
@@ -240,6 +241,7 @@ def test_few_images_give_one_warning_that_counts_the_concepts():
         ({"n_pos": 0}, "`n_pos` to be a whole number"),
         ({"n_neg": 2.5}, "`n_neg` to be a whole number"),
         ({"C": 0.0}, "`C` to be positive"),
+        ({"hold_back": 1.0}, r"`hold_back` to lie in \[0, 1\)"),
         ({"labels": [[0, 1], [0, 0], [0, 1], [0, 0]], "names": ["wing", "tail"]}, "No image is with 'wing'"),
         ({"labels": [[1, 1], [0, 1], [0, 1], [0, 1]]}, "No image is without 'concept 1'"),
     ],

@@ -1,5 +1,6 @@
 import copy
 import io
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -152,6 +153,37 @@ def test_maps_are_not_rounded_to_half_precision():
         assert torch.equal(cbm.maps_from_features(features), exact)
     half = features.half()
     assert torch.equal(cbm.maps_from_features(half), cbm.maps_from_features(half.float()))
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_values_are_not_rounded_under_autocast(make):
+    cbm = make()
+    features = torch.rand(8, D, 3, 3).bfloat16()
+    with torch.no_grad():
+        exact = cbm.concept_layer(cbm.pooling(features).float())
+        with torch.autocast("cpu", torch.bfloat16):
+            values = cbm.values_from_features(features)
+            logits = cbm(images())
+    assert values.dtype == torch.float32
+    assert torch.equal(values, exact)
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("values", ["raw", "margin"])
+def test_concepts_of_a_backbone_of_half_precision_have_the_type_of_the_head(values):
+    x = images().bfloat16()
+    cbm = PostHocCBM(backbone().eval().bfloat16(), random_bank(), nn.Linear(L, K), values)
+    assert cbm.concept_predictor(x).dtype == cbm(x).dtype == torch.float32
+    embedding = cbm.embed_features(cbm.features(x))
+    exact = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K), values).concept_layer(embedding.float())
+    assert torch.equal(cbm.concept_predictor(x), exact)
+    whole = PostHocCBM(backbone().eval().bfloat16(), random_bank(), nn.Linear(L, K).bfloat16(), values)
+    # Rounded once, at the end.
+    assert torch.equal(whole.concept_predictor(x), whole.concept_layer(embedding))
+    assert whole(x).dtype == torch.bfloat16
+    rounded = random_bank().to(dtype=torch.bfloat16).to(dtype=torch.float32)
+    once = PostHocCBM(nn.Identity(), rounded, nn.Linear(L, K), values).concept_layer(embedding.float())
+    assert torch.equal(whole.concept_predictor(x), once.bfloat16())
 
 
 # The chain
@@ -497,6 +529,66 @@ class Counted(nn.Module):
         self.seen.append(len(x))
         self.modes |= {self.training, self.drop.training, torch.is_grad_enabled()}
         return self.drop(self.conv(x))
+
+
+@pytest.mark.parametrize("head", ["logistic", "elastic_net"])
+@pytest.mark.parametrize("method", ["svm", "mean"])
+def test_fit_leaves_the_global_generators_alone(method, head):
+    features, loader = Counted(), loader_of(*labelled_images())
+    states = pickle.dumps(np.random.get_state()), torch.get_rng_state()  # noqa: NPY002
+    PostHocCBM.fit(features, loader, method=method, head=head, **FEW)
+    assert pickle.dumps(np.random.get_state()) == states[0]  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), states[1])
+
+
+def test_fit_takes_a_backbone_of_half_precision():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = seeded(nn.Conv2d(3, D, 1), 4).bfloat16()
+
+        def forward(self, x):
+            return self.conv(x)
+
+    x, y, concepts = labelled_images()
+    cbm = PostHocCBM.fit(Half(), loader_of(x, y, concepts), **FEW).eval()
+    u = cbm.concept_predictor(x.bfloat16())
+    assert u.dtype == torch.float32
+    assert ((u > 0) == concepts).float().mean() > 0.9
+
+
+def test_warnings_of_fit_are_told_where_it_is_called():
+    x, y, concepts = labelled_images()
+    twice = torch.cat([concepts, concepts[:, :1]], 1)
+    with pytest.warns(UserWarning, match=r"'concept 0' = 'concept 2'") as record:
+        PostHocCBM.fit(Counted(), loader_of(x, y, twice), **FEW)
+    assert [each.filename for each in record] == [__file__]
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_torchscript_and_quantised_features_are_backbones_like_any():
+    x, y, concepts = labelled_images()
+    plain = Counted().conv.eval()
+    expected = PostHocCBM.fit(plain, loader_of(x, y, concepts), **FEW).concept_predictor(x)
+    for features in (torch.jit.script(plain), torch.jit.freeze(torch.jit.script(plain))):
+        cbm = PostHocCBM.fit(features, loader_of(x, y, concepts), **FEW)
+        torch.testing.assert_close(cbm.concept_predictor(x), expected, rtol=1e-4, atol=1e-5)
+
+    class Quantised(nn.Module):
+        def forward(self, x):
+            return torch.quantize_per_tensor(plain(x), 1 / 16, 128, torch.quint8)
+
+    cbm = PostHocCBM(Quantised(), random_bank(), nn.Linear(L, K))
+    exact = PostHocCBM(plain, random_bank(), nn.Linear(L, K))
+    # Each channel is off by half a step of 1/16 at most, and none is beyond 8.
+    bound = random_bank().cavs.abs().sum(1).max().item() / 32 + 1e-5
+    assert (cbm.concept_maps(x) - exact.concept_maps(x)).abs().max() <= bound / D
+    assert cbm(x).shape == (len(x), K)
+
+
+def test_fit_says_that_a_model_has_no_weights():
+    with pytest.raises(ValueError, match="`features` to have weights but it is on the meta device"):
+        PostHocCBM.fit(nn.Conv2d(3, D, 1, device="meta"), loader_of(*labelled_images()), **FEW)
 
 
 @pytest.mark.parametrize("method", ["svm", "mean"])

@@ -7,6 +7,7 @@ import copy
 import pytest
 import timm
 import torch
+from open_clip.transformer import VisionTransformer as open_clip_vit  # noqa: N813
 from safetensors.torch import save
 from torch import Tensor, nn
 from torchvision import models
@@ -274,6 +275,46 @@ def test_maps_with_channels_last_are_not_taken_for_maps() -> None:
     assert last_spatial_layer(Swinlike(), torch.zeros(1, 3, 32, 32)) == "conv"
 
 
+def hidden(model: nn.Module) -> nn.Module:
+    """A model in a wrapper of the user's own, so that it is known by what it does and not by its class."""
+
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x)
+
+    return Wrapper()
+
+
+SWIN = {"img_size": 64, "patch_size": 4, "window_size": 4, "embed_dim": 8, "depths": (1, 1), "num_heads": (2, 2)}
+TOKENS = {
+    "net.conv_proj": lambda: models.VisionTransformer(32, 8, 2, 2, 16, 32),
+    "net.patch_embed.proj": lambda: timm.create_model("test_vit", img_size=32),
+    "net.conv1": lambda: open_clip_vit(32, 8, 16, 2, 2, 2.0),
+    "net.patch_embed.proj ": lambda: timm.models.SwinTransformer(**SWIN),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_the_embedding_of_patches_is_not_taken_for_the_last_maps(name: str) -> None:
+    model = hidden(TOKENS[name]())
+    size = 64 if "Swin" in type(model.net).__name__ else 32
+    message = rf"`layer` to be given for Wrapper.*tokens after '{name.strip()}'.*`layer='{name.strip()}'` if"
+    with pytest.raises(ValueError, match=message):
+        last_spatial_layer(model, torch.zeros(2, 3, size, size))
+    assert hooks(model) == 0
+
+
+def test_maps_made_of_tokens_are_found() -> None:
+    # Tokens inside, maps at the end: Swin of torchvision permutes them back, and ConvNeXt goes to and fro.
+    swin = models.SwinTransformer([4, 4], 8, [1, 1], [2, 2], [4, 4])
+    assert last_spatial_layer(swin, torch.zeros(1, 3, 32, 32)) == "permute"
+    assert last_spatial_layer(timm.create_model("test_convnext"), torch.zeros(1, 3, 64, 64)) == "stages"
+
+
 def test_layer_called_twice_is_not_the_last() -> None:
     class Shared(nn.Module):
         def __init__(self) -> None:
@@ -301,3 +342,36 @@ def test_channels_of_a_layer(net: Net, images: Tensor) -> None:
     assert layer_channels(net, net.layer3, images) == 6
     with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(1, 2\)"):
         layer_channels(net, "head", images)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_torchscript_is_refused_where_its_layers_cannot_be_watched(net: Net, images: Tensor) -> None:
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    scripted, traced = torch.jit.script(plain), torch.jit.trace(plain, images)
+    for model, layer in ((scripted, "0"), (traced, "1"), (nn.Sequential(scripted, nn.ReLU()), "0.1")):
+        with pytest.raises(TypeError, match=r"`layer` to be a layer of an eager model.*before `torch\.jit\.script`"):
+            LayerFeatures(model, layer)
+    # A whole trace is called like any module, and so is what comes behind a script.
+    expected = plain(images)
+    torch.testing.assert_close(LayerFeatures(nn.Sequential(traced, nn.Sigmoid()), "0")(images), expected)
+    torch.testing.assert_close(LayerFeatures(nn.Sequential(scripted, nn.ReLU(), nn.Tanh()), "1")(images), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated", "ignore:.*quantiz")
+def test_output_of_a_quantised_layer_is_given_in_float32() -> None:
+    quantised = torch.quantize_per_tensor(torch.tensor([[0.26, -0.1]]), 0.25, 8, torch.quint8)
+
+    class Quantised(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return quantised
+
+    output = LayerFeatures(nn.Sequential(Quantised()), "0")(torch.ones(1))
+    assert output.tolist() == [[0.25, 0.0]]
+    assert output.dtype == torch.float32
+
+
+def test_model_without_weights(net: Net, images: Tensor) -> None:
+    features = LayerFeatures(net.to("meta"), "layer3")
+    with pytest.raises(ValueError, match="`model` to have weights but it is on the meta device"):
+        features(images)
+    assert features(images.to("meta")).shape == (2, 6, 4, 6)

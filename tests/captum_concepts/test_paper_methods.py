@@ -413,3 +413,23 @@ def test_half_precision(model, images, targets, name, dtype):
     assert found.dtype == np.float32
     # A ReLU near 0 may switch: single pixels differ, maps do not.
     assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("name", ["Grad-CAM", "guided Grad-CAM"])
+def test_models_of_tokens_need_their_layer_named(name):
+    class Patches(nn.Module):
+        """Patches as tokens, mixed by one block, their mean classified."""
+
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Conv2d(3, 4, 2, stride=2)
+            self.block = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.ReLU())
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(self.block(self.embed(x).flatten(2).transpose(1, 2)).mean(1))
+
+    images, targets = np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32), np.array([0, 1])
+    with pytest.raises(ValueError, match=r"`layer` to be given for Patches.*after 'embed'.*Pass `layer='embed'`"):
+        build_method(name)(Patches().eval(), images, targets)
+    assert build_method(name, layer="embed")(Patches().eval(), images, targets).shape[2:] == (8, 8)

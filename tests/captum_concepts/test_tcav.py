@@ -340,12 +340,12 @@ def test_classifier_is_the_banks():
     for row, concept in enumerate(classifier.classes()):
         here = (labels == concept)[:, None]
         n_pos = int(here.sum())
-        bank = ConceptBank.fit(features, here, method="mean", n_pos=n_pos, n_neg=30 - n_pos)
+        bank = ConceptBank.fit(features, here, method="mean", n_pos=n_pos, n_neg=30 - n_pos, hold_back=0)
         torch.testing.assert_close(classifier.weights()[row], bank.cavs[0])
         assert accuracy[row] == bank.train_accuracy[0]
     two = ConceptBankClassifier()
     two.train_and_eval([(features[:22], labels[:22])])
-    bank = ConceptBank.fit(features[:22], (labels[:22] == 7)[:, None], n_pos=10, n_neg=12)
+    bank = ConceptBank.fit(features[:22], (labels[:22] == 7)[:, None], n_pos=10, n_neg=12, hold_back=0)
     torch.testing.assert_close(two.weights(), torch.cat([bank.cavs, -bank.cavs]))
     assert two.classes() == [7, 3]
     with pytest.raises(ValueError, match="at least two concepts"):
