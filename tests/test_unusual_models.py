@@ -164,6 +164,7 @@ def test_models_without_weights_are_refused(model, images):
         lambda: Faithfulness()(meta, images, labels, maps),
         lambda: CEM(np.ones((N, 4), int))(cbm, images, labels),
         lambda: embed(meta, [torch.from_numpy(images)]),
+        lambda: SteeredRISE(meta).attribute(torch.from_numpy(images), 0, lam=0),
     ):
         with pytest.raises(ValueError, match=r"are on the meta device, .* Load them: `model\.to_empty"):
             call()
