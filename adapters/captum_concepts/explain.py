@@ -19,7 +19,7 @@ from captum_concepts.checks import check_choice, check_finite, check_whole
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
 from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import alone_with, check_weights, evaluation_mode, first_floating
+from captum_concepts.running import alone_with, check_loaded, evaluation_mode, first_floating
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -212,7 +212,7 @@ class ExplainFunc:
         """
         if not isinstance(inputs, Tensor):
             inputs = np.asarray(inputs)
-        check_weights(model)
+        check_loaded(model)
         place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
         n = len(inputs)

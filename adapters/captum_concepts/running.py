@@ -20,7 +20,7 @@ def first_floating(module: nn.Module) -> Tensor | None:
     return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
 
 
-def check_weights(model: Any) -> None:
+def check_loaded(model: Any) -> None:
     """Raise if a module is on the meta device, where a pass gives shapes and no numbers."""
     found = first_floating(model) if isinstance(model, nn.Module) else None
     if found is not None and found.is_meta:

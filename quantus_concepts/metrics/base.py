@@ -16,7 +16,7 @@ from quantus.metrics.base import Metric
 from torch import nn
 
 from captum_concepts.checks import check_finite, check_whole, to_numpy
-from captum_concepts.running import check_weights, evaluation_mode
+from captum_concepts.running import check_loaded, evaluation_mode
 from quantus_concepts.metrics.call import Call, Explanations, Record, missing, nanmean
 from quantus_concepts.metrics.plotting import plot_scores
 
@@ -204,7 +204,7 @@ class ConceptMetric(Metric[list[float]]):
         """Raise for arguments no metric can work with, before anything is computed."""
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
-        check_weights(model)
+        check_loaded(model)
         if len(x_batch) == 0:
             raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
         if x_batch.dtype.kind not in "fiub":
