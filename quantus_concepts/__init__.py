@@ -7,6 +7,7 @@ give importance to what provably does not matter (`MCS`, `IDR`, `IIR`)? All go i
 
 from importlib.metadata import PackageNotFoundError, version
 
+from quantus_concepts.evaluation import Evaluation, evaluate
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics import (
     CEM,
@@ -21,6 +22,7 @@ from quantus_concepts.metrics import (
     PatchResult,
     optimise_patch,
 )
+from quantus_concepts.summary import plot_summary, summarise
 
 try:
     __version__ = version("quantus-concepts")
@@ -49,11 +51,15 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
+    "Evaluation",
     "Faithfulness",
     "PASTAScore",
     "Patch",
     "PatchResult",
     "__version__",
+    "evaluate",
     "optimise_patch",
+    "plot_summary",
     "positive_percentile",
+    "summarise",
 ]

@@ -5,7 +5,7 @@ import numpy as np
 from quantus_concepts.datasets.sources import Cutout, ObjectSource, SceneSource
 
 OBJECTS = ("ant", "cow", "dog")
-SCENES = ("attic", "bedroom", "cave", "dune")
+SCENES = ("attic", "bamboo_forest", "cave", "dune")
 
 
 class Blocks(ObjectSource):

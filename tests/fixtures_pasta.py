@@ -38,7 +38,8 @@ def write_pasta_release(
     Every image is explained by every explainer. The prediction is the next class of the data set for every third
     image, else the true one. An explanation has a quality from 1 to 5 (``quality``), which all votes are near.
     The map of an explainer in ALPHA_EXPLAINERS has four channels, the last of which is the map; concepts are written
-    with the interval of their value, as LIME does (id 41), or with a bracket (id 39).
+    with the interval of their value, as LIME does (id 41), or as the counterfactual explainer does (id 39): a key for
+    each of two directions, with a trailing blank, and "No counterfactual" with infinity.
 
     Parameters
     ----------
@@ -111,7 +112,10 @@ def write_records(folder: Path, records: list[dict]) -> None:
 
 def _write_attribution(stem: Path, explainer: str, level: int, size: int, rng: np.random.Generator) -> None:
     if explainer in CONCEPT_EXPLAINERS:
-        values = {_key(name, explainer): float(rng.normal() * level) for name in CONCEPTS}
+        keys = [key for name in CONCEPTS for key in _keys(name, explainer)]
+        values = {key: float(rng.normal() * level) for key in keys}
+        if explainer == "39":
+            values["No counterfactual"] = float("inf")
         stem.with_name(stem.name + ".json").write_text(json.dumps(values))
         return
     relevance = rng.random((size, size), dtype=np.float32)
@@ -122,5 +126,7 @@ def _write_attribution(stem: Path, explainer: str, level: int, size: int, rng: n
     np.save(stem.with_name(stem.name + ".npy"), relevance)
 
 
-def _key(name: str, explainer: str) -> str:
-    return {"39": f"{name} (not {name})", "41": f"0.10 < {name} <= 0.25"}.get(explainer, name)
+def _keys(name: str, explainer: str) -> tuple[str, ...]:
+    if explainer == "39":
+        return f"{name} (Target = cat) ", f"{name} (Target = dog) "
+    return (f"0.10 < {name} <= 0.25",) if explainer == "41" else (name,)

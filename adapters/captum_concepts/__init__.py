@@ -15,7 +15,7 @@ from captum_concepts.controls import RandomAttribution, SobelEdges
 from captum_concepts.explain import explain_func
 from captum_concepts.layers import LayerFeatures
 from captum_concepts.method_spec import method_from_spec
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_method, build_methods
+from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, SMOOTHED_METHODS, build_method, build_methods
 from captum_concepts.steered_rise import SteeredRISE
 from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
 from captum_concepts.visualise import gallery, overlay, plot_coam
@@ -23,6 +23,7 @@ from captum_concepts.visualise import gallery, overlay, plot_coam
 __all__ = [
     "CONTROL_METHODS",
     "PAPER_METHODS",
+    "SMOOTHED_METHODS",
     "Backbone",
     "BottleneckCBM",
     "CoAM",

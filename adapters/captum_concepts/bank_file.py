@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, uint8
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
 _KIND = "captum_concepts.ConceptBank"
@@ -57,6 +58,7 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {target}: the folder {target.parent} does not exist.")
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
+    header["sha256"] = _checksum(header, contents.tensors)
     # In the same folder, since a rename is atomic only within one file system.
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
         temporary = Path(folder) / "bank"
@@ -84,7 +86,7 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no safetensors file, is cut short, or holds something else.
+        If it is no safetensors file, is cut short, holds something else, or not what was written.
     """
     source = Path(path)
     if not source.is_file():
@@ -103,8 +105,27 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
             f"{source} is a safetensors file of another kind: it holds {sorted(tensors)[:5]} instead of a "
             f"concept bank. Pass a file written by `ConceptBank.save`."
         )
+    tensors = {name: tensors[name] for name in TENSORS}
+    # Files of the first version have none.
+    if header.get("sha256", expected := _checksum(header, tensors)) != expected:
+        raise ValueError(
+            f"{source} is a damaged concept bank: its content is not what was written. Copy it again, or fit the bank "
+            "anew."
+        )
     try:
         names, settings = json.loads(header["names"]), json.loads(header["settings"])
     except (KeyError, ValueError) as error:
         raise ValueError(f"{source} is a damaged concept bank: its metadata cannot be read ({error}).") from error
-    return BankContents({name: tensors[name] for name in TENSORS}, names, settings)
+    return BankContents(tensors, names, settings)
+
+
+def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
+    """Return a digest of names, settings and the bytes of all tensors."""
+    digest = hashlib.sha256()
+    for key in ("names", "settings"):
+        digest.update(f"{key}={header.get(key)};".encode())
+    for name in TENSORS:
+        tensor = tensors[name].cpu().contiguous()
+        digest.update(f"{name}:{tensor.dtype}{tuple(tensor.shape)};".encode())
+        digest.update(tensor.flatten().view(uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.chain import ConceptChain
-from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.pooling import Maps, Pool, resolve_stages, without_autocast
+from captum_concepts.running import first_floating
 
 
 class BottleneckLayer(nn.Module):
@@ -30,12 +31,16 @@ class BottleneckLayer(nn.Module):
         self.training = layer.training
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """Return concept values (N, L)."""
-        if isinstance(self.layer, nn.Conv2d):
-            logits = self.layer(embedding[:, :, None, None]).flatten(1)
-        else:
-            logits = self.layer(embedding)
-        return logits if self.activation is None else self.activation(logits)
+        """Return concept values (N, L), computed in the layer's own type also under autocast."""
+        reference = first_floating(self.layer)
+        if reference is not None and embedding.dtype in (torch.float16, torch.bfloat16):
+            embedding = embedding.to(reference.dtype)
+        with without_autocast(embedding.device):
+            if isinstance(self.layer, nn.Conv2d):
+                logits = self.layer(embedding[:, :, None, None]).flatten(1)
+            else:
+                logits = self.layer(embedding)
+            return logits if self.activation is None else self.activation(logits)
 
 
 class BottleneckCBM(ConceptChain):
@@ -148,7 +153,8 @@ class BottleneckCBM(ConceptChain):
             raise ValueError(f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}.")
         return maps
 
-    def _map_weights(self) -> Tensor:
+    def map_weights(self) -> Tensor:
+        """Return the concept vectors (L, d) that weight the maps."""
         if not isinstance(self._layer, nn.Linear | nn.Conv2d):
             raise ValueError(
                 f"A concept layer of type {type(self._layer).__name__} has no weights to make maps with. "
@@ -157,7 +163,8 @@ class BottleneckCBM(ConceptChain):
             )
         return self._layer.weight.flatten(1)
 
-    def _n_concepts(self) -> int | None:
+    def n_concepts(self) -> int | None:
+        """Return L where it is known."""
         if isinstance(self._layer, nn.Linear):
             return self._layer.out_features
         return self._layer.out_channels if isinstance(self._layer, nn.Conv2d) else None

@@ -17,7 +17,7 @@ from captum_concepts.checks import check_binary, check_choice, check_shape
 from captum_concepts.directions import METHODS
 from captum_concepts.embedding import run
 from captum_concepts.heads import HEADS
-from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.pooling import Maps, Pool, at_least_float32, resolve_stages, without_autocast
 from captum_concepts.running import first_floating
 
 VALUES = ("margin", "raw")
@@ -89,11 +89,15 @@ class ConceptLayer(nn.Module):
         )
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """Return concept values (N, L)."""
-        if self.values == "raw":
-            return functional.linear(embedding, self.cavs)
-        norms = self.cavs.norm(dim=1)
-        return functional.linear(embedding, self.cavs / norms[:, None], self.intercepts / norms)
+        """Return concept values (N, L), computed in float32 at least and given in the type of the CAVs."""
+        with without_autocast(embedding.device):
+            cavs, intercepts = at_least_float32(self.cavs), at_least_float32(self.intercepts)
+            if self.values == "raw":
+                values = functional.linear(at_least_float32(embedding), cavs)
+            else:
+                norms = cavs.norm(dim=1)
+                values = functional.linear(at_least_float32(embedding), cavs / norms[:, None], intercepts / norms)
+        return values.to(self.cavs.dtype)
 
     def extra_repr(self) -> str:
         """Return what is shown of the layer."""
@@ -142,7 +146,8 @@ class PostHocCBM(ConceptChain):
     ----------
     features : nn.Module or Backbone
         Images (N, C, H, W) to features. A Backbone brings `pool` and `maps` with it. Its device and type
-        are those of the concepts.
+        are those of the concepts; but if it is of half precision, concepts have the type of the head, and
+        values are float32 where that is (a model turned into half precision as a whole rounds them, and ties).
     bank : ConceptBank
         L concepts, of the d dimensions of the embedding.
     head : nn.Module
@@ -195,7 +200,9 @@ class PostHocCBM(ConceptChain):
             )
         module, pooling = resolve_stages(features, pool, maps)
         reference = first_floating(module)
-        layer = ConceptLayer(bank if reference is None else bank.to(reference.device, reference.dtype), values)
+        if reference is not None:
+            bank = bank.to(reference.device, _values_type(reference.dtype, head))
+        layer = ConceptLayer(bank, values)
         layer.training = pooling.training = module.training
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
 
@@ -214,10 +221,12 @@ class PostHocCBM(ConceptChain):
         """Whether maps are a decomposition of the values: the embedding is the plain mean of the maps."""
         return self.pooling.linear
 
-    def _map_weights(self) -> Tensor:
+    def map_weights(self) -> Tensor:
+        """Return the concept vectors (L, d) that weight the maps."""
         return self.concept_layer.cavs
 
-    def _n_concepts(self) -> int:
+    def n_concepts(self) -> int:
+        """Return L."""
         return len(self.concept_layer.cavs)
 
     @classmethod
@@ -313,6 +322,14 @@ class PostHocCBM(ConceptChain):
         if isinstance(head, str):
             fitted.train(module.training)
         return cls(features, bank, fitted, values, pool, maps)
+
+
+def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:
+    """Return the type of concept values: that of the features, or of the head where theirs is too coarse to rank by."""
+    if features not in (torch.float16, torch.bfloat16):
+        return features
+    reference = first_floating(head)
+    return torch.float32 if reference is None else reference.dtype
 
 
 def _fit_head(

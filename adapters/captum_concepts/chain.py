@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,16 +24,24 @@ class ConceptPredictor(nn.Module):
         Embeddings to concept values (N, L).
     channels : int, optional
         d, where it is known.
+    concept_maps : callable, optional
+        The method of the concept model whose stretch this is.
     """
 
     def __init__(
-        self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, channels: int | None = None
+        self,
+        features: nn.Module,
+        pooling: Pooling,
+        concept_layer: nn.Module,
+        channels: int | None = None,
+        concept_maps: Callable[..., Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.features = features
         self.pooling = pooling
         self.concept_layer = concept_layer
         self._channels = channels
+        self.concept_maps = concept_maps
         # It is made anew whenever it is asked for, and must not look untrained around a model in eval mode.
         self.training = features.training or concept_layer.training
 
@@ -95,7 +104,9 @@ class ConceptChain(nn.Module, ABC):
     def concept_predictor(self) -> ConceptPredictor:
         """Images (N, C, H, W) to concept values (N, L); shares its parts with this model."""
         # A property, since a registered module would duplicate the keys of `features` in the state dict.
-        return ConceptPredictor(self.features, self.pooling, self.concept_layer, self._channels)
+        return ConceptPredictor(
+            self.features, self.pooling, self.concept_layer, self._channels, concept_maps=self.concept_maps
+        )
 
     def embed_features(self, features: Tensor) -> Tensor:
         """Return embeddings (N, d) from ``self.features(images)``."""
@@ -129,7 +140,7 @@ class ConceptChain(nn.Module, ABC):
             If there are no maps, or `concepts` has another shape or is out of range.
         """
         maps = self.pooling.feature_maps(features, self._channels)
-        return project_maps(maps, self._map_weights(), concepts)
+        return project_maps(maps, self.map_weights(), concepts)
 
     def concept_maps(self, images: Tensor, concepts: Any = None) -> Tensor:
         """Return concept activation maps (N, k, h, w) of images.
@@ -154,7 +165,7 @@ class ConceptChain(nn.Module, ABC):
             As in `maps_from_features`; wrong indices before the backbone runs.
         """
         if concepts is not None:
-            check_concepts(concepts, len(images), self._n_concepts())
+            check_concepts(concepts, len(images), self.n_concepts())
         return self.maps_from_features(self.features(images), concepts)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -162,9 +173,9 @@ class ConceptChain(nn.Module, ABC):
         return self.head(self.values_from_features(self.features(images)))
 
     @abstractmethod
-    def _map_weights(self) -> Tensor:
+    def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
 
     @abstractmethod
-    def _n_concepts(self) -> int | None:
+    def n_concepts(self) -> int | None:
         """Return L where it is known."""

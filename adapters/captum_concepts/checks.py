@@ -176,6 +176,22 @@ def check_binary(name: str, value: Any) -> None:
         )
 
 
+def check_materialised(name: str, model: Any, inputs: Any = None) -> None:
+    """Raise if a model is on the meta device, where it has no weights, and its inputs are not."""
+    tensors = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+    if any(each.is_meta for each in tensors) and not getattr(inputs, "is_meta", False):
+        raise ValueError(
+            f"Expected argument `{name}` to have weights but it is on the meta device. Build it on a real device, or "
+            "call its `to_empty` and load a state dict."
+        )
+
+
+_MASKED = (
+    "without a mask but got a numpy.ma.MaskedArray, whose mask would be lost. Fill it (`array.filled(...)`) or leave "
+    "the masked samples out."
+)
+
+
 def to_numpy(value: Any) -> np.ndarray:
     """Return an array of a tensor, an array or a sequence, on the CPU and without gradient.
 
@@ -188,7 +204,30 @@ def to_numpy(value: Any) -> np.ndarray:
     -------
     np.ndarray
         The same values.
+
+    Raises
+    ------
+    TypeError
+        If it is a masked array, whose mask would be lost, or a tensor on the meta device, which has no values.
     """
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().numpy()
-    return np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"Expected an array {_MASKED}")
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    if value.is_meta:
+        raise TypeError("Expected a tensor with values but got one on the meta device. Move the model to a real one.")
+    detached = value.detach().cpu()
+    # NumPy has no bfloat16, and float32 holds all its values.
+    return (detached.float() if detached.dtype == torch.bfloat16 else detached).numpy()
+
+
+def to_tensor(name: str, value: Any) -> torch.Tensor:
+    """Return real numbers as a tensor without gradient; a TypeError if masked or complex. Not copied needlessly."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"Expected argument `{name}` to be an array {_MASKED}")
+    tensor = torch.as_tensor(value).detach()
+    if tensor.is_complex():
+        raise TypeError(
+            f"Expected argument `{name}` to be real but got {tensor.dtype}. Pass its real part or its modulus."
+        )
+    return tensor

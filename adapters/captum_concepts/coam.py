@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_finite, check_shape
-from captum_concepts.layers import find_layer
+from captum_concepts.chain import ConceptChain
+from captum_concepts.checks import check_finite, check_materialised, check_shape, to_numpy, to_tensor
+from captum_concepts.layers import check_hookable, find_layer, watched
+from captum_concepts.pooling import project_maps
+from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 
 
 class CoAM(LayerAttribution):
@@ -24,8 +28,13 @@ class CoAM(LayerAttribution):
 
     .. math:: F_{ij} = \frac{1}{d} \sum_{k=1}^{d} c_{jk} \, E_i(:, :, k),
 
-    with E_i the output of `layer` for image i. The CAV enters as it is, neither normalised nor with its
-    intercept: both leave the order of the pixels alone. All concepts of a batch are one matrix product.
+    with E_i the maps of image i. The CAV enters as it is, neither normalised nor with its intercept: both leave
+    the order of the pixels alone. All concepts of a batch are one matrix product.
+
+    There are two ways to say what E is. ``CoAM(model)``, or `CoAM.of`, takes a concept model and uses the maps that
+    model itself makes (its ``concept_maps``): right for every backbone, also where E is not a layer's output, as
+    with tokens, channels last, or layers between the pool and the concepts. ``CoAM(forward_func, layer, cavs)``
+    weights a layer of any model.
 
     Where values are raw, ``u = C mean(E)``, the map times ``d / (h w)`` is what Captum's
     ``LayerGradCam(concept_predictor, layer)`` gives with ``relu_attributions=False``; for margins that is
@@ -35,20 +44,24 @@ class CoAM(LayerAttribution):
     Parameters
     ----------
     forward_func : callable or nn.Module
-        Anything that runs `layer`: the backbone, the concept predictor or the whole concept model.
-    layer : nn.Module or str
+        A concept model or its ``concept_predictor``; with `layer`, anything that runs it: the backbone, the
+        concept predictor or the whole concept model.
+    layer : nn.Module or str, optional
         The layer whose output (N, d, h, w) is weighted; a dotted name is looked up in `forward_func`.
-    cavs : Tensor, array or ConceptBank
-        (L, d), one row for each concept. They follow the features to their device and type.
+    cavs : Tensor, array or ConceptBank, optional
+        (L, d), one row for each concept. They follow the features to their device and type. Left out together
+        with `layer`.
     device_ids : list of int, optional
         As in Captum: only for a `forward_func` that calls a `DataParallel` model.
 
     Raises
     ------
     TypeError
-        If `layer` is neither a module nor a name, or is a name and `forward_func` no module.
+        If only one argument is given and it is no concept model; if `layer` is neither a module nor a name, is
+        a name and `forward_func` no module, or is of a TorchScript module; if `cavs` are masked or complex.
     ValueError
-        If `cavs` is not a finite (L, d) array, or `forward_func` has no module of that name.
+        If `cavs` is not a finite (L, d) array, `forward_func` has no module of that name, only one of `layer` and
+        `cavs` is given, or `layer` is known not to be what the maps of this concept model are made of.
 
     Examples
     --------
@@ -60,10 +73,27 @@ class CoAM(LayerAttribution):
     def __init__(
         self,
         forward_func: Callable[..., Any],
-        layer: nn.Module | str,
-        cavs: Any,
+        layer: nn.Module | str | None = None,
+        cavs: Any = None,
         device_ids: list[int] | None = None,
     ) -> None:
+        self.cavs: Tensor | None = None
+        self._owner: ConceptChain | None = None
+        if layer is None and cavs is None:
+            if not callable(getattr(forward_func, "concept_maps", None)):
+                raise TypeError(
+                    "Expected argument `forward_func` to be a concept model (PostHocCBM, BottleneckCBM, or any with "
+                    f"`concept_maps`) or its `concept_predictor` but got {type(forward_func).__name__}. For any other "
+                    "model pass `layer` and `cavs` too."
+                )
+            super().__init__(forward_func, getattr(forward_func, "features", forward_func), device_ids)
+            return
+        if layer is None or cavs is None:
+            missing = "layer" if layer is None else "cavs"
+            raise ValueError(
+                f"Expected argument `{missing}` beside the other of `layer` and `cavs` but got None. A concept model "
+                "needs neither."
+            )
         if isinstance(layer, str):
             if not isinstance(forward_func, nn.Module):
                 raise TypeError(
@@ -75,8 +105,31 @@ class CoAM(LayerAttribution):
             raise TypeError(
                 f"Expected argument `layer` to be an nn.Module or the name of one but got {type(layer).__name__}."
             )
+        check_hookable(layer)
         super().__init__(forward_func, layer, device_ids)
         self.cavs = _as_cavs(cavs)
+        self._owner = _owner(forward_func, layer, self.cavs)
+
+    @classmethod
+    def of(cls, model: Any) -> CoAM:
+        """Return the attribution of a concept model by its own maps; ``explain_func(CoAM.of)`` makes it for any.
+
+        Parameters
+        ----------
+        model : PostHocCBM, BottleneckCBM or another concept model
+            The model, or its ``concept_predictor``.
+
+        Returns
+        -------
+        CoAM
+            The same as ``CoAM(model)``; its maps are those of ``model.concept_maps``.
+
+        Raises
+        ------
+        TypeError
+            If it is no concept model.
+        """
+        return cls(model)
 
     @property
     def multiplies_by_inputs(self) -> bool:
@@ -93,6 +146,8 @@ class CoAM(LayerAttribution):
         input_shaped: bool = False,
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the maps of one concept, of one concept for each image, or of all.
+
+        The model runs in eval mode and is left as it was; other threads may use it meanwhile.
 
         Parameters
         ----------
@@ -122,25 +177,77 @@ class CoAM(LayerAttribution):
         TypeError
             If `target` does not hold integers.
         ValueError
-            If `target` is out of range or has another length than the inputs, if the layer's output is not
-            one (N, d, h, w) tensor with the d of the CAVs, or if maps cannot take the shape of the input.
+            If `target` is out of range or has another length than the inputs; if the layer is not run, its
+            output is not one (N, d, h, w) tensor with the d of the CAVs, or not the maps of the concept model that
+            the CAVs are of; if maps cannot take the shape of the input; if a concept model is asked for anything
+            but images; if the model is on the meta device.
         """
         is_tuple = isinstance(inputs, tuple)
         tensors: tuple[Tensor, ...] = inputs if isinstance(inputs, tuple) else (inputs,)
-        concepts = _as_concepts(target, len(tensors[0]), len(self.cavs))
+        concepts = _as_concepts(target, len(tensors[0]), None if self.cavs is None else len(self.cavs))
         if input_shaped:
             self._check_input_shaped(tensors, concepts)
-
-        features = LayerActivation(self.forward_func, self.layer, self.device_ids).attribute(
-            inputs, additional_forward_args, attribute_to_layer_input
-        )
-        self._check_features(features, concepts)
-        maps = weigh(features, self.cavs, concepts)
+        check_materialised("forward_func", self.forward_func, tensors[0])
+        # Alone, since hooks of other attributions on this model would record what runs here.
+        with alone_with(self.forward_func, self.layer), evaluation_mode(self.forward_func, self.layer), torch.no_grad():
+            if self.cavs is None:
+                maps = self._own_maps(tensors, concepts, additional_forward_args, attribute_to_layer_input)
+            else:
+                features = self._activation(tensors, additional_forward_args, attribute_to_layer_input)
+                self._check_features(features, self.cavs.shape[1], concepts)
+                maps = project_maps(features, self.cavs, _as_columns(concepts))
+        maps = maps.detach().contiguous()
         if input_shaped:
             image = tensors[0]
             maps = functional.interpolate(maps, image.shape[2:], mode="bilinear", align_corners=False)
             maps = (maps / image.shape[1]).expand(image.shape).contiguous()
         return (maps,) if is_tuple else maps
+
+    def _own_maps(self, inputs: tuple[Tensor, ...], concepts: Tensor | None, args: Any, of_input: bool) -> Tensor:
+        """Return the maps of a concept model as it makes them."""
+        if len(inputs) != 1 or args is not None or of_input:
+            raise ValueError(
+                "Expected argument `inputs` to be one batch of images, without `additional_forward_args` or "
+                "`attribute_to_layer_input`, since the maps of a concept model are made of images alone. Pass `layer` "
+                "and `cavs` for anything else."
+            )
+        return self.forward_func.concept_maps(inputs[0], _as_columns(concepts))
+
+    def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
+        """Run the model once and return what the layer gave, or its input."""
+        if self.device_ids is not None or isinstance(self.forward_func, nn.DataParallel):
+            # The replicas run in threads of their own; Captum gathers them.
+            activation = LayerActivation(self.forward_func, self.layer, self.device_ids)
+            return tensor_output(activation.attribute(inputs, args, of_input), "`layer`")
+        given: list[Any] = []
+        whole: list[Any] = []
+        extra = () if args is None else args if isinstance(args, tuple) else (args,)
+        owner = self._owner
+
+        def keep(kept: list[Any], output: Any) -> None:
+            # The last call counts, as in Captum. Copied, since layers behind it may work in place.
+            kept[:] = [tensor_output(output, "`layer`").clone()]
+
+        with watched(self.layer, partial(keep, given), of_input):
+            if owner is None:
+                self.forward_func(*inputs, *extra)
+            else:
+                with watched(owner.features, partial(keep, whole)):
+                    self.forward_func(*inputs, *extra)
+        if not given:
+            raise ValueError(
+                f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not "
+                "run. Name another."
+            )
+        features: Tensor = given[0].dequantize() if given[0].is_quantized else given[0]
+        if owner is None or not whole or features.ndim != 4:
+            return features
+        if not torch.equal(features, owner.pooling.feature_maps(whole[0])):
+            raise ValueError(
+                f"Expected argument `layer` to give the maps that `cavs`, the concepts of this {type(owner).__name__}, "
+                f"are of, but {type(self.layer).__name__} gives others. Use `CoAM.of(model)`."
+            )
+        return features
 
     def _check_input_shaped(self, inputs: tuple[Tensor, ...], concepts: Tensor | None) -> None:
         if len(inputs) != 1 or inputs[0].ndim != 4:
@@ -148,20 +255,15 @@ class CoAM(LayerAttribution):
                 "Expected argument `inputs` to be one image tensor of shape (N, C, H, W), as "
                 f"`input_shaped=True` needs, but got {[tuple(each.shape) for each in inputs]}."
             )
-        if concepts is None and len(self.cavs) != 1:
+        if concepts is None and (self.cavs is None or len(self.cavs) != 1):
+            count = "all" if self.cavs is None else str(len(self.cavs))
             raise ValueError(
                 f"Expected argument `target` to name a concept, as `input_shaped=True` needs, but got None: "
-                f"the maps of {len(self.cavs)} concepts do not fit into one input."
+                f"the maps of {count} concepts do not fit into one input."
             )
 
-    def _check_features(self, features: Any, concepts: Tensor | None) -> None:
-        d = self.cavs.shape[1]
-        if not isinstance(features, Tensor):
-            shapes = [tuple(each.shape) for each in features]
-            raise ValueError(
-                f"Expected argument `layer` to give one tensor (N, d, h, w) but it gives {len(features)}, of "
-                f"shapes {shapes}. Choose the layer behind or before it."
-            )
+    @staticmethod
+    def _check_features(features: Tensor, d: int, concepts: Tensor | None) -> None:
         shape = tuple(features.shape)
         if features.ndim != 4:
             raise ValueError(
@@ -186,38 +288,27 @@ class CoAM(LayerAttribution):
             )
 
 
-def weigh(features: Tensor, cavs: Tensor, concepts: Tensor | None = None) -> Tensor:
-    """Weight feature maps by activation vectors (Eq. 2), all in one matrix product.
-
-    Parameters
-    ----------
-    features : Tensor
-        (N, d, h, w).
-    cavs : Tensor
-        (L, d), on any device.
-    concepts : Tensor, optional
-        Rows of `cavs` wanted: (1,) for the same one everywhere, (N,) for one for each sample; None for all.
-
-    Returns
-    -------
-    Tensor
-        (N, 1, h, w), or (N, L, h, w) if `concepts` is None, contiguous.
-    """
-    n, d, h, w = features.shape
-    # Half precision would round maps that are only ranked; under autocast the product would fall back to it.
-    if features.dtype in (torch.float16, torch.bfloat16):
-        features = features.float()
-    weights = cavs if concepts is None else cavs[concepts.to(cavs.device)]
-    weights = weights.to(features.device, features.dtype) / d
-    weights = weights.unsqueeze(0) if concepts is None else weights.unsqueeze(1)
-    with torch.autocast(features.device.type, enabled=False):
-        maps = torch.bmm(weights.expand(n, -1, -1), features.flatten(2))
-    return maps.reshape(n, -1, h, w)
+def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | None:
+    """Return the concept model that the CAVs are of, where `forward_func` is or belongs to it; refuse a wrong layer."""
+    owner = getattr(getattr(forward_func, "concept_maps", None), "__self__", None)
+    if not isinstance(owner, ConceptChain) or owner.n_concepts() is None:
+        return None
+    if layer is owner.features and owner.pooling.maps is not None:
+        raise ValueError(
+            f"Expected argument `layer` to give the maps that concepts are of but `features` of this "
+            f"{type(owner).__name__} does not: its maps are made from that output by `maps`. Use `CoAM.of(model)`; for "
+            "CAVs of the output itself pass `features` as `forward_func` too."
+        )
+    weights = owner.map_weights().detach()
+    if layer is owner.features or cavs.shape[1] != weights.shape[1]:
+        return None
+    known = {row.tobytes() for row in to_numpy(weights)}
+    return owner if all(row.tobytes() in known for row in to_numpy(cavs.to(weights.dtype))) else None
 
 
 def _as_cavs(cavs: Any) -> Tensor:
     # A bank is known by its attribute, so that anything with CAVs will do.
-    values = torch.as_tensor(getattr(cavs, "cavs", cavs)).detach()
+    values = to_tensor("cavs", getattr(cavs, "cavs", cavs))
     check_shape("cavs", values, ("L", "d"), (None, None))
     if not values.numel():
         raise ValueError(f"Expected argument `cavs` to hold at least one concept but got shape {tuple(values.shape)}.")
@@ -225,8 +316,13 @@ def _as_cavs(cavs: Any) -> Tensor:
     return values if values.is_floating_point() else values.float()
 
 
-def _as_concepts(target: Any, n_samples: int, n_concepts: int) -> Tensor | None:
-    """Return concept indices (1,) or (N,), checked, or None for all."""
+def _as_columns(concepts: Tensor | None) -> Tensor | None:
+    """Return one index for all (1,), or one for each image (N, 1), as maps of concept models are asked for."""
+    return concepts if concepts is None or len(concepts) == 1 else concepts[:, None]
+
+
+def _as_concepts(target: Any, n_samples: int, n_concepts: int | None) -> Tensor | None:
+    """Return concept indices (1,) or (N,), checked, or None for all; `n_concepts` is None where it is not known."""
     if target is None:
         return None
     values = torch.as_tensor(target)
@@ -242,10 +338,11 @@ def _as_concepts(target: Any, n_samples: int, n_concepts: int) -> Tensor | None:
             f"but got shape {tuple(values.shape)}."
         )
     values = values.reshape(-1).long()
-    outside = (values < 0) | (values >= n_concepts)
+    outside = values < 0 if n_concepts is None else (values < 0) | (values >= n_concepts)
     if outside.any():
+        limits = "be at least 0" if n_concepts is None else f"lie in 0..{n_concepts - 1}"
         raise ValueError(
-            f"Expected argument `target` to lie in 0..{n_concepts - 1}, one index for each of the "
-            f"{n_concepts} concepts, but got {int(values[outside][0])}."
+            f"Expected argument `target` to {limits}, one index for each of the concepts, but got "
+            f"{int(values[outside][0])}."
         )
     return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from typing import Any, NamedTuple
 
@@ -12,9 +13,12 @@ from sklearn.svm import SVC
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from captum_concepts.checks import check_binary, check_choice, check_finite, check_shape
+from captum_concepts.checks import check_binary, check_choice, check_finite, check_shape, to_numpy, to_tensor
 
 METHODS = ("svm", "mean")
+
+WEAK = 0.6
+"""Balanced accuracy on held-out images below which a direction is called weak."""
 
 
 class Directions(NamedTuple):
@@ -27,9 +31,9 @@ class Directions(NamedTuple):
     intercepts : Tensor
         (L,).
     train_accuracy : Tensor
-        (L,), on the samples drawn.
+        (L,), balanced, on the samples drawn.
     test_accuracy : Tensor
-        (L,), on the samples left; NaN where none are.
+        (L,), balanced, on the samples left; NaN where a side has none.
     """
 
     cavs: Tensor
@@ -39,26 +43,11 @@ class Directions(NamedTuple):
 
 
 def draw_samples(labels: np.ndarray, n_pos: int, n_neg: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw images with and without each concept, without replacement.
+    """Draw images with and without each concept, without replacement, and leave some of either kind.
 
     The images are put into one random order, and each concept takes the first of either kind. Each concept's
-    draw is a fair one, and does not change when concepts are added to the bank.
-
-    Parameters
-    ----------
-    labels : np.ndarray
-        (N, L) of bool.
-    n_pos : int
-        How many images with each concept; all there are where there are fewer.
-    n_neg : int
-        How many without it, likewise.
-    seed : int
-        Seed of the order.
-
-    Returns
-    -------
-    positive, negative : np.ndarray
-        (N, L) of bool each: which images were drawn.
+    draw is a fair one, and does not change when concepts are added to the bank. Returned are two (N, L) of bool:
+    the images drawn with and without each concept.
     """
     n_images = len(labels)
     order = np.random.default_rng(seed).permutation(n_images)
@@ -68,9 +57,16 @@ def draw_samples(labels: np.ndarray, n_pos: int, n_neg: int, seed: int) -> tuple
     rank_without = np.arange(1, n_images + 1, dtype=np.int32)[:, None] - rank
     positive = np.empty_like(shuffled)
     negative = np.empty_like(shuffled)
-    positive[order] = shuffled & (rank <= n_pos)
-    negative[order] = ~shuffled & (rank_without <= n_neg)
+    counts = shuffled.sum(axis=0)
+    positive[order] = shuffled & (rank <= _drawn(counts, n_pos))
+    negative[order] = ~shuffled & (rank_without <= _drawn(n_images - counts, n_neg))
     return positive, negative
+
+
+def _drawn(counts: np.ndarray, wanted: int) -> np.ndarray:
+    """How many of a side's images are drawn: a fifth, at least one, is held back, but a single image is drawn."""
+    held_back = np.maximum(counts // 5, 1)
+    return np.minimum(wanted, np.maximum(counts - held_back, 1))
 
 
 def svm_directions(
@@ -103,6 +99,7 @@ def svm_directions(
     Directions
         On the device and in the type of `features`; normals point to the images with the concept.
     """
+    # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
     # libsvm computes in float64 on the CPU: converted once for all concepts.
     array = features.detach().cpu().double().numpy()
     n_concepts = labels.shape[1]
@@ -111,7 +108,7 @@ def svm_directions(
     concepts = tqdm(range(n_concepts), desc="Concept SVMs", disable=not display_progressbar)
     for j in concepts:
         rows = np.flatnonzero(positive[:, j] | negative[:, j])
-        svm = SVC(kernel="linear", C=C).fit(array[rows], labels[rows, j])
+        svm = SVC(kernel="linear", C=C, random_state=0).fit(array[rows], labels[rows, j])
         normals[j], offsets[j] = svm.coef_[0], svm.intercept_[0]
     cavs = torch.from_numpy(normals).to(features)
     intercepts = torch.from_numpy(offsets).to(features)
@@ -154,14 +151,16 @@ def mean_directions(features: Tensor, labels: np.ndarray, positive: np.ndarray, 
 
 
 def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return the share of right signs (L,) among the images drawn and among those left."""
+    """Return balanced accuracies (L,) among the images drawn and among those left, NaN where a side is empty."""
     correct = (scores > 0).cpu().numpy() == labels
-    n_drawn = drawn.sum(axis=0)
-    n_left = len(drawn) - n_drawn
-    right_drawn = (correct & drawn).sum(axis=0)
-    right_left = correct.sum(axis=0) - right_drawn
-    left = np.where(n_left > 0, right_left / np.maximum(n_left, 1), np.nan)
-    return torch.from_numpy(right_drawn / n_drawn).to(scores), torch.from_numpy(left).to(scores)
+
+    def balanced(chosen: np.ndarray) -> Tensor:
+        sides = np.stack([chosen & labels, chosen & ~labels])
+        counts = sides.sum(axis=1)
+        shares = np.where(counts > 0, (sides & correct).sum(axis=1) / np.maximum(counts, 1), np.nan)
+        return torch.from_numpy(shares.mean(axis=0)).to(scores)
+
+    return balanced(drawn), balanced(~drawn)
 
 
 def fit_directions(
@@ -175,39 +174,7 @@ def fit_directions(
     seed: int,
     display_progressbar: bool,
 ) -> Directions:
-    """Check all, draw and fit; parameters as in `ConceptBank.fit`.
-
-    Parameters
-    ----------
-    features : Tensor or array
-        (N, d).
-    labels : Tensor or array
-        (N, L) of 0 and 1.
-    names : list of str, optional
-        Of the concepts, for messages.
-    method : str
-        "svm" or "mean".
-    n_pos : int
-        How many images with each concept; all there are where there are fewer.
-    n_neg : int
-        How many without it, likewise.
-    C : float
-        Of the SVM.
-    seed : int
-        Of the draw.
-    display_progressbar : bool
-        Whether to show progress over the SVMs.
-
-    Returns
-    -------
-    Directions
-        Of all concepts.
-
-    Raises
-    ------
-    ValueError
-        If a shape, a setting or an entry is wrong, or a concept has no image on one of the sides.
-    """
+    """Check all, draw and fit; parameters and errors as in `ConceptBank.fit`."""
     check_choice("method", method, METHODS)
     for name, count in (("n_pos", n_pos), ("n_neg", n_neg)):
         if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
@@ -215,23 +182,27 @@ def fit_directions(
     if not (math.isfinite(C) and C > 0):
         raise ValueError(f"Expected argument `C` to be positive and finite but got {C}.")
     x, present = _check_samples(features, labels)
-    _check_counts(present, names or [f"concept {j}" for j in range(present.shape[1])], n_pos, n_neg)
+    names = names or [f"concept {j}" for j in range(present.shape[1])]
+    _check_counts(present, names, n_pos, n_neg)
     positive, negative = draw_samples(present, n_pos, n_neg, seed)
     if method == "svm":
-        return svm_directions(x, present, positive, negative, C, display_progressbar)
-    return mean_directions(x, present, positive, negative)
+        fitted = svm_directions(x, present, positive, negative, C, display_progressbar)
+    else:
+        fitted = mean_directions(x, present, positive, negative)
+    _tell_weak(fitted.test_accuracy, names)
+    return fitted
 
 
 def as_embeddings(value: Any) -> Tensor:
     """Return a tensor in float32 or float64: half precision is too coarse to fit or normalise in."""
-    tensor = torch.as_tensor(value).detach()
+    tensor = to_tensor("features", value)
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
     x = as_embeddings(features)
     check_shape("features", x, ("N", "d"), (None, None))
-    y = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    y = to_numpy(labels)
     check_shape("labels", y, ("N", "L"), (len(x), None))
     if x.numel() == 0 or y.size == 0:
         raise ValueError(
@@ -252,22 +223,50 @@ def _check_counts(present: np.ndarray, names: list[str], n_pos: int, n_neg: int)
         none = [names[j] for j in np.flatnonzero(counts == 0)]
         if none:
             raise ValueError(
-                f"No image is {kind} {_listed(none)}. A direction needs images with and without its concept: "
-                f"leave these concepts out, or add images."
+                f"No image is {kind} {_listed([repr(name) for name in none])}. A direction needs images with and "
+                "without its concept: leave these concepts out, or add images."
             )
-    short = [
-        f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)"
-        for j in np.flatnonzero((positives < n_pos) | (negatives < n_neg))
-    ]
-    if short:
-        more = f" and {len(short) - 3} more" if len(short) > 3 else ""
-        warnings.warn(
-            f"{len(short)} of {len(names)} concepts have fewer images than n_pos={n_pos} with and "
-            f"n_neg={n_neg} without; all there are were used: {', '.join(short[:3])}{more}.",
-            stacklevel=4,
+    short = np.flatnonzero((_drawn(positives, n_pos) < n_pos) | (_drawn(negatives, n_neg) < n_neg))
+    if len(short):
+        listed = [f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)" for j in short]
+        warn_user(
+            f"{len(short)} of {len(names)} concepts have fewer images than n_pos={n_pos} with and n_neg={n_neg} "
+            f"without, a fifth being held back; what there is was used: {_listed(listed)}."
+        )
+    groups: dict[bytes, list[str]] = {}
+    for name, column in zip(names, np.packbits(present, axis=0).T, strict=True):
+        groups.setdefault(column.tobytes(), []).append(name)
+    twins = [group for group in groups.values() if len(group) > 1]
+    if twins:
+        listed = [" = ".join(map(repr, group)) for group in twins]
+        warn_user(
+            f"{sum(map(len, twins))} of {len(names)} concepts have the labels of another one on all images, so that "
+            f"nothing tells them apart and their directions are the same: {_listed(listed)}. Keep one of each."
         )
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 5} more concepts" if len(names) > 5 else ""
-    return ", ".join(repr(name) for name in names[:5]) + more
+def weak_concepts(test_accuracy: Tensor, names: list[str]) -> list[str]:
+    """Return the names of concepts that are hardly told from chance on images held back."""
+    return [names[j] for j in torch.nonzero(test_accuracy < WEAK).flatten().tolist()]
+
+
+def _tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
+    weak = weak_concepts(test_accuracy, names)
+    if weak:
+        warn_user(
+            f"{len(weak)} of {len(names)} concepts have a balanced accuracy below {WEAK} on images held back (chance "
+            f"is 0.5), so that their directions say little: {_listed([repr(name) for name in weak])}. See `bank.weak`."
+        )
+
+
+def warn_user(message: str) -> None:
+    """Warn at the line outside this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
+def _listed(items: list[str]) -> str:
+    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+    return ", ".join(items[:5]) + more

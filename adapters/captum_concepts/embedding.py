@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts.checks import check_binary, check_shape
+from captum_concepts.checks import check_binary, check_materialised, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
-from captum_concepts.running import check_loaded, evaluation_mode, first_floating
+from captum_concepts.running import evaluation_mode, first_floating
 
 
 class Embeddings(NamedTuple):
@@ -100,7 +100,7 @@ def run(
     ValueError
         As in `embed`.
     """
-    check_loaded(features)
+    check_materialised("features", features)
     reference = first_floating(features)
     rows: list[Tensor] = []
     labels: list[Tensor] = []

@@ -15,11 +15,11 @@ from captum.attr import Attribution, NoiseTunnel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice, check_finite, check_whole
+from captum_concepts.checks import check_choice, check_finite, check_materialised, check_whole
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
 from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import alone_with, check_loaded, evaluation_mode, first_floating
+from captum_concepts.running import alone_with, evaluation_mode, first_floating
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -212,7 +212,7 @@ class ExplainFunc:
         """
         if not isinstance(inputs, Tensor):
             inputs = np.asarray(inputs)
-        check_loaded(model)
+        check_materialised("model", model)
         place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
         n = len(inputs)
@@ -346,7 +346,8 @@ def _check_factory(factory: Any, layer: Any) -> None:
             "Expected argument `factory` to build an attribution of a model but NoiseTunnel wraps another. "
             "Pass a function: `lambda model: NoiseTunnel(Saliency(model))`."
         )
-    if "layer" in _named(factory) and layer is None:
+    parameter = inspect.signature(factory).parameters.get("layer")
+    if parameter is not None and parameter.default is parameter.empty and layer is None:
         raise ValueError(
             f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but got None."
         )

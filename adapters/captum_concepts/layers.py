@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import TopLevelTracedModule
 
-from captum_concepts.checks import check_shape
+from captum_concepts.checks import check_materialised, check_shape
 from captum_concepts.running import evaluation_mode
 
 
@@ -21,11 +26,37 @@ class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
         self.owner = owner
 
 
+@contextmanager
+def watched(layer: nn.Module, note: Callable[[Any], None], of_input: bool = False) -> Iterator[None]:
+    """Call `note` with what a layer gives, or its inputs, in this thread; passes of other threads are left alone."""
+    me = threading.get_ident()
+
+    def hook(_module: nn.Module, inputs: Any, output: Any = None) -> None:
+        if threading.get_ident() == me:
+            note(inputs if of_input else output)
+
+    handle = layer.register_forward_pre_hook(hook) if of_input else layer.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def check_hookable(layer: nn.Module) -> None:
+    """Raise unless hooks on a layer are called; of TorchScript that is only a whole trace."""
+    if isinstance(layer, torch.jit.ScriptModule) and not isinstance(layer, TopLevelTracedModule):
+        raise TypeError(
+            "Expected argument `layer` to be a layer of an eager model but got one of a TorchScript module, which runs "
+            "its layers without telling. Pass the model from before `torch.jit.script` or `torch.jit.trace`."
+        )
+
+
 class LayerFeatures(nn.Module):
     """A model up to one of its layers: images to that layer's output.
 
     The forward pass ends at the layer, so what comes after it costs nothing. A layer that the model calls
-    several times gives its first output. The model is registered once, as ``model``.
+    several times gives its first output; a quantised one gives it in float32. Several threads may run it at once.
+    The model is registered once, as ``model``.
 
     Parameters
     ----------
@@ -36,6 +67,8 @@ class LayerFeatures(nn.Module):
 
     Raises
     ------
+    TypeError
+        If the layer is of a TorchScript module.
     ValueError
         If the model has no such layer.
     """
@@ -45,6 +78,7 @@ class LayerFeatures(nn.Module):
         self.model = model
         # Kept by name: a second registration would double the keys, and a copy finds its own layer.
         self.layer = layer_name(model, layer)
+        check_hookable(find_layer(model, self.layer) if self.layer else model)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the output of the layer.
@@ -63,26 +97,27 @@ class LayerFeatures(nn.Module):
         ------
         TypeError
             If the output of the layer is not a tensor.
+        ValueError
+            If the model is on the meta device and the images are not.
         RuntimeError
             If the model does not call the layer on these images.
         """
+        check_materialised("model", self.model, images)
         captured: list[Any] = []
         owner = object()
 
-        def stop(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        def stop(output: Any) -> None:
             # Kept here as well, should the model itself catch every exception.
             captured.append(output)
             raise _LayerReached(owner)
 
-        handle = self.model.get_submodule(self.layer).register_forward_hook(stop)
-        try:
-            self.model(images)
-        except _LayerReached as reached:
-            # Another LayerFeatures inside this model, or around it, may stop at the same layer.
-            if reached.owner is not owner:
-                raise
-        finally:
-            handle.remove()
+        with watched(self.model.get_submodule(self.layer), stop):
+            try:
+                self.model(images)
+            except _LayerReached as reached:
+                # Another LayerFeatures inside this model, or around it, may stop at the same layer.
+                if reached.owner is not owner:
+                    raise
         if not captured:
             raise RuntimeError(
                 f"Expected {type(self.model).__name__} to run its layer {self.layer!r} but it did not. "
@@ -94,7 +129,7 @@ class LayerFeatures(nn.Module):
                 f"Expected layer {self.layer!r} to give a tensor but got {type(output).__name__}. "
                 "Name a layer inside it, or one after it."
             )
-        return output
+        return output.dequantize() if output.is_quantized else output
 
     def extra_repr(self) -> str:
         """Return the name of the layer."""
@@ -186,36 +221,46 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
     Raises
     ------
     ValueError
-        If no layer gives maps.
+        If no layer gives maps, or blocks after the last that does work on tokens, as vision transformers do.
     """
     check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
     size = (int(images.shape[2]), int(images.shape[3]))
     calls: Counter[str] = Counter()
-    ended: list[str] = []
-    handles = []
+    maps: list[str] = []
+    # How many maps there were when a block gave tokens, or maps with the channels last.
+    tokens: list[int] = []
 
-    def watch(name: str, layer: nn.Module) -> None:
-        def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            calls[name] += 1
-            if isinstance(output, Tensor) and _is_map(output, size):
-                ended.append(name)
+    def note(name: str, is_block: bool, output: Any) -> None:
+        calls[name] += 1
+        if isinstance(output, tuple) and output:
+            output = output[0]
+        if not isinstance(output, Tensor):
+            return
+        if _is_map(output, size) and len(output) == len(images):
+            maps.append(name)
+        elif is_block and _are_tokens(output, size, len(images)):
+            tokens.append(len(maps))
 
-        handles.append(layer.register_forward_hook(note))
-
-    try:
+    with ExitStack() as hooks:
         for name, layer in model.named_modules():
             if name and not isinstance(layer, nn.Identity):
-                watch(name, layer)
+                hooks.enter_context(watched(layer, partial(note, name, any(layer.children()))))
         _run(model, images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for name in reversed(ended):
-        if calls[name] == 1:
-            return name
+    for index, name in reversed(list(enumerate(maps))):
+        if calls[name] > 1:
+            continue
+        if tokens and tokens[-1] > index:
+            raise ValueError(
+                f"Expected argument `layer` to be given for {type(model).__name__}, since its blocks work on tokens "
+                f"after {name!r}, the last layer that gives maps (N, d, h, w), but got None. Pass `layer={name!r}` if "
+                "that layer is what you want, or use a method without a layer; concept maps of tokens come from "
+                "`CoAM.of` and the backbones of `from_torchvision`, `from_timm` and `from_open_clip`."
+            )
+        return name
     raise ValueError(
-        f"Expected {type(model).__name__} to have a layer with an output (N, d, h, w) but found none. Name "
-        "the layer, or pass `features`, `pool` and `maps` to PostHocCBM yourself."
+        f"Expected argument `layer` to name a layer of {type(model).__name__}, since none that gives maps (N, d, h, w) "
+        f"was found for images of shape {tuple(images.shape)}, but got None. Name it, or pass `features`, `pool` and "
+        "`maps` to PostHocCBM yourself."
     )
 
 
@@ -259,6 +304,13 @@ def _is_map(output: Tensor, size: tuple[int, int]) -> bool:
     H, W = size
     # Each layer with a stride rounds both sides on its own, so the proportions hold up to a position each.
     return h * w > 1 and h <= H and w <= W and abs(h * W - w * H) <= H + W
+
+
+def _are_tokens(output: Tensor, size: tuple[int, int], n_samples: int) -> bool:
+    """Whether a tensor may be tokens (N, t, c) or (t, N, c), or maps (N, h, w, c)."""
+    if output.ndim == 4:
+        return _is_map(output.movedim(3, 1), size)
+    return output.ndim == 3 and n_samples in output.shape[:2] and output.shape[0] * output.shape[1] > n_samples
 
 
 def _run(model: nn.Module, images: Tensor) -> Any:

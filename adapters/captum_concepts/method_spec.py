@@ -19,7 +19,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from captum_concepts.explain import explain_func
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, Baseline, build_method
+from captum_concepts.paper_methods import METHOD_NAMES, Baseline, build_method
 from captum_concepts.variants import AtLayer
 
 # Perturbation methods change squares of an image rather than pixels: so many to a side.
@@ -43,7 +43,7 @@ def method_from_spec(
 
     Three kinds are understood:
 
-    - a name of `PAPER_METHODS` or `CONTROL_METHODS`, in any case: "grad-cam";
+    - a name of `PAPER_METHODS`, `SMOOTHED_METHODS` or `CONTROL_METHODS`, in any case: "grad-cam";
     - a Captum class, likewise: "Occlusion" or "captum.attr.KernelShap". It is built with its own defaults, and gets
       `layer`, `n_steps` and `baseline` where it takes such arguments. What changes parts of the input
       (Occlusion, FeatureAblation, KernelShap, Lime, Shapley values) works on 8 x 8 squares of the image,
@@ -90,7 +90,7 @@ def method_from_spec(
         If the user's object is no function.
     """
     common: dict[str, Any] = {"batch_size": batch_size, "device": device, "seed": seed}
-    named = {name.lower(): name for name in (*PAPER_METHODS, *CONTROL_METHODS)}
+    named = {name.lower(): name for name in METHOD_NAMES}
     if spec.lower() in named:
         return build_method(named[spec.lower()], layer=layer, n_steps=n_steps, baseline=baseline, **common, **settings)
     found = _load(spec) if ":" in spec else _captum_class(spec)
@@ -222,12 +222,12 @@ def _captum_class(spec: str) -> Any:
     name = spec.lower().removeprefix("captum.attr.")
     if name in classes:
         return classes[name]
-    every = {each.lower(): each for each in (*PAPER_METHODS, *CONTROL_METHODS)}
+    every = {each.lower(): each for each in METHOD_NAMES}
     every |= {lower: value.__name__ for lower, value in classes.items()}
     near = [every[each] for each in difflib.get_close_matches(name, every, n=3, cutoff=0.4)]
     hint = f"Nearest: {near}." if near else ""
     raise ValueError(
-        f"Expected a method to be one of {[*PAPER_METHODS, *CONTROL_METHODS]}, a class of captum.attr, or "
+        f"Expected a method to be one of {[*METHOD_NAMES]}, a class of captum.attr, or "
         f"'module:function' or 'path.py:function' of your own, but got {spec!r}. {hint}"
     )
 

@@ -1,4 +1,4 @@
-"""The eight attribution methods of the benchmark's paper, all Captum's, and the controls, by name."""
+"""The attribution methods of the benchmark's paper and release, all Captum's, and the controls, by name."""
 
 from __future__ import annotations
 
@@ -39,10 +39,23 @@ PAPER_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
 )
 """Names of the methods, in the order of the paper, with the Captum class that each is built on."""
 
+SMOOTHED_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
+    {
+        "Grad-CAM + SmoothGrad": LayerGradCam,
+        "gradient x input + SmoothGrad": InputXGradient,
+        "guided backpropagation + SmoothGrad": GuidedBackprop,
+        "guided Grad-CAM + SmoothGrad": GuidedGradCam,
+    }
+)
+"""Names of the further variants of the authors' release: what the paper does not smooth, smoothed."""
+
 CONTROL_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
     {"random": RandomAttribution, "Sobel edges": SobelEdges}
 )
 """Names of the controls, with their classes."""
+
+METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS)
+"""All names that `build_method` knows."""
 
 
 def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[str, ExplainFunc]:
@@ -86,11 +99,12 @@ def build_method(
     device: torch.device | str | None = None,
     seed: int = 0,
 ) -> ExplainFunc:
-    """Build one of the methods that the paper compares, or a control, as an explanation function for Quantus.
+    """Build one of the methods of the paper or its release, or a control, as an explanation function for Quantus.
 
     Signs and channels are kept, (N, C, H, W), since only positive attributions count, each channel for
-    itself. Grad-CAM alone gives (N, 1, H, W): its positive part, upsampled bilinearly. No method depends on
-    which images are explained together.
+    itself. Grad-CAM alone, smoothed or not, gives (N, 1, H, W): its positive part, upsampled bilinearly. No
+    method depends on which images are explained together. In models of half precision the noise is brought to
+    their type; averages are of float32.
 
     Deviations from Captum's defaults: "vanilla gradient" and "SmoothGrad" keep the sign (``abs=False``);
     guided Grad-CAM upsamples its Grad-CAM bilinearly, as its authors do. The guided methods are Captum's on
@@ -100,12 +114,12 @@ def build_method(
     Parameters
     ----------
     name : str
-        A key of `PAPER_METHODS` or `CONTROL_METHODS`.
+        A key of `PAPER_METHODS`, `SMOOTHED_METHODS` or `CONTROL_METHODS`.
     layer : str, optional
-        For the two with Grad-CAM: dotted name of a layer in whichever model comes with the call; by default
-        the last that gives maps, found in each model (`last_spatial_layer`).
+        For those with Grad-CAM: dotted name of a layer in whichever model comes with the call; by default
+        the last that gives maps, found in each model (`last_spatial_layer`). Models of tokens need it named.
     n_samples : int
-        For the two with SmoothGrad: noisy copies of each image.
+        For those with SmoothGrad: noisy copies of each image.
     noise : float
         Standard deviation of that noise, as a share of the image's own range, its maximum less its minimum
         over all channels (SmoothGrad's noise level; 0.15 in the paper's code). Each image gets the same
@@ -133,9 +147,9 @@ def build_method(
     ------
     ValueError
         If the name is not known, or a setting is out of range; in a call of one of the guided methods, if
-        the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps.
+        the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps or works on tokens.
     """
-    check_choice("name", name, [*PAPER_METHODS, *CONTROL_METHODS])
+    check_choice("name", name, METHOD_NAMES)
     counts = {"n_samples": (n_samples, 1), "n_steps": (n_steps, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
     for label, (count, least) in counts.items():
         if not isinstance(count, int) or count < least:
@@ -145,15 +159,20 @@ def build_method(
         check_range("stdev", stdev, 0, float("inf"))
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
     smoothed = partial(SmoothedFactory, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)
-    factories: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    plain: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "Grad-CAM": (AtLayerFactory(LayerGradCam, layer), {"relu_attributions": True}),
         "vanilla gradient": (Saliency, {"abs": False}),
-        "SmoothGrad": (smoothed(Saliency), {"abs": False}),
         "integrated gradients": (IntegratedGradients, steps),
-        "IG + SmoothGrad": (smoothed(IntegratedGradients), steps),
         "gradient x input": (InputXGradient, {}),
         "guided backpropagation": (Guided, {}),
         "guided Grad-CAM": (GuidedGradCamFactory(layer), {"interpolate_mode": "bilinear"}),
+    }
+    names = {"vanilla gradient": "SmoothGrad", "integrated gradients": "IG + SmoothGrad"}
+    factories = plain | {
+        names.get(each, f"{each} + SmoothGrad"): (smoothed(factory), kwargs)
+        for each, (factory, kwargs) in plain.items()
+    }
+    factories |= {
         "random": (partial(RandomAttribution, seed=seed), {}),
         "Sobel edges": (SobelEdges, {}),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -88,6 +88,7 @@ class Pooling(nn.Module):
         ValueError
             If the embedding is not (N, d).
         """
+        features = _dequantised(features)
         if self.pool != "mean":
             embedding = self.pool(features)
             if embedding.ndim != 2 or channels not in (None, embedding.shape[1]):
@@ -123,6 +124,7 @@ class Pooling(nn.Module):
         ValueError
             If there are none of that shape.
         """
+        features = _dequantised(features)
         maps = tensor_output(features, "`features`") if self.maps is None else self.maps(features)
         if maps.ndim != 4:
             source = "`features`, with `maps=None`," if self.maps is None else "`maps`"
@@ -200,17 +202,24 @@ def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
         If `concepts` has another shape or is out of range.
     """
     n, d, h, w = maps.shape
-    if maps.dtype in (torch.float16, torch.bfloat16):
-        maps = maps.float()
+    maps = at_least_float32(maps)
     rows = weights.to(maps) / d
     if concepts is not None:
         rows = rows[check_concepts(concepts, n, len(weights)).to(rows.device)]
     rows = rows.expand(n, -1, -1) if rows.ndim == 2 else rows
-    # Autocast would round the product again; not every kind of device knows it.
-    kind = maps.device.type
-    known = torch.amp.is_autocast_available(kind)
-    with torch.autocast(kind, enabled=False) if known else nullcontext():
+    with without_autocast(maps.device):
         return torch.bmm(rows, maps.flatten(2)).reshape(n, -1, h, w)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values of half precision in float32, and others as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
@@ -263,6 +272,10 @@ def _is_part(module: nn.Module, owners: list[Any]) -> bool:
 
 def _tensors(module: nn.Module) -> set[int]:
     return {id(each) for group in (module.parameters(), module.buffers()) for each in group}
+
+
+def _dequantised(features: Tensor) -> Tensor:
+    return features.dequantize() if isinstance(features, Tensor) and features.is_quantized else features
 
 
 def _check_channels(features: Tensor, channels: int | None) -> None:

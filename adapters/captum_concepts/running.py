@@ -20,16 +20,6 @@ def first_floating(module: nn.Module) -> Tensor | None:
     return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
 
 
-def check_loaded(model: Any) -> None:
-    """Raise if a module is on the meta device, where a pass gives shapes and no numbers."""
-    found = first_floating(model) if isinstance(model, nn.Module) else None
-    if found is not None and found.is_meta:
-        raise ValueError(
-            f"Expected the model to have weights but those of {type(model).__name__} are on the meta device, where "
-            "there are only shapes. Load them: `model.to_empty(device=...)`, then `model.load_state_dict(...)`."
-        )
-
-
 def to_model(model: nn.Module, array: Any) -> Tensor:
     """Put an array on a model's device, in its precision; without parameters, on the CPU in float32."""
     reference = first_floating(model)

@@ -19,12 +19,12 @@ from scipy import stats
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts.checks import check_choice, check_finite, check_range, check_shape, check_whole
+from captum_concepts.checks import check_choice, check_finite, check_materialised, check_range, check_shape, check_whole
 from captum_concepts.directions import METHODS
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import check_targets, scripted, tensor_outputs
 from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import alone_with, check_loaded, evaluation_mode, first_floating, tensor_output
+from captum_concepts.running import alone_with, evaluation_mode, first_floating, tensor_output
 from captum_concepts.tcav_classifier import ConceptBankClassifier
 
 # Activations enter the products in float64, so many columns at a time.
@@ -187,7 +187,7 @@ def tcav_score(
     TypeError
         If `layers` is one string, `target` holds no integers, or a number is none.
     """
-    check_loaded(model)
+    check_materialised("model", model)
     names = _check_layers(model, layers)
     _check_numbers(n_random, n_samples, batch_size, seed)
     check_range("alpha", alpha, 0, 1)

@@ -9,11 +9,12 @@ from captum.concept import Classifier
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from captum_concepts.bank import ConceptBank
+from captum_concepts.checks import check_choice, check_range
+from captum_concepts.directions import METHODS, as_embeddings, mean_directions, svm_directions
 
 
 class ConceptBankClassifier(Classifier):
-    """Directions of `ConceptBank.fit` for ``captum.concept.TCAV(..., classifier=ConceptBankClassifier())``.
+    """Directions as of `ConceptBank.fit` for ``captum.concept.TCAV(..., classifier=ConceptBankClassifier())``.
 
     It trains on all examples that it is given and draws nothing at random, where Captum's own splits them
     with the global generator.
@@ -24,9 +25,16 @@ class ConceptBankClassifier(Classifier):
         "svm" or "mean", as in `ConceptBank.fit`.
     C : float
         Of the SVM.
+
+    Raises
+    ------
+    ValueError
+        If `method` is unknown, or `C` not positive.
     """
 
     def __init__(self, method: str = "svm", C: float = 1.0) -> None:
+        check_choice("method", method, METHODS)
+        check_range("C", C, 0, float("inf"), open_low=True)
         self.method = method
         self.C = C
         self._weights = torch.empty(0)
@@ -45,7 +53,7 @@ class ConceptBankClassifier(Classifier):
         Returns
         -------
         dict
-            "accs": share of the examples on the right side, (number of concepts,).
+            "accs": balanced share of the examples on the right side, (number of concepts,).
 
         Raises
         ------
@@ -61,17 +69,13 @@ class ConceptBankClassifier(Classifier):
             raise ValueError(f"Expected an experiment of at least two concepts but got those of ids {self._classes}.")
         # Two concepts share one boundary, and so one fit.
         wanted = self._classes[:1] if len(self._classes) == 2 else self._classes
-        banks = []
-        for concept in wanted:
-            here = labels == concept
-            n_pos = int(here.sum())
-            banks.append(
-                ConceptBank.fit(
-                    features, here[:, None], method=self.method, n_pos=n_pos, n_neg=len(here) - n_pos, C=self.C
-                )
-            )
-        weights = torch.cat([bank.cavs for bank in banks])
-        accuracy = torch.cat([bank.train_accuracy for bank in banks])
+        # Not `ConceptBank.fit`, which holds a fifth back: the sets are the experiment's, and all of them count.
+        here = (labels[:, None] == torch.tensor(wanted, device=labels.device)).cpu().numpy()
+        if self.method == "svm":
+            found = svm_directions(as_embeddings(features), here, here, ~here, self.C)
+        else:
+            found = mean_directions(as_embeddings(features), here, here, ~here)
+        weights, accuracy = found.cavs, found.train_accuracy
         if len(self._classes) == 2:
             weights = torch.cat([weights, -weights])
             accuracy = accuracy.repeat(2)

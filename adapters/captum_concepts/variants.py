@@ -87,7 +87,7 @@ class SmoothedFactory:
 
     Parameters
     ----------
-    attribution : class
+    attribution : class or function
         A Captum attribution, built as ``attribution(model)``.
     n_samples : int
         Noisy copies of each image.
@@ -99,7 +99,7 @@ class SmoothedFactory:
         Noisy copies explained at once.
     """
 
-    attribution: type[Attribution]
+    attribution: Callable[..., Attribution]
     n_samples: int
     noise: float
     stdev: float | None
@@ -173,13 +173,7 @@ class AtLayer(Attribution):
             If the model has no such layer.
         """
         if self.layer is None:
-            try:
-                self.layer = last_spatial_layer(self.forward_func, inputs[:1].detach())
-            except ValueError as error:
-                raise ValueError(
-                    f"Expected argument `layer` to name a layer of {type(self.forward_func).__name__}, since none that "
-                    f"gives maps (N, d, h, w) was found for inputs of shape {tuple(inputs.shape)}, but got None."
-                ) from error
+            self.layer = last_spatial_layer(self.forward_func, inputs[:1].detach())
         inner = self.attribution(self.forward_func, find_layer(self.forward_func, self.layer))
         # Activations have no target.
         return inner.attribute(inputs, **kwargs, **({} if target is None else {"target": target}))
@@ -241,6 +235,26 @@ class Guided(Attribution):
             return self.guided.attribute(inputs, target=target, **kwargs)
 
 
+class InModelType(Attribution):
+    """An attribution whose inputs are brought to one type, and whose results are at least of float32.
+
+    The noise of `NoiseTunnel` is of float32, and makes images of half precision such that half weights refuse them;
+    and the mean of many attributions is no sum for half precision.
+    """
+
+    def __init__(self, forward_func: Callable[..., Any], inner: Attribution) -> None:
+        super().__init__(forward_func)
+        self.inner = inner
+        self.dtype: torch.dtype | None = None
+
+    @log_usage()
+    def attribute(self, inputs: Tensor, **kwargs: Any) -> Tensor:
+        """Return what the attribution gives for `inputs` (N, C, H, W) as images of `dtype`."""
+        noisy = inputs.detach().to(self.dtype).requires_grad_()
+        result = self.inner.attribute(noisy, **kwargs).detach()
+        return result.to(torch.promote_types(result.dtype, torch.float32))
+
+
 class Smoothed(Attribution):
     """`NoiseTunnel` over one image at a time, since Captum's noise has one size for a whole batch.
 
@@ -254,7 +268,8 @@ class Smoothed(Attribution):
 
     def __init__(self, forward_func: Callable[..., Any], settings: SmoothedFactory) -> None:
         super().__init__(forward_func)
-        self.tunnel = NoiseTunnel(settings.attribution(forward_func))
+        self.inner = InModelType(forward_func, settings.attribution(forward_func))
+        self.tunnel = NoiseTunnel(self.inner)
         self.settings = settings
 
     @log_usage()
@@ -280,6 +295,7 @@ class Smoothed(Attribution):
             (N, C, H, W).
         """
         settings = self.settings
+        self.inner.dtype = inputs.dtype
         results = []
         for i in range(len(inputs)):
             image = inputs[i : i + 1].detach()

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.checks import check_finite, check_range, check_shape, to_numpy
+from captum_concepts.checks import check_choice, check_finite, check_range, check_shape, to_numpy
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 _MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
@@ -25,8 +25,8 @@ _WRAP = 22  # letters that fit over a tile
 def overlay(
     image: Tensor | np.ndarray,
     map: Tensor | np.ndarray,
-    beta: float = 0.4,
-    coloured: bool = True,
+    beta: float | None = None,
+    coloured: bool | str = True,
     threshold: float | None = None,
 ) -> np.ndarray:
     """Lay a concept activation map over its image (Algorithm 2).
@@ -34,7 +34,8 @@ def overlay(
     The map is upsampled to the image, bilinearly with ``align_corners=False``. Coloured: the map, stretched
     to its own minimum and maximum, in the colours of *jet*, times `beta`, plus the image, clipped to [0, 1].
     Else: the image where the upsampled map reaches the threshold, black elsewhere. The paper leaves the
-    stretching open; without it maps of small values would all be dark blue.
+    stretching open; without it maps of small values would all be dark blue. As the paper prints it a bright image
+    saturates: "blend" mixes instead, a pixel taking of the colour the square of its stretched value, `beta` at most.
 
     Parameters
     ----------
@@ -42,10 +43,10 @@ def overlay(
         (C, H, W) or (H, W, C) with C = 1 or 3, or (H, W); uint8, or floats in [0, 1].
     map : Tensor or array
         (h, w), of any resolution.
-    beta : float
-        Opacity of the colours, in [0, 1].
-    coloured : bool
-        Whether to colour, or to mask.
+    beta : float, optional
+        Opacity of the colours, in [0, 1]; 0.4 by default, 0.7 to blend.
+    coloured : bool or "blend"
+        Whether to colour, as Algorithm 2 or blended, or to mask.
     threshold : float, optional
         Least value of the upsampled map that is shown, in the units of the map; needed to mask.
 
@@ -59,7 +60,10 @@ def overlay(
     ValueError
         If a shape or range is not as above, a value is NaN, or the threshold is missing.
     """
+    if beta is None:
+        beta = 0.7 if coloured == "blend" else 0.4
     check_range("beta", beta, 0.0, 1.0)
+    check_choice("coloured", str(coloured), ("True", "False", "blend"))
     if not coloured and threshold is None:
         raise ValueError("Expected argument `threshold` to be a number, as `coloured=False` needs, but got None.")
     picture = _as_picture("image", image)
@@ -72,6 +76,9 @@ def overlay(
     # A constant map has no contrast to show: all of it is the lowest colour.
     stretched = (heat - low) / (high - low) if high > low else np.zeros_like(heat)
     jet = mpl.colormaps["jet"](stretched)[..., :3]
+    if coloured == "blend":
+        share = beta * stretched[..., None] ** 2
+        return (1 - share) * picture + share * jet
     return np.clip(beta * jet + picture, 0.0, 1.0)
 
 
@@ -81,8 +88,8 @@ def plot_coam(
     name: str | None = None,
     present: bool | None = None,
     *,
-    beta: float = 0.4,
-    coloured: bool = True,
+    beta: float | None = None,
+    coloured: bool | str = True,
     threshold: float | None = None,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
@@ -98,9 +105,9 @@ def plot_coam(
         Name of the concept, written above.
     present : bool, optional
         Whether the concept is labelled present: a tick or a cross before the name; None for neither.
-    beta : float
+    beta : float, optional
         As in `overlay`.
-    coloured : bool
+    coloured : bool or "blend"
         As in `overlay`.
     threshold : float, optional
         As in `overlay`.
@@ -132,16 +139,19 @@ def gallery(
     class_maps: Tensor | np.ndarray | None = None,
     class_names: Sequence[str] | None = None,
     *,
-    beta: float = 0.4,
-    coloured: bool = True,
+    absent: Tensor | np.ndarray | None = None,
+    contributions: Tensor | np.ndarray | None = None,
+    beta: float | None = None,
+    coloured: bool | str = "blend",
     threshold: float | None = None,
     axes: np.ndarray | None = None,
 ) -> tuple[Figure, np.ndarray]:
     """Draw images, their most important concepts and their classes, as the paper's Figure 4.
 
     One row for each image: the image, the maps of its concepts in the order given, each with a tick where
-    the concept is labelled present and a cross where it is absent, and the map of the class. Nothing is shown
-    or saved; pyplot does not know of the figure.
+    the concept is labelled present and a cross where it is absent, and the map of the class. A concept that speaks
+    for the class by its absence is no failure to find it: it is written "no fur", without either. Nothing is shown or
+    saved; pyplot does not know of the figure.
 
     Parameters
     ----------
@@ -157,9 +167,9 @@ def gallery(
         (N, h, w), map of the class of each image; None for no such column.
     class_names : sequence of str, optional
         N names, written above the images.
-    beta : float
+    beta : float, optional
         As in `overlay`.
-    coloured : bool
+    coloured : bool or "blend"
         As in `overlay`; the threshold of a mask is for the concepts, class maps are always coloured.
     threshold : float, optional
         As in `overlay`.
@@ -182,9 +192,20 @@ def gallery(
     check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
     k = maps.shape[1]
     labels = _as_names(names, n, k)
-    marks = None if present is None else to_numpy(present)
-    if marks is not None:
-        check_shape("present", marks, ("N", "k"), (n, k))
+    marks, missing, parts = (None if given is None else to_numpy(given) for given in (present, absent, contributions))
+    for name, given in (("present", marks), ("absent", missing), ("contributions", parts)):
+        if given is not None:
+            check_shape(name, given, ("N", "k"), (n, k))
+    if missing is not None:
+        labels = [
+            [f"no {name}" if gone else name for name, gone in zip(*row, strict=True)]
+            for row in zip(labels, missing, strict=True)
+        ]
+    if parts is not None:
+        labels = [
+            [f"{name} ({_signed(part)})" for name, part in zip(*row, strict=True)]
+            for row in zip(labels, parts, strict=True)
+        ]
     if class_maps is not None:
         check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
     if class_names is not None and len(class_names) != n:
@@ -197,7 +218,7 @@ def gallery(
         [
             _as_picture("images", images[i]),
             *(overlay(images[i], maps[i, j], beta, coloured, threshold) for j in range(k)),
-            *([] if class_maps is None else [overlay(images[i], class_maps[i], beta)]),
+            *([] if class_maps is None else [overlay(images[i], class_maps[i], beta, coloured or True)]),
         ]
         for i in range(n)
     ]
@@ -209,7 +230,8 @@ def gallery(
     for i, row in enumerate(pictures):
         _draw(axes[i, 0], row[0], None if class_names is None else class_names[i])
         for j in range(k):
-            mark = None if marks is None else bool(marks[i, j])
+            acts_by_absence = missing is not None and bool(missing[i, j])
+            mark = None if marks is None or acts_by_absence else bool(marks[i, j])
             _draw(axes[i, 1 + j], row[1 + j], labels[i][j], mark)
         if class_maps is not None:
             _draw(axes[i, -1], row[-1], "class")
@@ -240,9 +262,13 @@ def _figure(ax: Axes) -> Figure:
     return figure
 
 
+def _signed(number: float) -> str:
+    return f"{number:+.1f}".replace("-", "−")
+
+
 def _wrap(name: str) -> str:
     # Names such as has_bill_shape::hooked have no space to break at: a hyphen would change them.
-    return textwrap.fill(name.replace("_", " "), _WRAP)
+    return "\n".join(textwrap.fill(line.replace("_", " "), _WRAP) for line in name.split("\n"))
 
 
 def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:

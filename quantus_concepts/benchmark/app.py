@@ -10,9 +10,12 @@ import typer
 from quantus_concepts.benchmark.attribution.command import attribution
 from quantus_concepts.benchmark.compose_command import compose
 from quantus_concepts.benchmark.concepts.command import concepts
+from quantus_concepts.benchmark.pasta.ablate_command import ablate
 from quantus_concepts.benchmark.pasta.command import pasta as pasta_benchmark
+from quantus_concepts.benchmark.pasta.metrics_command import metrics
 from quantus_concepts.benchmark.pasta.score_command import score
 from quantus_concepts.benchmark.pasta.sheet_command import join, sheet
+from quantus_concepts.benchmark.pasta.sizes_command import sizes
 from quantus_concepts.benchmark.pasta.train_command import train
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
@@ -38,6 +41,9 @@ pasta.command()(train)
 pasta.command()(score)
 pasta.command()(sheet)
 pasta.command()(join)
+pasta.command()(ablate)
+pasta.command()(sizes)
+pasta.command()(metrics)
 
 
 @app.callback()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -22,6 +23,8 @@ from quantus_concepts.weights import load_weights
 SMALL = "small"
 RESNET18_CUB = "resnet18_cub"
 NO_WEIGHTS = "none"
+#: Images are read as RGB.
+N_CHANNELS = 3
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -54,18 +57,54 @@ class Network:
     mode: str = "resize"
 
 
-def load_network(spec: str, weights: str | None = None) -> Network:
+def channel_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """Read the numbers of `--mean` or `--std`, one a channel."""
+    if text is None:
+        return None
+    try:
+        numbers = tuple(float(part) for part in text.replace(" ", ",").split(",") if part)
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(math.isfinite(number) for number in numbers):
+        raise ValueError(f"Expected argument `{name}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.")
+    return numbers
+
+
+def said_normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict[str, Any]:
+    """Check `--mean`, `--std` and `--unnormalised`, and return what `load_network` takes of them."""
+    numbers = channel_numbers("--mean", mean), channel_numbers("--std", std)
+    if (numbers[0] is None) != (numbers[1] is None):
+        raise ValueError("Expected arguments `--mean` and `--std` to be given together but got only one of them.")
+    if unnormalised and numbers[0] is not None:
+        raise ValueError("Expected either `--mean` and `--std` or `--unnormalised` but got both.")
+    if numbers[1] is not None and min(numbers[1]) <= 0:
+        raise ValueError(f"Expected argument `--std` to hold numbers above 0 but got {std}.")
+    return {"mean": numbers[0], "std": numbers[1], "unnormalised": unnormalised}
+
+
+def load_network(
+    spec: str,
+    weights: str | None = None,
+    *,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+    unnormalised: bool = False,
+) -> Network:
     """Build the network that `--backbone` names.
 
     Parameters
     ----------
     spec : str
         "path.py:factory", a function without arguments in a file of the user's own (``MEAN`` and ``STD`` in
-        that file normalise the images); "resnet18_cub" of pytorchcv; or the name of a torchvision or timm
-        model, in this order.
+        that file, in capitals or not, normalise the images); "resnet18_cub" of pytorchcv; or the name of a
+        torchvision or timm model, in this order.
     weights : str, optional
         A file; "none" for untrained weights; None for those the factory or the library brings (downloaded by
         the library).
+    mean, std : tuple of float, optional
+        Normalisation the user asks for, instead of what is known of the network.
+    unnormalised : bool
+        Whether the user says that it takes images in [0, 1].
 
     Returns
     -------
@@ -75,7 +114,7 @@ def load_network(spec: str, weights: str | None = None) -> Network:
     Raises
     ------
     ValueError
-        If there is no such network, or its weights cannot be had.
+        If there is no such network, its weights cannot be had, or nobody says how it wants its images.
     """
     if ".py:" in spec or spec.endswith(".py"):
         network = _from_file(spec)
@@ -86,8 +125,26 @@ def load_network(spec: str, weights: str | None = None) -> Network:
     if weights is not None and weights != NO_WEIGHTS:
         load_weights(network.module, Path(weights))
         network = replace(network, source=f"{network.source}, weights of {Path(weights).name}")
+    if unnormalised or mean is not None:
+        network = replace(network, mean=mean, std=std)
+    elif network.mean is None:
+        raise ValueError(
+            f"How {network.source} wants its images is not known, and with a wrong normalisation its scores are those "
+            "of another network. Define MEAN and STD in its file, give --mean and --std (ImageNet's are "
+            f"{_listed(IMAGENET[0])} and {_listed(IMAGENET[1])}), or say --unnormalised if it takes images in [0, 1]."
+        )
+    for numbers in (network.mean, network.std):
+        if numbers is not None and len(numbers) != N_CHANNELS:
+            raise ValueError(
+                f"Expected mean and deviation of the images to hold one number for each of {N_CHANNELS} channels but "
+                f"got {len(numbers)}."
+            )
     network.module.eval()
     return network
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ",".join(f"{number:g}" for number in numbers)
 
 
 def cut_network(network: Network, layer: str | None, images: Tensor) -> tuple[Backbone, str]:
@@ -171,6 +228,8 @@ def _from_file(spec: str) -> Network:
     mean, std = (_per_channel(module, constant, path) for constant in ("MEAN", "STD"))
     if (mean is None) != (std is None):
         raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
+    if mean is None or std is None:
+        return Network(made, f"{name}() of {path.name}", "", *_own_normalisation(made))
     return Network(made, f"{name}() of {path.name}", mean=mean, std=std)
 
 
@@ -192,13 +251,27 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _per_channel(module: ModuleType, name: str, path: Path) -> tuple[float, ...] | None:
-    value = getattr(module, name, None)
-    if value is None:
+    value = getattr(module, name, getattr(module, name.lower(), None))
+    # A file may import a function of that name.
+    if value is None or callable(value):
         return None
     try:
         return tuple(float(part) for part in value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Expected {name} in {path} to hold one number a channel but got {value!r}.") from error
+
+
+def _own_normalisation(module: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
+    """Return the mean and deviation that a network of timm or open_clip carries with it."""
+    config = getattr(module, "pretrained_cfg", None) or {}
+    visual = getattr(module, "visual", module)
+    for mean, std in (
+        (config.get("mean"), config.get("std")) if isinstance(config, dict) else (None, None),
+        (getattr(visual, "image_mean", None), getattr(visual, "image_std", None)),
+    ):
+        if mean is not None and std is not None:
+            return tuple(mean), tuple(std)
+    return None, None
 
 
 def _from_pytorchcv(*, pretrained: bool) -> Network:
@@ -230,7 +303,7 @@ def _from_library(name: str, *, pretrained: bool) -> Network:
             module = _download(lambda: timm.create_model(name, pretrained=pretrained), name)
         config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
         size = (config.get("input_size") or (3, 224, 224))[1]
-        mean, std = (tuple(config.get(key) or default) for key, default in zip(("mean", "std"), IMAGENET, strict=True))
+        mean, std = _own_normalisation(module)
         return Network(module, f"{name} of timm", "timm", mean, std, int(size))
     known = {*in_torchvision, *timm.list_models(), RESNET18_CUB, SMALL}
     near = difflib.get_close_matches(name, sorted(known), n=5, cutoff=0.4)

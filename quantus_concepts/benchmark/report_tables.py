@@ -1,8 +1,23 @@
-"""Tables of a report, as its template shows them."""
+"""Tables of a report, as its template shows them, and the console for those of the terminal."""
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
+
+from rich.console import Console
+
+#: Columns of a table in a file or a pipe.
+FILE_WIDTH = 100
+
+
+def terminal() -> Console:
+    """Return the console that every command prints its table on; a `[red]` in a name is no markup there."""
+    console = Console(file=sys.stdout, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = FILE_WIDTH
+    return console
 
 
 @dataclass(frozen=True)

@@ -56,18 +56,44 @@ class SmallResNet(nn.Module):
     def __init__(self, n_outputs: int, channels: int = 64, seed: int = 0) -> None:
         super().__init__()
         with seeded(seed):
-            self.features = nn.Sequential(
-                nn.PixelUnshuffle(4),
-                _convolution(48, channels // 2),
-                _convolution(channels // 2, channels, stride=2),
-                Residual(channels),
-            )
+            self.features = self._features(channels)
             self.classifier = nn.Linear(channels, n_outputs)
         self.channels = channels
+
+    def _features(self, channels: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.PixelUnshuffle(4),
+            _convolution(48, channels // 2),
+            _convolution(channels // 2, channels, stride=2),
+            Residual(channels),
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, n_outputs) of images (N, 3, H, W); H and W are multiples of 8."""
         return self.classifier(self.features(images).mean((2, 3)))
+
+
+class FineResNet(SmallResNet):
+    """The same without a stride: resolution is lost by overlapping averages, which treat all pixels alike.
+
+    Folded pixels each have weights of their own, and a stride passes over some: both draw a grid of 4 pixels into the
+    gradient, which a study of pixel attributions would take for the methods'.
+    """
+
+    def _features(self, channels: int) -> nn.Sequential:
+        # Few channels, normalised where maps are small: what is done at full size takes most of the time.
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.ReLU(),
+            nn.AvgPool2d(4, 2, 1),
+            nn.Conv2d(4, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.AvgPool2d(4, 2, 1),
+            _convolution(8, channels // 2),
+            nn.AvgPool2d(4, 2, 1),
+            _convolution(channels // 2, channels),
+            Residual(channels),
+        )
 
 
 def train(

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from quantus_concepts.datasets.bam_layout import FOLDERS, MASKS_PER_OBJECT, SPLIT_FOLDERS, parse_name
 from quantus_concepts.datasets.composed import Box
@@ -66,7 +66,7 @@ class PNGMasks(MaskFiles):
         path = self.folder / f"{Path(name).stem}.png"
         try:
             with Image.open(path) as image:
-                mask = image.convert("L").resize((size, size), Image.Resampling.NEAREST)
+                mask = ImageOps.exif_transpose(image).convert("L").resize((size, size), Image.Resampling.NEAREST)
         except (OSError, SyntaxError) as error:
             raise ValueError(f"Mask {path} cannot be read ({error}). Replace it.") from error
         return np.asarray(mask) >= 128

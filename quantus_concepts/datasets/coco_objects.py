@@ -14,6 +14,7 @@ from matplotlib.path import Path as Outline
 
 from captum_concepts.checks import check_choice, check_range, check_whole
 from quantus_concepts.datasets.image_folders import load_pixels
+from quantus_concepts.datasets.images import image_head, turned
 from quantus_concepts.datasets.pasting import tight_box
 from quantus_concepts.datasets.sources import Cutout, ObjectSource
 
@@ -134,20 +135,22 @@ class COCOObjects(ObjectSource):
         ValueError
             If the photograph cannot be read, has not the size annotated, or the segmentation covers no pixel.
         """
-        pixels, size = load_pixels(self.paths[index]), self._sizes[index]
-        if pixels.shape[:2] != size:
+        pixels, size, head = load_pixels(self.paths[index]), self._sizes[index], image_head(self.paths[index])
+        if head.stored != size:
             raise ValueError(
                 f"Expected photograph {self.paths[index]} to have (H, W) = {size}, as annotated, but got "
-                f"{pixels.shape[:2]}. Segmentations fit only the original files."
+                f"{head.stored}. Segmentations fit only the original files."
             )
-        mask = _mask(self._segmentations[index], size)
+        # Segmentations are in pixels as stored.
+        mask = turned(_mask(self._segmentations[index], size), head.orientation)
         if not mask.any():
             raise ValueError(
                 f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
                 "photograph but it covers none. Remove it."
             )
         row0, col0, row1, col1 = tight_box(mask)
-        return Cutout(np.ascontiguousarray(pixels[row0:row1, col0:col1]), mask[row0:row1, col0:col1])
+        rows, columns = slice(row0, row1), slice(col0, col1)
+        return Cutout(np.ascontiguousarray(pixels[rows, columns]), np.ascontiguousarray(mask[rows, columns]))
 
     def _check_counts(self, before: Counter[int], there: set[int]) -> None:
         for label, name in enumerate(self.class_names):

@@ -30,7 +30,7 @@ class ConceptFolder(ConceptDataset):
 
     Images lie in ``root/CLASS/*.jpg``, or ready split in ``root/train/CLASS`` and ``root/test/CLASS`` (jpg, jpeg or
     png). Classes, and images within a class, are in lexicographic order of their names. Images are read when asked
-    for, as RGB; only the tables are kept in memory.
+    for, as RGB and the right way up where EXIF turns them; only the tables are kept in memory.
 
     The concept table has a header, ``class`` or ``image`` in its first column, and one column per concept::
 
@@ -44,8 +44,8 @@ class ConceptFolder(ConceptDataset):
     class (all its images where it has none for training, and with ``split=None``), the same for both splits.
 
     The table of parts has the columns ``image,part,x,y``: where a part is seen, in pixels of the image file, (0, 0)
-    being the centre of the top left pixel. Several rows for the same part of an image are several places of it; no
-    row means not visible::
+    being the centre of the top left pixel; an image with points must not be turned by EXIF. Several rows for the same
+    part of an image are several places of it; no row means not visible::
 
         image,part,x,y
         cat/001.jpg,ear,14,20

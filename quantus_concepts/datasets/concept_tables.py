@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quantus_concepts.datasets.images import image_size
+from quantus_concepts.datasets.images import image_head
 
 POINT_COLUMNS = ("image", "part", "x", "y")
 PART_COLUMNS = ("concept", "part")
@@ -115,7 +115,7 @@ def read_points(
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the header or a row is not as said, or a point lies outside its image.
+        If the header or a row is not as said, or a point lies outside its image or on one that is turned by EXIF.
     """
     places: dict[tuple[int, int], list[tuple[float, float]]] = {}
     numbers: dict[str, int] = {}
@@ -125,7 +125,13 @@ def read_points(
         if not row["part"]:
             raise _error(path, line, "the name of a part", row["part"])
         if image not in sizes:
-            sizes[image] = image_size(files[image])
+            sizes[image], orientation = image_head(files[image])
+            if orientation != 1:
+                raise ValueError(
+                    f"{path}, line {line}: expected points on an image that is stored upright but {files[image]} is "
+                    f"turned by its EXIF orientation {orientation}, so that it is not known which of the two the point "
+                    "was marked on. Save it upright (Pillow's ImageOps.exif_transpose) and mark its parts on that."
+                )
         height, width = sizes[image]
         point = (_coordinate(path, line, "x", row["x"], width), _coordinate(path, line, "y", row["y"], height))
         part = numbers.setdefault(row["part"], len(numbers))

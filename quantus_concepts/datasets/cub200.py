@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from quantus_concepts.datasets.cub200_files import (
     read_parts,
     read_rows,
 )
-from quantus_concepts.datasets.images import load_image
+from quantus_concepts.datasets.images import image_head, load_image, turned_points
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
 SPLITS = ("train", "test")
@@ -70,7 +71,8 @@ class CUB200(ConceptDataset):
     image_paths : list of Path
         The N image files.
     points : Tensor
-        (N, 12, 2, 2), (x, y) in pixels of the original images; NaN where not visible.
+        (N, 12, 2, 2), (x, y) in pixels of the original images, the right way up; NaN where not visible, or where the
+        table puts the part outside its image, of which a warning tells.
 
     Raises
     ------
@@ -109,7 +111,7 @@ class CUB200(ConceptDataset):
             raise ValueError(f"{self.root / 'train_test_split.txt'} marks no image as part of split {split!r}.")
         self.image_paths = [self.root / "images" / names[i] for i in chosen]
         self._check_images()
-        self.points = self._read_points(len(names))[torch.from_numpy(chosen)]
+        self.points = self._placed(self._read_points(len(names))[chosen])
         table = read_class_table(
             self.root / "attributes" / "class_attribute_labels_continuous.txt", len(self.class_names)
         )
@@ -143,7 +145,7 @@ class CUB200(ConceptDataset):
                 f"{self.root / 'images.txt'} are missing: {first}{more}. Unpack the data set again."
             )
 
-    def _read_points(self, n_images: int) -> Tensor:
+    def _read_points(self, n_images: int) -> np.ndarray:
         read_parts(self.root / "parts" / "parts.txt")
         rows = read_rows(
             self.root / "parts" / "part_locs.txt",
@@ -159,6 +161,27 @@ class CUB200(ConceptDataset):
         for part in range(len(PARTS)):
             places = places_of_part(part)
             points[:, part, : len(places)] = official[:, places]
+        return points
+
+    def _placed(self, points: np.ndarray) -> Tensor:
+        """Turn points with their images; those more than half a pixel outside are not visible."""
+        outside = np.zeros(points.shape[:-1], dtype=bool)
+        for i, path in enumerate(self.image_paths):
+            head = image_head(path)
+            limits = np.array(head.stored[::-1])
+            outside[i] = ((points[i] < -1) | (points[i] > limits)).any(-1)
+            points[i] = turned_points(points[i], head)
+        if outside.any():
+            image, part, place = np.argwhere(outside)[0]
+            x, y = points[image, part, place]
+            warnings.warn(
+                f"{self.root / 'parts' / 'part_locs.txt'} puts {int(outside.sum())} visible parts outside their "
+                f"images: taken as not visible. The first is the {self.part_names[part]} of {self.image_paths[image]} "
+                f"at (x, y) = ({x:g}, {y:g}).",
+                UserWarning,
+                stacklevel=3,
+            )
+            points[outside] = np.nan
         return torch.from_numpy(points)
 
     def _read_marks(self, n_images: int) -> tuple[np.ndarray, np.ndarray]:

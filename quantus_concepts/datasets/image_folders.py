@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from quantus_concepts.datasets.images import image_size, load_image
+from quantus_concepts.datasets.images import image_head, image_size, load_image, turned
 from quantus_concepts.datasets.pasting import tight_box
 from quantus_concepts.datasets.sources import Cutout, ObjectSource, SceneSource
 
@@ -78,7 +78,7 @@ class CutoutFolder(ObjectSource):
         path = self.paths[index]
         try:
             with Image.open(path) as image:
-                rgba = np.array(image.convert("RGBA"))
+                rgba = turned(np.array(image.convert("RGBA")), image_head(path).orientation)
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"Cut-out {path} cannot be read ({error}). Replace it or leave it out.") from error
         mask = rgba[..., 3] >= _OPAQUE

@@ -1,20 +1,30 @@
-"""Reading image files."""
+"""Reading image files, the right way up."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+_ORIENTATION = 0x0112
+
+
+class Head(NamedTuple):
+    """What the head of an image file tells: (height, width) of the pixels stored, and how EXIF turns them, 1 to 8."""
+
+    stored: tuple[int, int]
+    orientation: int
+
 
 def load_image(path: Path) -> Tensor:
     """Read an image file as RGB.
 
-    Grey images get three equal channels, transparency is dropped, and a rotation noted in EXIF is not applied
-    (annotated points are in pixels of the file as stored).
+    Grey images get three equal channels, transparency is dropped, and a rotation noted in EXIF is applied: the image
+    is as people see it. What is annotated in pixels of the file as stored is moved along by `turned_points`.
 
     Parameters
     ----------
@@ -38,35 +48,54 @@ def load_image(path: Path) -> Tensor:
                     f"Expected image {path} to have 8 bits per channel but got mode {image.mode!r}. Convert "
                     "it to 8 bits."
                 )
-            pixels = np.array(image.convert("RGB"))
+            pixels = turned(np.array(image.convert("RGB")), _orientation(image))
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise _unreadable(path, error) from error
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)
+    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).contiguous().float().div_(255)
+
+
+def image_head(path: Path) -> Head:
+    """Read the head of an image file; ValueError if it is none."""
+    try:
+        with Image.open(path) as image:
+            return Head((image.height, image.width), _orientation(image))
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _unreadable(path, error) from error
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Read the size of an image from the head of its file.
+    """Read height and width of the image that `load_image` gives from the head of its file."""
+    (height, width), orientation = image_head(path)
+    return (width, height) if orientation >= 5 else (height, width)
 
-    Parameters
-    ----------
-    path : Path
-        The file.
 
-    Returns
-    -------
-    tuple of int
-        Height and width in pixels.
+def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Turn stored pixels (h, w, ...) the right way up, as EXIF's orientation says."""
+    if orientation in (2, 3, 7, 8):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 6, 7):
+        pixels = pixels[::-1]
+    return pixels.swapaxes(0, 1) if orientation >= 5 else pixels
 
-    Raises
-    ------
-    ValueError
-        If the file is not an image.
-    """
+
+def turned_points(points: np.ndarray, head: Head) -> np.ndarray:
+    """Move points (..., 2), each (x, y) in pixels as stored, to where `turned` puts their pixels."""
+    (height, width), orientation = head
+    x, y = points[..., 0], points[..., 1]
+    if orientation in (2, 3, 7, 8):
+        x = width - 1 - x
+    if orientation in (3, 4, 6, 7):
+        y = height - 1 - y
+    return np.stack([y, x] if orientation >= 5 else [x, y], -1)
+
+
+def _orientation(image: Image.Image) -> int:
     try:
-        with Image.open(path) as image:
-            return image.height, image.width
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _unreadable(path, error) from error
+        found: Any = image.getexif().get(_ORIENTATION, 1)
+    # Pillow raises whatever comes up for a damaged tag; the pixels are as good as without it.
+    except Exception:
+        return 1
+    return found if found in range(1, 9) else 1
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:

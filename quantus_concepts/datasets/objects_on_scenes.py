@@ -27,8 +27,8 @@ from quantus_concepts.datasets.splitting import split_groups, take_turns
 
 __all__ = ["VIEWS", "ComposedSample", "Cutout", "ObjectSource", "ObjectsOnScenes", "SceneSource"]
 
-#: Where the paper pastes its common feature.
-PAPER_OBJECT, PAPER_SCENE = "dog", "bedroom"
+#: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).
+PAPER_OBJECT, PAPER_SCENE = "dog", "bamboo forest"
 _MIN_SIZE = 16
 _KEPT_BYTES = 64 * 2**20
 # One stream of random numbers for each decision, so that none depends on how much another one draws.
@@ -77,7 +77,8 @@ class ObjectsOnScenes(ComposedDataset):
     common_object : str or int, optional
         Class of the common object by name or number; None for "dog", where there is none for the first class.
     target_scene : str or int, optional
-        The class of scenes that always has it; None for "bedroom", where there is none for the first class.
+        The class of scenes that always has it; None for "bamboo forest" (MiniPlaces
+        has "bamboo_forest"), where there is none for the first class.
     scale : (float, float)
         Limits of the longer side of an object, in units of `image_size`.
     test_share : float
@@ -254,8 +255,8 @@ class ObjectsOnScenes(ComposedDataset):
                     )
             return None, None, list(range(n_scenes))
         check_range("commonality", self.commonality, 0.0, 1.0, open_low=True)
-        common = _find_class("common_object", common_object, self.object_names, PAPER_OBJECT)
-        target = _find_class("target_scene", target_scene, self.scene_names, PAPER_SCENE)
+        common = find_class("common_object", common_object, self.object_names, PAPER_OBJECT)
+        target = find_class("target_scene", target_scene, self.scene_names, PAPER_SCENE)
         order = np.random.default_rng([self.seed, _CLASS_ORDER]).permutation(n_scenes)
         nested = [target, *(int(label) for label in order if label != target)]
         count = max(1, math.floor(self.commonality * n_scenes + 0.5))
@@ -311,9 +312,12 @@ def check_test_share(test_share: float) -> None:
         raise ValueError(f"Expected argument `test_share` to lie in (0, 1) but got {test_share}.")
 
 
-def _find_class(argument: str, value: str | int | None, names: list[str], default: str) -> int:
+def find_class(argument: str, value: str | int | None, names: list[str], default: str) -> int:
+    """Return the number of a class given by name or number; of the default, or 0, where it is not given."""
     if value is None:
-        return names.index(default) if default in names else 0
+        # MiniPlaces and other folders write names with "_".
+        plain = [name.lower().replace("_", " ") for name in names]
+        return plain.index(default) if default in plain else 0
     if isinstance(value, str):
         check_choice(argument, value, names)
         return names.index(value)

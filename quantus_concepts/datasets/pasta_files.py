@@ -15,7 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MAP_SUFFIX, CONCEPT_SUFFIX = ".npy", ".json"
+from quantus_concepts.pasta.explanations import ConceptExplanation
+from quantus_concepts.pasta.released_concepts import RELEASED_CONCEPTS
+
+MAP_SUFFIX, CONCEPT_SUFFIX, DRAWING_SUFFIX = ".npy", ".json", ".png"
 #: Ids of the released explainers whose explanations are concepts.
 CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
 #: Id of CLIP-QDA-sample, for which small values mean important.
@@ -26,7 +29,9 @@ _MAX_CHANNELS = 4
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 # LIME writes a concept with the interval its value lies in: "0.10 < arm <= 0.25", "arm > 0.5".
 _INTERVAL = re.compile(rf"^(?:{_NUMBER}\s*<=?\s*)?(?P<name>.*?\S)\s*(?:<=?|>=?)\s*{_NUMBER}$")
-_BRACKET = re.compile(r"^(?P<name>.*?\S)\s*\([^()]*\)$")
+#: What the release's counterfactual explainer writes beside its concepts, with the value infinity.
+NO_COUNTERFACTUAL = "No counterfactual"
+_TARGET = "(Target = "
 
 
 @dataclass(frozen=True)
@@ -172,24 +177,28 @@ def load_map(path: Path) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(relevance))
 
 
-def load_concepts(path: Path, *, brackets: bool = True) -> dict[str, float]:
+def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> ConceptExplanation:
     """Read concepts and how much each of them matters.
 
     A name may come with the interval LIME found its value in, "0.10 < arm <= 0.25", which is taken off unless two names
-    would become one.
+    would become one. Files of the release's counterfactual explainer (39), whose keys read "hair (Target = cat) ", are
+    known by that or by their entry "No counterfactual": what follows the name is taken off, of the two directions
+    of a concept the smallest magnitude stays, and infinite values are left out.
 
     Parameters
     ----------
     path : Path
         The ``.json`` file, an object of names and numbers.
-    brackets : bool
-        Whether brackets at the end belong to the name, as in "crane (bird)". The release's counterfactual explainer
-        writes remarks there.
+    ascending : bool
+        Whether small values mean important.
+    dataset : str
+        The data set it is of; one of the release gives the explanation its list of concepts.
 
     Returns
     -------
-    dict of str to float
-        The value of each concept, in the order of the file.
+    ConceptExplanation
+        With the value of each concept, in the order of the file; of a file without any counterfactual the only name is
+        "No counterfactual".
 
     Raises
     ------
@@ -200,17 +209,23 @@ def load_concepts(path: Path, *, brackets: bool = True) -> dict[str, float]:
     if not isinstance(content, dict) or not content:
         got = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
         raise ValueError(f"Expected concept file {path} to be an object of names and numbers but got {got}.")
-    bad = [f"{name!r}: {value!r}" for name, value in content.items() if not _is_finite(value)]
+    counterfactual = ascending and any(key == NO_COUNTERFACTUAL or _TARGET in key for key in content)
+    bad = [
+        f"{name!r}: {value!r}"
+        for name, value in content.items()
+        if not (_is_finite(value) or (counterfactual and value in (math.inf, -math.inf)))
+    ]
     if bad:
+        advice = ""
+        if NO_COUNTERFACTUAL in content and not ascending:
+            advice = " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
         raise ValueError(
             f"Expected the values in concept file {path} to be finite numbers but {len(bad)} of {len(content)} are "
-            f"not: {list_some(bad, _SHOWN_VALUES)}."
+            f"not: {list_some(bad, _SHOWN_VALUES)}.{advice}"
         )
-    patterns = (_INTERVAL,) if brackets else (_INTERVAL, _BRACKET)
-    names = [_concept_name(key, patterns) for key in content]
-    if len(set(names)) < len(names):
-        names = list(content)
-    return {name: float(value) for name, value in zip(names, content.values(), strict=True)}
+    written = {name: float(value) for name, value in content.items()}
+    values = _counterfactuals(written) if counterfactual else _named(written)
+    return ConceptExplanation(values, ascending, written, RELEASED_CONCEPTS.get(dataset, ()))
 
 
 def read_json(path: Path, what: str) -> Any:
@@ -288,9 +303,20 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _concept_name(key: str, patterns: Iterable[re.Pattern[str]]) -> str:
-    for pattern in patterns:
-        found = pattern.match(key)
-        if found:
-            return found["name"]
-    return key
+def _named(written: dict[str, float]) -> dict[str, float]:
+    """Return values by name, without intervals."""
+    found = [_INTERVAL.match(key) for key in written]
+    names = [match["name"] if match else key for match, key in zip(found, written, strict=True)]
+    if len(set(names)) < len(names):
+        return written
+    return dict(zip(names, written.values(), strict=True))
+
+
+def _counterfactuals(written: dict[str, float]) -> dict[str, float]:
+    """Return for each concept the value of its direction of smallest magnitude."""
+    values: dict[str, float] = {}
+    for key, value in written.items():
+        name = key.partition("(")[0].strip()
+        if key != NO_COUNTERFACTUAL and math.isfinite(value) and abs(value) < abs(values.get(name, math.inf)):
+            values[name] = value
+    return values or {NO_COUNTERFACTUAL: 0.0}

@@ -16,15 +16,17 @@ from quantus_concepts.datasets.pasta_files import (
     CONCEPT_SUFFIX,
     COUNTERFACTUAL_EXPLAINERS,
     MAP_SUFFIX,
+    FileName,
     attribution_path,
     list_some,
     load_concepts,
     load_map,
 )
-from quantus_concepts.datasets.pasta_records import Record, read_records
+from quantus_concepts.datasets.pasta_records import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
-from quantus_concepts.pasta.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
+from quantus_concepts.pasta.explanations import MODALITIES, DrawingExplanation, Explanation, MapExplanation
 from quantus_concepts.pasta.questions import QUESTIONS
+from quantus_concepts.pasta.released_concepts import released_scale
 
 ANNOTATIONS = "human_annotations.json"
 
@@ -36,12 +38,15 @@ class PastaRatings(RatedExplanations):
     and of the drawn explanation from that folder), ``GTclass`` and ``predictedclass`` (either may be missing), and
     ``Annotation``: a list with, for each annotator, an object of questions "Q1" to "Q6" and votes from 1 to 5. The name
     of ``explication`` is ``{dataset}_{image id}_{explainer id}_{label}.png``; the attribution lies under
-    ``activations`` instead of ``expl``: a map in ``.npy``, or concepts and their values in ``.json``. The drawing
-    itself is not read. Published as ENSTA-U2IS/PASTA on the Hugging Face hub.
+    ``activations`` instead of ``expl``: a map in ``.npy``, or concepts and their values in ``.json``. Published as
+    ENSTA-U2IS/PASTA on the Hugging Face hub.
 
-    Attributions and images are read when asked for; that their files are there is checked at once. The label is the
-    class predicted where the record names it, else the true class, else that of the file name; how it is spelled (a
-    scorer knows the release's variants) is left alone.
+    What people rated of a map is the drawing, and so it is the explanation, as in the release; concepts are a text
+    there and here. Where a drawing is missing, or with `drawings=False`, the map is drawn by the `Embedder`, that of
+    the released explainers SHAP and LIME scaled as the release scales them; a note counts these.
+
+    Files are read when asked for; that they are there is checked at once. How a label is spelled (a scorer knows the
+    release's variants) is left alone.
 
     A question missing in some records is normal: its votes are NaN. A record that is there twice counts once; where an
     explanation has two records with other votes, their annotators are put side by side. For Q3 to Q6 the paper
@@ -54,7 +59,12 @@ class PastaRatings(RatedExplanations):
     datasets : str or collection of str, optional
         Which data sets ("coco", "pascalpart", "monumai", "catsdogscars" in the release); all by default.
     modality : str, optional
-        "map" or "concepts"; both by default.
+        "drawing", "concepts", or "map", which redraws all maps; drawings (or maps without one) and concepts by default.
+    drawings : bool
+        Whether maps are shown by their drawings, where there are some.
+    labels : str
+        "predicted": the class predicted where the record names it, else the true class, else that of the file name;
+        "image-name": the one in the name of the image file, as in the released training.
     annotations : str
         Name of the JSON file.
     concept_explainers : str or collection of str
@@ -68,7 +78,7 @@ class PastaRatings(RatedExplanations):
     Raises
     ------
     FileNotFoundError
-        If the folder, the JSON file, images or attributions are missing.
+        If the folder, the JSON file, images, or both drawing and attribution of an explanation are missing.
     ValueError
         If the JSON file has not this format, votes are outside 1 to 5, there is no such data set or nothing is left.
         When an explanation is asked for: if its files cannot be read.
@@ -80,6 +90,8 @@ class PastaRatings(RatedExplanations):
         *,
         datasets: str | Collection[str] | None = None,
         modality: str | None = None,
+        drawings: bool = True,
+        labels: str = PREDICTED,
         annotations: str = ANNOTATIONS,
         concept_explainers: str | Collection[str] = CONCEPT_EXPLAINERS,
         counterfactual_explainers: str | Collection[str] = COUNTERFACTUAL_EXPLAINERS,
@@ -87,15 +99,17 @@ class PastaRatings(RatedExplanations):
     ) -> None:
         if modality is not None:
             check_choice("modality", modality, MODALITIES)
+        check_choice("labels", labels, LABELS)
         folder = Path(root)
-        records, duplicates = read_records(_find(folder, annotations))
+        records, duplicates = read_records(_find(folder, annotations), labels)
         records = _of_datasets(records, datasets)
-        finder, concepts, ascending = _Finder(folder), _ids(concept_explainers), _ids(counterfactual_explainers)
-        files = [_locate(record, finder, folder, concepts, ascending) for record in records]
+        finder = _Finder(folder, drawings and modality != "map", _ids(concept_explainers))
+        ascending = _ids(counterfactual_explainers)
+        files = [finder.locate(record, record.file.explainer in ascending) for record in records]
         kept = [i for i, file in enumerate(files) if modality in (None, file.modality)]
         if not kept:
             raise ValueError(
-                f"Expected explanations of modality {modality!r} in {folder} but all {len(files)} are of the other one."
+                f"Expected explanations of modality {modality!r} in {folder} but all {len(files)} are of another one."
             )
         records, files = [records[i] for i in kept], [files[i] for i in kept]
         _check_there(files, folder)
@@ -109,25 +123,31 @@ class PastaRatings(RatedExplanations):
             datasets=np.array([record.file.dataset for record in records]),
             modalities=np.array([file.modality for file in files]),
             name=name,
-            notes=_note(records, votes, duplicates),
+            notes=(*_note(records, votes, duplicates), *_drawn_note(files)),
         )
 
 
 @dataclass(frozen=True)
 class _File:
     image: Path
-    attribution: Path
+    shown: Path
+    name: FileName
     ascending: bool
     missing: tuple[str, ...]
 
     @property
     def modality(self) -> str:
-        return "concepts" if self.attribution.suffix == CONCEPT_SUFFIX else "map"
+        return {MAP_SUFFIX: "map", CONCEPT_SUFFIX: "concepts"}.get(self.shown.suffix, "drawing")
 
     def load(self) -> Explanation:
         if self.modality == "concepts":
-            return ConceptExplanation(load_concepts(self.attribution, brackets=not self.ascending), self.ascending)
-        return MapExplanation(load_image(self.image), load_map(self.attribution))
+            return load_concepts(self.shown, ascending=self.ascending, dataset=self.name.dataset)
+        if self.modality == "drawing":
+            return DrawingExplanation(load_image(self.shown))
+        relevance = load_map(self.shown)
+        return MapExplanation(
+            load_image(self.image), relevance, released_scale(self.name.explainer or "", float(relevance.min()))
+        )
 
 
 class _Files(Sequence[Explanation]):
@@ -175,9 +195,27 @@ def _ids(explainers: str | Collection[str]) -> frozenset[str]:
 class _Finder:
     """Finds the files of records, looking into each folder once: there are 40,000 files in the release."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, drawings: bool, concept_explainers: Collection[str]) -> None:
         self._root = root
+        self._drawings = drawings
+        self._concept_explainers = concept_explainers
         self._folders: dict[str, tuple[Path, frozenset[str]]] = {}
+
+    def locate(self, record: Record, ascending: bool) -> _File:
+        """Find the files of a record; where there are none, return where they should be."""
+        suffixes = [MAP_SUFFIX, CONCEPT_SUFFIX]
+        if record.file.explainer in self._concept_explainers:
+            suffixes.reverse()
+        paths = [attribution_path(record.explication, suffix) for suffix in suffixes]
+        found = next((place for place in map(self.find, paths) if place), None)
+        # The drawing of concepts is a chart; what is embedded of them is a text.
+        if self._drawings and suffixes[0] == MAP_SUFFIX and (found is None or found.suffix == MAP_SUFFIX):
+            found = self.find(record.explication) or found
+        image = self.find(record.image)
+        missing = tuple(path for path, place in ((record.image, image), (paths[0], found)) if place is None)
+        return _File(
+            image or self._root / record.image, found or self._root / paths[0], record.file, ascending, missing
+        )
 
     def find(self, path: str) -> Path | None:
         """Return where a file is, or None."""
@@ -197,30 +235,21 @@ class _Finder:
         return self._root, frozenset()
 
 
-def _locate(
-    record: Record, finder: _Finder, folder: Path, concept_explainers: Collection[str], ascending: Collection[str]
-) -> _File:
-    """Find the files of a record; where there are none, return where they should be."""
-    suffixes = [MAP_SUFFIX, CONCEPT_SUFFIX]
-    if record.file.explainer in concept_explainers:
-        suffixes.reverse()
-    paths = [attribution_path(record.explication, suffix) for suffix in suffixes]
-    found = next((place for place in map(finder.find, paths) if place), None)
-    image = finder.find(record.image)
-    missing = tuple(path for path, place in ((record.image, image), (paths[0], found)) if place is None)
-    return _File(
-        image or folder / record.image, found or folder / paths[0], record.file.explainer in ascending, missing
-    )
-
-
 def _check_there(files: Sequence[_File], folder: Path) -> None:
     missing = list(dict.fromkeys(path for file in files for path in file.missing))
     if missing:
-        wanted = {path for file in files for path in (file.image, file.attribution)}
+        wanted = {path for file in files for path in (file.image, file.shown)}
         raise FileNotFoundError(
             f"Expected the images and attributions of {len(files)} explanations in {folder} but {len(missing)} of "
             f"{len(wanted)} files are missing: {list_some(missing)}. Download them, or take their records out."
         )
+
+
+def _drawn_note(files: Sequence[_File]) -> tuple[str, ...]:
+    redrawn = sum(file.modality == "map" for file in files)
+    if not redrawn:
+        return ()
+    return (f"Drawn anew from their values, not as people saw them: {redrawn} of {len(files)} explanations.",)
 
 
 def _join_annotators(records: Sequence[Record]) -> np.ndarray:

@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.datasets.pasta_files import FileName, list_some, parse_rated_name, read_json
+from quantus_concepts.datasets.pasta_files import FileName, list_some, parse_rated_name, parse_scored_name, read_json
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.questions import QUESTIONS
 
+PREDICTED, IMAGE_NAME = "predicted", "image-name"
+#: What the label of an explanation is taken from.
+LABELS = (PREDICTED, IMAGE_NAME)
 _SHOWN = 5
+#: What could only be meant as a question, such as "q1" or "Q 1".
+_QUESTION = re.compile(r"\s*[qQ][\s_-]*[1-6]\s*")
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
 
 
@@ -31,7 +36,8 @@ class Record:
     file : FileName
         What the name of the drawn explanation says.
     label : str
-        The class predicted where it is known, else the true one, else that of the file name.
+        The class predicted where it is known, else the true one, else that of the file name; or that of the image's
+        file name.
     votes : np.ndarray
         (A, 6), float: 1 to 5, NaN where a question was not asked.
     """
@@ -43,13 +49,15 @@ class Record:
     votes: np.ndarray
 
 
-def read_records(path: Path) -> tuple[list[Record], str]:
+def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str]:
     """Read all records of a file of ratings.
 
     Parameters
     ----------
     path : Path
         The JSON file.
+    labels : str
+        "predicted", or "image-name" as in the released training.
 
     Returns
     -------
@@ -73,6 +81,8 @@ def read_records(path: Path) -> tuple[list[Record], str]:
     for number, entry in enumerate(content):
         try:
             names.append(parse_rated_name(entry["explication"]))
+            if labels == IMAGE_NAME:
+                parse_scored_name(entry["img"])
         except ValueError as error:
             faults.append(f"record {number}: {error}")
     _raise_any(path, "names of explanations", faults, "")
@@ -83,7 +93,7 @@ def read_records(path: Path) -> tuple[list[Record], str]:
         [fault for number, table in enumerate(votes) for fault in _vote_faults(number, table, content)],
         f"Votes are whole numbers from {MIN_VOTE} to {MAX_VOTE}; leave out what was not answered.",
     )
-    records = [_as_record(*parts) for parts in zip(content, names, votes, strict=True)]
+    records = [_as_record(*parts, labels) for parts in zip(content, names, votes, strict=True)]
     if all(np.isnan(record.votes).all() for record in records):
         raise ValueError(f"Expected votes on {', '.join(QUESTIONS)} in file of ratings {path} but it has none.")
     return _join_duplicates(path, records)
@@ -110,6 +120,11 @@ def _fault(number: int, entry: Any) -> str:
     annotation = entry.get("Annotation")
     if not isinstance(annotation, list) or not all(isinstance(votes, dict) for votes in annotation):
         return f"record {number}: 'Annotation' is no list of objects, one for each annotator"
+    strange = sorted(
+        {key for votes in annotation for key in votes if key not in QUESTIONS and _QUESTION.fullmatch(key)}
+    )
+    if strange:
+        return f"record {number}: 'Annotation' has the key {strange[0]!r}, where questions are called 'Q1' to 'Q6'"
     return ""
 
 
@@ -136,9 +151,12 @@ def _as_vote(value: Any) -> float | None:
     return float(value) if MIN_VOTE <= value <= MAX_VOTE and value == int(value) else None
 
 
-def _as_record(entry: dict[str, Any], file: FileName, votes: list[list[float | None]]) -> Record:
-    labels = (entry.get("predictedclass"), entry.get("GTclass"), file.label)
-    label = next((str(label) for label in labels if label not in (None, "")), "")
+def _as_record(entry: dict[str, Any], file: FileName, votes: list[list[float | None]], labels: str) -> Record:
+    if labels == IMAGE_NAME:
+        label = parse_scored_name(entry["img"]).label
+    else:
+        known = (entry.get("predictedclass"), entry.get("GTclass"), file.label)
+        label = next((str(label) for label in known if label not in (None, "")), "")
     table = np.array(votes, dtype=np.float64).reshape(len(votes), len(QUESTIONS))
     return Record(entry["img"], entry["explication"], file, label, table)
 

@@ -121,10 +121,14 @@ def expected_votes(graded: GradedExplanations, items: np.ndarray) -> np.ndarray:
         else:
             right, complete, clear = rate_list(rated, view.present)
             plain, changes = 0.5, [1 - list_likeness(rated, other) for other in (light, strong)]
-        overlap = f_measure(right, complete)
-        easy, by_many = 0.7 * clear + 0.3 * overlap, 0.4 * clear + 0.3 * overlap + 0.3 * plain
-        values[place] = [overlap, right, easy, by_many, *changes]
+        values[place] = [*first_answers(right, complete, clear, plain), *changes]
     return MIN_VOTE + (MAX_VOTE - MIN_VOTE) * values
+
+
+def first_answers(right: float, complete: float, clear: float, plain: float = 1.0) -> tuple[float, ...]:
+    """Return v of Q1 to Q4 of `expected_votes`; `plain` is its w, 1 for maps."""
+    overlap = f_measure(right, complete)
+    return overlap, right, 0.7 * clear + 0.3 * overlap, 0.4 * clear + 0.3 * overlap + 0.3 * plain
 
 
 def rate_map(relevance: np.ndarray, mask: np.ndarray) -> tuple[float, float, float]:

@@ -7,9 +7,11 @@ from quantus_concepts.functional.concept_attribution import concept_attribution,
 from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
 from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
 from quantus_concepts.functional.normalisation import positive_percentile
+from quantus_concepts.functional.part_masks import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.patch_objective import patch_objective
+from quantus_concepts.functional.random_banks import RandomBank, random_bank_scores, random_banks
 from quantus_concepts.functional.ranking import rank_concepts
-from quantus_concepts.functional.regions import mask_hits, mask_threshold_hits, point_hits, threshold_hits
+from quantus_concepts.functional.regions import point_hits, threshold_hits
 from quantus_concepts.functional.relative import Estimate, RelativeContrast, relative_contrast
 from quantus_concepts.functional.upsampling import upsample
 
@@ -17,6 +19,7 @@ __all__ = [
     "ClassMeans",
     "Estimate",
     "FaithfulnessScores",
+    "RandomBank",
     "RelativeContrast",
     "cem",
     "cgim",
@@ -25,13 +28,16 @@ __all__ = [
     "faithfulness",
     "idr",
     "iir",
-    "mask_hits",
-    "mask_threshold_hits",
+    "mask_centres",
+    "mask_shares",
+    "mask_threshold_shares",
     "mcs",
     "patch_objective",
     "perturbation",
     "point_hits",
     "positive_percentile",
+    "random_bank_scores",
+    "random_banks",
     "random_masks",
     "rank_concepts",
     "relative_contrast",

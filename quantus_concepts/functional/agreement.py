@@ -13,8 +13,13 @@ from sklearn.metrics import cohen_kappa_score
 from torch import Tensor
 
 from captum_concepts.checks import check_shape, check_whole, to_numpy
+from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
 
+#: Of fewer correlations no interval is told: two give anything.
+LEAST_SPLITS = 3
+#: Fisher's z of larger ones is infinite, or as good as that.
+_LARGEST = 1 - 1e-6
 N_VOTES = MAX_VOTE - MIN_VOTE + 1
 
 
@@ -239,6 +244,15 @@ def _noise_free(correlations: np.ndarray, factor: float) -> tuple[float, float]:
         return 0.0, 0.0
     reliability = factor * halves / (1 + (factor - 1) * halves)
     return min(1.0, math.sqrt(reliability) * max(0.0, joined / mean)), reliability
+
+
+def correlation_interval(correlations: Any) -> tuple[float, float]:
+    """Return the 95 % interval of correlations of several splits, Student's on Fisher's z; NaN for fewer than 3."""
+    values = np.asarray(correlations, dtype=float)
+    if values.size < LEAST_SPLITS:
+        return math.nan, math.nan
+    low, high = t_interval(np.arctanh(values.clip(-_LARGEST, _LARGEST)), (-math.inf, math.inf))
+    return math.tanh(low), math.tanh(high)
 
 
 def quadratic_kappa(predicted: Tensor, given: Tensor) -> Tensor:

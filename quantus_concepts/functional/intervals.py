@@ -58,6 +58,30 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     return t_interval(values, bounds)
 
 
+def distribution(scores: Any) -> tuple[float, float, float]:
+    """Return what many controls that know nothing score: their mean, and where 95 % of them lie.
+
+    A score is "above chance" where it lies above the third number, and "below" where it lies below the second.
+
+    Parameters
+    ----------
+    scores : array
+        (B,), one score a control, at least 30 for the ends to mean something; NaN are left out.
+
+    Returns
+    -------
+    tuple of float
+        Mean, 2.5 % and 97.5 %; NaN where no score is defined.
+    """
+    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return math.nan, math.nan, math.nan
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(values, (tail, 100 - tail))
+    return float(values.mean()), float(low), float(high)
+
+
 def _wilson(successes: float, n: int) -> tuple[float, float]:
     wilson = stats.binomtest(round(successes), n).proportion_ci(CONFIDENCE, method="wilson")
     return float(wilson.low), float(wilson.high)

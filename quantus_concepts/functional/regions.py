@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_range, check_shape
-from quantus_concepts.functional.arguments import check_bool, check_size
-from quantus_concepts.functional.upsampling import Resizer, check_maps
+from quantus_concepts.functional.arguments import check_size
+from quantus_concepts.functional.upsampling import Resizer, prepared_maps
 
 # Pixels of upsampled maps held at a time: on a CPU few enough for the cache, enough for its threads to be worth waking.
 _CHUNK_ON_CPU = 2**20
@@ -38,10 +38,11 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
     Parameters
     ----------
     maps : Tensor
-        (B, h, w), of any resolution; upsampled as by `upsample`, a few at a time.
+        (B, h, w), of any resolution; resized as by `upsample`, a few at a time.
     points : Tensor
-        (B, Q, 2): up to Q places (x, y) in pixels of the image, not finite where not visible; of several the
-        best counts. A place is rounded to the nearest pixel, floor(x + 0.5), and clipped to the image.
+        (B, Q, 2): up to Q places (x, y) in pixels of the image, (0, 0) the centre of the first, NaN where not visible;
+        of several the best counts. A place is rounded to the nearest pixel, floor(x + 0.5); one that is up to half a
+        pixel beyond the border of the image, x from -1 to M2 and y from -1 to M1, counts as on it.
     size : tuple of int
         (M1, M2), height and width of the image in pixels.
     alphas : sequence of float
@@ -58,14 +59,14 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
     TypeError
         If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
-        If a shape is wrong or an alpha is out of range.
+        If a shape is wrong, a place lies outside the image, or an alpha is out of range.
     """
-    _check_alphas(alphas)
+    check_alphas(alphas)
     maps, places, size = _maps_and_places(maps, points, size)
     resize = Resizer(maps, size)
     pixel = places.y * size[1] + places.x
     hits = maps.new_empty(len(maps), len(alphas))
-    for rows, out, work in _chunks(maps, size):
+    for rows, out, work in chunks(maps, size):
         upsampled = resize(maps[rows], out, work)
         # Read where it will be compared: computed a second time, it might differ in the last bit.
         values = upsampled.flatten(1).gather(1, pixel[rows])
@@ -100,79 +101,15 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
     TypeError
         If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
-        If a shape is wrong.
+        If a shape is wrong, or a place lies outside the image.
     """
     maps, places, size = _maps_and_places(maps, points, size)
     values = Resizer(maps, size).at(maps, places.x, places.y)
     return _reached(_best_of(values, places.visible, maps), threshold)
 
 
-@torch.no_grad()
-def mask_hits(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -> Tensor:
-    """Tell how far the marked pixel of largest value lies in the most active region of a map.
-
-    The rule of `point_hits` for maps that have the size of the image already.
-
-    Parameters
-    ----------
-    maps : Tensor
-        (B, M1, M2), at the size of the image.
-    masks : Tensor
-        (B, M1, M2) of bool: the annotated pixels.
-    alphas : sequence of float
-        As in `point_hits`.
-
-    Returns
-    -------
-    Tensor
-        (B, len(alphas)) in [0, 1], of the dtype of `maps` (float32 for narrower ones); NaN where nothing is
-        marked or the map is not finite.
-
-    Raises
-    ------
-    TypeError
-        If a dtype is wrong.
-    ValueError
-        If a shape is wrong or an alpha is out of range.
-    """
-    _check_alphas(alphas)
-    best = _best_marked(maps, masks)
-    maps = maps.to(best.dtype)
-    hits = maps.new_empty(len(maps), len(alphas))
-    for rows, _, work in _chunks(maps, (maps.shape[1], maps.shape[2])):
-        hits[rows] = _hits(maps[rows], best[rows], work, alphas)
-    return hits
-
-
-@torch.no_grad()
-def mask_threshold_hits(maps: Tensor, masks: Tensor, threshold: float) -> Tensor:
-    """Tell whether a map reaches a threshold at a marked pixel.
-
-    Parameters
-    ----------
-    maps : Tensor
-        (B, M1, M2), at the size of the image.
-    masks : Tensor
-        (B, M1, M2) of bool: the annotated pixels.
-    threshold : float
-        In units of the maps; a value equal to it is in the region.
-
-    Returns
-    -------
-    Tensor
-        (B,) of 0 and 1; NaN where nothing is marked or the map is not finite.
-
-    Raises
-    ------
-    TypeError
-        If a dtype is wrong.
-    ValueError
-        If a shape is wrong.
-    """
-    return _reached(_best_marked(maps, masks), threshold)
-
-
-def _check_alphas(alphas: Sequence[float]) -> None:
+def check_alphas(alphas: Sequence[float]) -> None:
+    """Raise unless there is a size of the region, and each lies in (0, 12]."""
     if len(alphas) == 0:
         raise ValueError("Expected argument `alphas` to hold at least one size of the region but it is empty.")
     for alpha in alphas:
@@ -181,8 +118,8 @@ def _check_alphas(alphas: Sequence[float]) -> None:
 
 def _maps_and_places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tuple[Tensor, _Places, tuple[int, int]]:
     """Check what the two functions on points take, and return it ready for use."""
-    check_maps(maps)
     size = check_size("size", size)
+    maps = prepared_maps(maps, size)
     if not isinstance(points, Tensor):
         raise TypeError(f"Expected argument `points` to be a torch.Tensor but got {type(points).__name__}.")
     check_shape("points", points, ("B", "Q", "2"), (len(maps), None, 2))
@@ -191,21 +128,29 @@ def _maps_and_places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tup
             f"Expected argument `points` to have at least one place a map but got shape {tuple(points.shape)}. "
             "Give NaN where nothing is visible."
         )
+    check_places(points, size, ("map", "place"))
     points = points.to(maps.device)
     nearest = torch.floor(points.nan_to_num(0.0, 0.0, 0.0) + 0.5)
     x = nearest[..., 0].clamp(0, size[1] - 1).long()
     y = nearest[..., 1].clamp(0, size[0] - 1).long()
-    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     return maps, _Places(x, y, points.isfinite().all(2)), size
 
 
-def _best_marked(maps: Tensor, masks: Tensor) -> Tensor:
-    """Return the largest value (B,) of maps at their marked pixels; NaN where undefined."""
-    check_maps(maps)
-    check_bool("masks", masks)
-    check_shape("masks", masks, ("B", "M1", "M2"), tuple(maps.shape))
-    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
-    return _best_of(maps.flatten(1), masks.to(maps.device).flatten(1), maps)
+def check_places(points: Tensor, size: tuple[int, int], axes: Sequence[str]) -> None:
+    """Raise for a place outside the image, named by its index in axes of these names."""
+    limits = torch.tensor([size[1], size[0]], dtype=points.dtype, device=points.device)
+    outside = ((points < -1) | (points > limits)).any(-1) & ~points.isnan().any(-1)
+    if not outside.any():
+        return
+    first = outside.nonzero()[0].tolist()
+    x, y = points[tuple(first)].tolist()
+    swapped = " It would be inside as (y, x): swap the two." if 0 <= y < size[1] and 0 <= x < size[0] else ""
+    raise ValueError(
+        f"Expected argument `points` to lie in the images, of (M1, M2) = {size} pixels, but {int(outside.sum())} of "
+        f"them are outside, the first at {', '.join(f'{axis} {i}' for axis, i in zip(axes, first, strict=False))} with "
+        f"(x, y) = ({x:g}, {y:g}).{swapped} Give (x, y) in pixels of the images passed, not of the photographs they "
+        "were made from, and NaN where nothing is visible."
+    )
 
 
 def _best_of(values: Tensor, usable: Tensor, maps: Tensor) -> Tensor:
@@ -219,7 +164,7 @@ def _reached(best: Tensor, threshold: float) -> Tensor:
     return (best >= threshold).to(best.dtype).masked_fill(best.isnan(), torch.nan)
 
 
-def _chunks(maps: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor, Tensor]]:
+def chunks(maps: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield the rows of one chunk of maps after another, and two arrays of its size to work in."""
     pixels = _CHUNK_ON_CPU if maps.device.type == "cpu" else _CHUNK_ON_ACCELERATOR
     length = max(1, min(len(maps), pixels // (size[0] * size[1])))

@@ -1,10 +1,11 @@
-"""Bilinear resizing of many small maps to the size of the image, exact where maps are constant."""
+"""Resizing of many maps to the size of the image, exact where maps are constant."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from captum_concepts.checks import check_shape
@@ -115,9 +116,9 @@ def _axis(length: int, target: int, like: Tensor) -> Axis:
 def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize maps to the size of the image (the paper's F-bar, from F of Equation 2).
 
-    Bilinear, as ``torch.nn.functional.interpolate(maps, size, mode="bilinear", align_corners=False)``; where
-    the map is larger than the image, without antialiasing, as there. Positions are computed in float64, so that
-    float32 maps come out as torch's float64 to rounding. No gradient flows through.
+    Bilinear, as ``torch.nn.functional.interpolate(maps, size, mode="bilinear", align_corners=False)``. Along an axis
+    on which the map is larger than the image its cells are averaged instead, as by ``adaptive_avg_pool2d``. Positions
+    are computed in float64, so that float32 maps come out as torch's float64 to rounding. No gradient flows through.
 
     Parameters
     ----------
@@ -139,27 +140,25 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
         If a shape is wrong or empty.
     """
     size = check_size("size", size)
-    check_maps(maps)
-    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+    maps = prepared_maps(maps, size)
     out = maps.new_empty(len(maps), *size)
     return Resizer(maps, size)(maps, out, torch.empty_like(out))
 
 
+def prepared_maps(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return maps in float32 or wider, averaged down where they are larger than the image; raise for anything else."""
+    check_maps(maps)
+    maps = maps.detach().to(torch.promote_types(maps.dtype, torch.float32))
+    smaller = (min(maps.shape[1], size[0]), min(maps.shape[2], size[1]))
+    if smaller == tuple(maps.shape[1:]) or not len(maps):
+        return maps if len(maps) else maps.new_empty(0, *smaller)
+    means = F.adaptive_avg_pool2d(maps.double(), smaller).to(maps.dtype)
+    # Not past the window's own values: the mean of a plateau is the plateau, and ties stay ties.
+    return means.clamp(-F.adaptive_max_pool2d(-maps, smaller), F.adaptive_max_pool2d(maps, smaller))
+
+
 def check_maps(maps: Tensor) -> None:
-    """Raise unless an argument `maps` is (B, h, w) of a floating-point dtype, with h and w of at least 1.
-
-    Parameters
-    ----------
-    maps : Tensor
-        The argument.
-
-    Raises
-    ------
-    TypeError
-        If it is not a tensor of a floating-point dtype.
-    ValueError
-        If the rank is wrong or a map has no cell.
-    """
+    """Raise unless an argument `maps` is (B, h, w) of a floating-point dtype, with h and w of at least 1."""
     check_floating("maps", maps)
     check_shape("maps", maps, ("B", "h", "w"), (None, None, None))
     if 0 in maps.shape[1:]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from quantus.helpers import asserts
 from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
-from torch import nn
+from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_whole, to_numpy
-from captum_concepts.running import check_loaded, evaluation_mode
-from quantus_concepts.metrics.call import Call, Explanations, Record, missing, nanmean
-from quantus_concepts.metrics.plotting import plot_scores
+from captum_concepts.checks import check_finite, check_materialised, check_whole, to_numpy
+from captum_concepts.running import alone_with, evaluation_mode
+from quantus_concepts.metrics.attributions import as_attributions, missing, normalised
+from quantus_concepts.metrics.call import Call, Explanations, Record, nanmean
+from quantus_concepts.metrics.plotting import draw_and_close, plot_scores
+from quantus_concepts.metrics.truth import no_concept_model
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
 N_RECORDS = 256
@@ -33,6 +37,7 @@ class ConceptMetric(Metric[list[float]]):
     a mapping from argument name to array. `normalise_func` is applied to each sample by itself, so that no
     score depends on the batch size. And whatever is wrong with an *explanation* gives NaN and one warning
     that says why, so that the other results of `quantus.evaluate` are not lost; wrong *arguments* raise.
+    Calls of one metric from several threads follow one another; several metrics may share a model.
 
     Subclasses implement `evaluate_batch`. After a call, `records` holds what it knows beside its scores, one `Record`
     for each of the last calls, the newest last: chance, and why scores are undefined; `undefined` is how many were.
@@ -45,6 +50,9 @@ class ConceptMetric(Metric[list[float]]):
     sample_truth: tuple[str, ...] = ()
     # Whether explanations that are zero in every sample say nothing, rather than that nothing is important.
     zero_says_nothing: bool = True
+    # Smallest and largest score possible, and whether there is one for each sample.
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    of_samples: bool = True
 
     undefined: int
 
@@ -78,6 +86,16 @@ class ConceptMetric(Metric[list[float]]):
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
         self._call: Call | None = None
+        self._turn = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock behind, which cannot be copied."""
+        return {key: value for key, value in self.__dict__.items() if key != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state, with a lock of its own."""
+        self.__dict__.update(state)
+        self._turn = threading.RLock()
 
     def __call__(
         self,
@@ -141,40 +159,42 @@ class ConceptMetric(Metric[list[float]]):
         ValueError
             If an argument has a wrong shape or value; the explanations themselves never raise.
         """
-        # Torch knows no negative strides.
-        x_batch = np.ascontiguousarray(to_numpy(x_batch))
-        y_batch = to_numpy(y_batch)
-        batch_size = check_whole("batch_size", batch_size, 1)
-        self._check_inputs(model, x_batch, y_batch, a_batch, explain_func)
-        truth = self._truth(len(x_batch), custom_batch)
-        self._call = Call(
-            truth,
-            attributions=None if a_batch is None else to_numpy(a_batch),
-            n_samples=len(x_batch),
-            model_predict_kwargs=dict(model_predict_kwargs or {}),
-        )
-        try:
-            with evaluation_mode(model):
-                scores = super().__call__(
-                    model=model,
-                    x_batch=x_batch,
-                    y_batch=y_batch,
-                    a_batch=None,
-                    s_batch=s_batch,
-                    channel_first=channel_first,
-                    explain_func=explain_func or _unavailable,
-                    explain_func_kwargs=dict(explain_func_kwargs or {}),
-                    model_predict_kwargs=model_predict_kwargs,
-                    softmax=softmax,
-                    device=device,
-                    batch_size=batch_size,
-                    custom_batch=None,
-                    **kwargs,
-                )
-            self.records.append(self.call.record(scores))
-            return scores
-        finally:
-            self._call = None
+        with self._turn:
+            # Torch knows no negative strides.
+            x_batch = np.ascontiguousarray(to_numpy(x_batch))
+            y_batch = to_numpy(y_batch)
+            batch_size = check_whole("batch_size", batch_size, 1)
+            self._check_inputs(model, x_batch, y_batch, explain_func)
+            self._call = Call(
+                self._truth(len(x_batch), custom_batch),
+                n_samples=len(x_batch),
+                model_predict_kwargs=dict(model_predict_kwargs or {}),
+            )
+            try:
+                if a_batch is not None:
+                    self.call.attributions, failure = as_attributions(a_batch, len(x_batch))
+                    self._note(failure, len(x_batch))
+                with evaluation_mode(model):
+                    scores = super().__call__(
+                        model=model,
+                        x_batch=x_batch,
+                        y_batch=y_batch,
+                        a_batch=None,
+                        s_batch=s_batch,
+                        channel_first=channel_first,
+                        explain_func=explain_func or _unavailable,
+                        explain_func_kwargs=dict(explain_func_kwargs or {}),
+                        model_predict_kwargs=model_predict_kwargs,
+                        softmax=softmax,
+                        device=device,
+                        batch_size=batch_size,
+                        custom_batch=None,
+                        **kwargs,
+                    )
+                self.records.append(self.call.record(scores, self.bounds, self.of_samples))
+                return scores
+            finally:
+                self._call = None
 
     @property
     def call(self) -> Call:
@@ -191,20 +211,19 @@ class ConceptMetric(Metric[list[float]]):
     @property
     def get_params(self) -> dict[str, Any]:
         """Parameters of the metric, as in Quantus."""
-        return {k: v for k, v in super().get_params.items() if k not in ("_call", "undefined", "records")}
+        return {k: v for k, v in super().get_params.items() if k not in ("_call", "_turn", "undefined", "records")}
 
     def _check_inputs(
         self,
         model: nn.Module | None,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
-        a_batch: np.ndarray | None,
         explain_func: Callable[..., np.ndarray] | None,
     ) -> None:
         """Raise for arguments no metric can work with, before anything is computed."""
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
-        check_loaded(model)
+        check_materialised("model", model)
         if len(x_batch) == 0:
             raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
         if x_batch.dtype.kind not in "fiub":
@@ -216,10 +235,6 @@ class ConceptMetric(Metric[list[float]]):
             )
         if y_batch.dtype.kind not in "iu":
             raise TypeError(f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}.")
-        if a_batch is not None and len(a_batch) != len(x_batch):
-            raise ValueError(
-                f"Expected argument `a_batch` to have {len(x_batch)} samples, as `x_batch`, but got {len(a_batch)}."
-            )
         if explain_func is not None:
             asserts.assert_explain_func(explain_func=explain_func)
 
@@ -283,9 +298,10 @@ class ConceptMetric(Metric[list[float]]):
         self.call.on_images = self._works_on_images(module, x_batch)
         extra = self._check_call(module, x_batch, y_batch, s_batch)
         if not self.call.on_images and self.call.attributions is None and not self.can_explain:
+            wrong = no_concept_model(self.name, module, x_batch)
             raise ValueError(
                 f"{self.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a concept "
-                "model as `model` it computes what it needs by itself."
+                f"model as `model` it computes what it needs by itself{', but ' + wrong if wrong else ''}."
             )
         # Quantus would infer this from the explanations, which may have any shape here.
         self.a_axes = ()
@@ -309,35 +325,32 @@ class ConceptMetric(Metric[list[float]]):
     def _ask(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
         """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
         a_batch, failure = self._try(model, x_batch, y_batch)
-        if failure:
-            self.fail(f"it {failure}", len(x_batch))
+        self._note(failure, len(x_batch))
         return a_batch
+
+    def _note(self, failure: str, count: int) -> None:
+        if failure:
+            self.fail(f"it {failure}", count)
 
     def _try(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Return attributions, and what went wrong if something did."""
         try:
-            a_batch = to_numpy(
-                self.explain_func(model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs))
-            )
+            # Captum's hooks would record the passes of other threads.
+            with alone_with(model):
+                given = self.explain_func(
+                    model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs)
+                )
         except Exception as error:
             # quantus.evaluate would lose the results of every other metric.
             return missing(len(x_batch)), f"raised {type(error).__name__}: {error}"
-        if a_batch.ndim == 0 or len(a_batch) != len(x_batch):
-            return missing(len(x_batch)), f"gave an array of shape {a_batch.shape} for {len(x_batch)} samples"
-        return a_batch, ""
+        return as_attributions(given, len(x_batch))
 
     def _treated(self, a_batch: np.ndarray) -> np.ndarray:
         """Return attributions normalised and made absolute, as the metric is set to do."""
-        if a_batch.dtype.kind not in "fiub":
-            self.fail(f"attributions are not numeric but {a_batch.dtype}", len(a_batch))
-            return missing(len(a_batch))
         if self.normalise and self.normalise_func is not None and a_batch.size:
-            finite = np.isfinite(a_batch.reshape(len(a_batch), -1)).all(1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                a_batch = np.concatenate([self.normalise_func(row[None]) for row in a_batch])
-            # Some normalisations make zeros of NaN.
-            if not finite.all():
-                a_batch = np.where(finite.reshape(-1, *[1] * (a_batch.ndim - 1)), a_batch, np.nan)
+            a_batch = normalised(a_batch, self.normalise_func)
+        # Torch takes neither negative strides nor, without a warning, what cannot be written.
+        a_batch = np.require(a_batch, requirements=("C", "W"))
         return np.abs(a_batch) if self.abs else a_batch
 
     def usable(self, a_batch: np.ndarray, shape: tuple[int, ...], meaning: str) -> np.ndarray:
@@ -370,14 +383,31 @@ class ConceptMetric(Metric[list[float]]):
         self.fail("attributions hold NaN or infinity", int((~finite).sum()))
         return np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
 
+    def concept_attributions(self, model: Any, x_batch: np.ndarray, a_batch: np.ndarray, n_concepts: int) -> Tensor:
+        """Return attributions (n, L) of concepts; NaN, with the reason noted, where they are something else."""
+        wrong = no_concept_model(self.name, model, x_batch)
+        if wrong and a_batch.shape[1:] not in ((n_concepts,), (0,)):
+            # Maps of an image are what every method gives for such a model: no method is to blame.
+            self.leave_out(wrong, len(a_batch))
+            self.call.explained_something = True
+            a_batch = missing(len(a_batch))
+        return torch.as_tensor(self.usable(a_batch, (n_concepts,), "the number of concepts (L,)"))
+
     def fail(self, reason: str, count: int) -> None:
         """Note why some samples' explanations cannot be scored."""
         reason = self.call.side + reason
         self.call.failures[reason] = self.call.failures.get(reason, 0) + count
 
-    def leave_out(self, reason: str, count: int) -> None:
-        """Note why some samples cannot be scored, whatever the explanation."""
-        self.call.gaps[reason] = self.call.gaps.get(reason, 0) + count
+    def leave_out(self, reason: str, count: int, total: int | None = None, unit: str = "samples") -> None:
+        """Note why some samples, or `count` of `total` others, cannot be scored, whatever the explanation."""
+        if count:
+            self.call.gaps[reason] = self.call.gaps.get(reason, 0) + count
+        if total is not None:
+            self.call.units[reason] = total, unit
+
+    def _collected(self, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of a call from those of its batches."""
+        return scores
 
     def custom_postprocess(
         self,
@@ -390,35 +420,23 @@ class ConceptMetric(Metric[list[float]]):
         **kwargs: Any,
     ) -> None:
         """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
-        scores = np.asarray(self.evaluation_scores, dtype=float)
+        scores = self._collected(np.asarray(self.evaluation_scores, dtype=float))
         silent = self.zero_says_nothing and not self.call.on_images and not self.call.explained_something
         if silent and not self.call.failures:
             self.fail("attributions are zero everywhere", len(x_batch))
             scores = np.full_like(scores, np.nan)
         self.call.values = scores
+        if self.call.chances:
+            self.call.chance = nanmean(np.where(np.isnan(scores), np.nan, self.call.chances))
         self.undefined = int(np.isnan(scores).sum())
         self.evaluation_scores = scores.tolist()
         if (self.call.failures or self.call.gaps) and not self._disable_warnings:
-            warnings.warn(
-                f"{self.name}: scores are NaN where {self._reasons(len(x_batch))}.", UserWarning, stacklevel=2
-            )
-
-    def _reasons(self, n_samples: int) -> str:
-        """Write why scores of the call are undefined."""
-
-        def counted(reasons: dict[str, int]) -> str:
-            return "; ".join(f"{why} ({count} of {n_samples} samples)" for why, count in reasons.items())
-
-        parts = [counted(self.call.gaps)] if self.call.gaps else []
-        if self.call.failures:
             # quantus.evaluate passes the name a method has in `xai_methods`.
             method = self.explain_func_kwargs.get("method")
-            name = "" if method is None else f" {method!r}"
-            parts.append(f"the explanation method{name} failed: {counted(self.call.failures)}")
-        return "; and where ".join(parts)
+            warnings.warn(f"{self.name}: {self.call.describe(method)}", UserWarning, stacklevel=2)
 
     def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw a histogram of scores, by default those of the last call.
+        """Draw a histogram of scores, by default those of the last call with what is known of them.
 
         Parameters
         ----------
@@ -432,6 +450,9 @@ class ConceptMetric(Metric[list[float]]):
         tuple
             Figure and axes.
         """
+        last = self.records[-1] if scores is None and self.records else None
+        if last is not None:
+            return plot_scores(last.values, title=self.name, ax=ax, chance=last.chance)
         return plot_scores(self.evaluation_scores if scores is None else scores, title=self.name, ax=ax)
 
     def plot(
@@ -443,6 +464,8 @@ class ConceptMetric(Metric[list[float]]):
         **kwargs: Any,
     ) -> None:
         """Draw, save and show, in this order: once shown, a figure may be empty when it is saved.
+
+        A figure that was made for this and is not shown is closed.
 
         Parameters
         ----------
@@ -465,11 +488,7 @@ class ConceptMetric(Metric[list[float]]):
         plot_func = self.default_plot_func if plot_func is None else plot_func
         if not callable(plot_func):
             raise TypeError(f"Expected argument `plot_func` to be callable but got {type(plot_func).__name__}.")
-        plot_func(*args, **kwargs)
-        if path_to_save:
-            plt.savefig(fname=path_to_save, dpi=400)
-        if show:
-            plt.show()
+        draw_and_close(lambda: plot_func(*args, **kwargs), show, path_to_save)
 
 
 def _unavailable(**kwargs: Any) -> np.ndarray:

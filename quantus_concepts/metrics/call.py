@@ -26,22 +26,6 @@ def nanmean(scores: Any) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
 
-def missing(n_samples: int) -> np.ndarray:
-    """Return explanations that are not there: without a single value for a sample.
-
-    Parameters
-    ----------
-    n_samples : int
-        How many.
-
-    Returns
-    -------
-    np.ndarray
-        (n_samples, 0).
-    """
-    return np.empty((n_samples, 0))
-
-
 @dataclass(frozen=True)
 class Record:
     """What a finished call of a metric knows beside its scores.
@@ -58,6 +42,10 @@ class Record:
         Why scores are undefined, and of how many samples.
     clusters : np.ndarray or None
         For each score, which others it is not independent of; None where all are.
+    bounds : tuple of float
+        Smallest and largest score possible.
+    of_samples : bool
+        Whether there is a score for each sample.
     """
 
     scores: tuple[float, ...]
@@ -65,6 +53,8 @@ class Record:
     chance: float
     reasons: dict[str, int]
     clusters: np.ndarray | None
+    bounds: tuple[float, float]
+    of_samples: bool
 
 
 @dataclass
@@ -83,6 +73,10 @@ class Call:
         Why explanations could not be scored, and of how many samples.
     gaps : dict
         Why samples could not be scored whatever the explanation, and how many.
+    units : dict
+        For each of these reasons what was counted and of how many, where it was not samples.
+    outcome : str
+        What follows of the reasons, in front of them in the warning.
     explained_something : bool
         Whether any attribution so far was not zero.
     side : str
@@ -97,6 +91,8 @@ class Call:
         Keyword arguments of the model's forward pass.
     chance : float
         Mean score of an explanation that knows nothing; NaN where there is no such number.
+    chances : list of float
+        Chance of each sample, in order, of which `chance` is the mean, for the metrics where it differs.
     clusters : np.ndarray or None
         (N,): samples of one name are not independent of each other; None where all are.
     values : np.ndarray
@@ -108,6 +104,8 @@ class Call:
     attributions: np.ndarray | None = None
     failures: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, int] = field(default_factory=dict)
+    units: dict[str, tuple[int, str]] = field(default_factory=dict)
+    outcome: str = "scores are NaN"
     explained_something: bool = False
     side: str = ""
     n_samples: int = 0
@@ -115,14 +113,28 @@ class Call:
     refused: bool = False
     model_predict_kwargs: dict[str, Any] = field(default_factory=dict)
     chance: float = float("nan")
+    chances: list[float] = field(default_factory=list)
     clusters: np.ndarray | None = None
     values: np.ndarray = field(default_factory=lambda: np.empty(0))
 
-    def record(self, scores: Any) -> Record:
+    def record(self, scores: Any, bounds: tuple[float, float], of_samples: bool) -> Record:
         """Return what is remembered of this call when it has returned `scores`."""
         reasons = {**self.gaps, **{f"the explanation method failed: {why}": n for why, n in self.failures.items()}}
         returned = tuple(float(score) for score in np.atleast_1d(np.asarray(scores, dtype=float)))
-        return Record(returned, self.values, self.chance, reasons, self.clusters)
+        return Record(returned, self.values, self.chance, reasons, self.clusters, bounds, of_samples)
+
+    def describe(self, method: str | None) -> str:
+        """Write why scores of the call are undefined, of an explanation method of this name."""
+
+        def counted(reasons: dict[str, int]) -> str:
+            units = ((why, n, *self.units.get(why, (self.n_samples, "samples"))) for why, n in reasons.items())
+            return "; ".join(f"{why} ({n} of {total} {unit})" for why, n, total, unit in units)
+
+        parts = [counted(self.gaps)] if self.gaps else []
+        if self.failures:
+            name = "" if method is None else f" {method!r}"
+            parts.append(f"the explanation method{name} failed: {counted(self.failures)}")
+        return f"{self.outcome} where {'; and where '.join(parts)}."
 
 
 class Explanations(Sequence[Any]):

@@ -63,13 +63,19 @@ default_plot_func, disable_warnings, display_progressbar
 
     Notes
     -----
-    Higher is better. Chance is the mean density of the labels. An image that shows fewer than `top_l`
-    concepts cannot reach 1. The paper's Table 1, ranked by contribution, correct class set: 55.4 %.
+    Higher is better. An image that shows fewer than `top_l` concepts cannot reach 1. Chance, in ``records[-1].chance``,
+    is the mean density of the labels of the images scored. Images explained for one class are not independent (by
+    weight they have the same first concepts, and labels are often given by class): ``records[-1].clusters`` holds
+    their classes, for intervals. NaN, counted by reason in ``records[-1].reasons``: misclassified samples with
+    `only_correct`, and explanations that cannot be used. Importances are compared in float32; a model in half precision
+    gives other, coarser values, and with them ties. The paper's Table 1, ranked by contribution, correct class set:
+    55.4 %.
     """
 
     name = "CEM"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
@@ -139,6 +145,8 @@ default_plot_func, disable_warnings, display_progressbar
             raise ValueError(
                 "CEM needs argument `concept_labels`: give it to the constructor, or with each call in `custom_batch`."
             )
+        self.call.clusters = y_batch
+        self.call.chances = self.call.truth["concept_labels"].mean(1).tolist()
         n_concepts = self.call.truth["concept_labels"].shape[1]
         if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
             raise ValueError(
@@ -201,14 +209,16 @@ default_plot_func, disable_warnings, display_progressbar
                 )
             classes = checked_classes(y_batch, outputs.logits)
             importance = concept_importance(module, outputs.values, classes, self.importance)
+            self.leave_out("the model's importances are NaN", int(importance.isnan().any(1).sum()))
         else:
-            usable = self.usable(a_batch, concept_labels_batch.shape[1:], "the number of concepts (L,)")
-            importance = torch.as_tensor(usable)
+            importance = self.concept_attributions(module, x_batch, a_batch, concept_labels_batch.shape[1])
             if self.only_correct:
                 predicted = predict_logits(module, x_batch, **model.model_predict_kwargs).argmax(1).cpu().numpy()
         labels = torch.as_tensor(concept_labels_batch, device=importance.device)
         scores = cem(importance, labels, self.top_l).cpu().numpy().astype(float)
         if self.only_correct:
             truth = y_batch if labels_batch is None else labels_batch
-            scores[predicted != truth] = np.nan
+            wrong = np.asarray(predicted != truth)
+            self.leave_out("they are misclassified", int(wrong.sum()))
+            scores[wrong] = np.nan
         return scores.tolist()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_finite, to_numpy
 from quantus_concepts.functional import ClassMeans, cgim
@@ -16,6 +17,7 @@ from quantus_concepts.metrics.inference import (
     IMPORTANCES,
     concept_importance,
     concept_outputs,
+    linear_weights,
     predict_logits,
 )
 from quantus_concepts.metrics.truth import checked_classes, class_labels
@@ -29,9 +31,11 @@ class CGIM(ConceptMetric):
     for every class over the concepts. V is what annotators say; A(k, :) is the mean of the explanations of the
     *correctly predicted* samples of class k. With a linear head the paper's three types are three explanation
     methods: Gradient gives theta (type 1), the concept values give U* (type 2), InputXGradient gives the
-    elementwise product of the two (type 3).
+    elementwise product of the two (type 3). Type 1 with a linear head takes *all* classes, for its weights need no
+    image; types 2 and 3, and other heads, leave out the classes without such a sample and say how many.
 
-    - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L).
+    - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L). Explanations that are the
+      weights of a linear head in every sample (Gradient) are type 1.
     - **On images** ``model`` is a concept model and the metric computes values and importance itself; the
       explanation method then plays no role.
 
@@ -60,14 +64,19 @@ default_plot_func, disable_warnings, display_progressbar
 
     Notes
     -----
-    Scores are in [-1, 1], higher is better. NaN: a class without a correctly predicted sample (it is left out
-    of the concepts' scores), and a concept or class whose row is zero on either side. The scores of the last
+    Scores are in [-1, 1], higher is better. There is no chance value (``records[-1].chance`` is NaN): 0 is not what
+    directions that know nothing reach. Type 3 is positive for any fitted head, random directions had .32 where it was
+    measured; hold a score against its own distribution over random concept banks. NaN, counted in
+    ``records[-1].reasons``: a class without a correctly predicted sample (it is left out of the concepts' scores), and
+    a concept or class whose row is zero on either side. The scores of the last
     call are for concepts or classes, not for samples, so their number differs from ``len(x_batch)``.
     """
 
     name = "CGIM"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (-1.0, 1.0)
+    of_samples = False
     sample_truth = ("labels",)
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
@@ -119,11 +128,14 @@ default_plot_func, disable_warnings, display_progressbar
         self.importance = importance
         self.labels = None if labels is None else self._checked("labels", labels)
         self._means: ClassMeans | None = None
+        # Weights of a linear head; None for other heads, and as soon as an explanation is something else.
+        self._theta: Tensor | None = None
+        self._explained = False
 
     @property
     def get_params(self) -> dict[str, Any]:
         """Parameters of the metric, as in Quantus."""
-        return {k: v for k, v in super().get_params.items() if k != "_means"}
+        return {k: v for k, v in super().get_params.items() if k not in ("_means", "_theta", "_explained")}
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         labels = class_labels(name, value)
@@ -152,6 +164,10 @@ default_plot_func, disable_warnings, display_progressbar
         if "labels" not in self.call.truth:
             self._checked("y_batch", y_batch)
         self._means = ClassMeans(n_classes, n_concepts)
+        head = model.head if self.call.on_images else model
+        theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
+        self._theta = None if theta is None else theta.to("cpu", torch.float64)
+        self._explained = self.call.on_images
         return {}
 
     def evaluate_batch(
@@ -203,7 +219,7 @@ default_plot_func, disable_warnings, display_progressbar
             classes = checked_classes(y_batch, logits)
             importance = concept_importance(module, outputs.values, classes, self.importance)
         else:
-            importance = torch.as_tensor(self.usable(a_batch, (n_concepts,), "the number of concepts (L,)"))
+            importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
             logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
             checked_classes(y_batch, logits)
         if logits.shape[1] != n_classes:
@@ -215,7 +231,12 @@ default_plot_func, disable_warnings, display_progressbar
         enters = (logits.argmax(1).cpu().numpy() == truth) & (y_batch == truth)
         importance = importance.to("cpu", torch.float64)
         # A sample whose explanation failed is left out; otherwise it would void its whole class.
-        mask = torch.as_tensor(enters) & importance.isfinite().all(1)
+        usable = importance.isfinite().all(1)
+        mask = torch.as_tensor(enters) & usable
+        if self._theta is not None and not self.call.on_images and usable.any():
+            self._explained = True
+            if not torch.allclose(importance[usable], self._theta[y_batch][usable], rtol=1e-5):
+                self._theta = None
         self._sums.update(importance, torch.as_tensor(truth, dtype=torch.int64), mask)
         return []
 
@@ -225,15 +246,20 @@ default_plot_func, disable_warnings, display_progressbar
             raise RuntimeError("CGIM collects class means only during a call.")
         return self._means
 
-    def custom_postprocess(self, **data: Any) -> None:
-        """Compare the class means with what people say.
-
-        Parameters
-        ----------
-        **data : Any
-            What Quantus passes on; see `ConceptMetric.custom_postprocess`.
-        """
-        scores = cgim(self._sums.compute(), torch.as_tensor(self.class_concepts), per=self.per)
-        self.evaluation_scores = scores.tolist()
-        self._means = None
-        super().custom_postprocess(**data)
+    def _collected(self, scores: np.ndarray) -> np.ndarray:
+        """Compare the class means with what people say."""
+        means = self._theta if self._theta is not None and self._explained else self._sums.compute()
+        n_classes, n_concepts = means.shape
+        without = int(means.isnan().any(1).sum())
+        compared = cgim(means, torch.as_tensor(self.class_concepts), per=self.per)
+        number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
+        zero = int(compared.isnan().sum()) - (without if self.per == "class" else 0)
+        if self.per == "concept" and without:
+            self.call.outcome = "scores are over fewer classes, or NaN,"
+        reason = "a class has no correctly predicted sample with an explanation"
+        if without:
+            self.leave_out(reason, without, n_classes, "classes")
+        if zero and without < n_classes:
+            self.leave_out("importance or truth is zero throughout", zero, number, unit)
+        self._means = self._theta = None
+        return compared.numpy()

@@ -11,20 +11,31 @@ from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, to_numpy
-from captum_concepts.running import to_model
+from captum_concepts.running import alone_with, to_model
 from quantus_concepts.functional import (
     clm,
-    mask_hits,
-    mask_threshold_hits,
+    mask_centres,
+    mask_shares,
+    mask_threshold_shares,
     point_hits,
     rank_concepts,
     threshold_hits,
-    upsample,
 )
+from quantus_concepts.functional.regions import check_places
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import IMPORTANCES, ConceptOutputs, concept_importance, concept_outputs
-from quantus_concepts.metrics.truth import checked_classes
+from quantus_concepts.metrics.call import nanmean
+from quantus_concepts.metrics.inference import (
+    IMPORTANCES,
+    ConceptOutputs,
+    concept_importance,
+    concept_outputs,
+    full_precision,
+)
+from quantus_concepts.metrics.masks import binary_masks
+from quantus_concepts.metrics.truth import checked_classes, no_concept_model
 from quantus_concepts.protocols import ConceptModel, is_concept_model, shares_features
+
+MASK_HITS = ("centre", "share")
 
 
 class CLM(ConceptMetric):
@@ -35,9 +46,10 @@ class CLM(ConceptMetric):
     their share, so that a constant map scores exactly ``alpha / 12``.
 
     - **On explanations** ``model`` is a concept predictor, ``y_batch`` the concept explained, the
-      attributions are the map (summed over channels, upsampled bilinearly where they are smaller than the
-      image), and ``s_batch`` (N, 1, H, W) or `masks` marks the annotated pixels; of several the best counts.
-      With `points` and `part_of_concept` bound, the points of the concept's part take the place of the mask.
+      attributions are the map (summed over channels; upsampled bilinearly where they are smaller than the
+      image, averaged down where they are larger), and ``s_batch`` (N, 1, H, W) or `masks` marks the annotated pixels,
+      for which their middle stands or which are counted, see `mask_hit`. With `points` and `part_of_concept` bound,
+      the points of the concept's part take the place of the mask.
     - **On images** ``model`` is a concept model (`quantus_concepts.protocols.ConceptModel`) and `points` and
       `part_of_concept` are bound: the metric ranks the concepts that have a part by importance for
       ``y_batch``, takes the first `top_l`, drops those whose part is not visible and averages the rest.
@@ -53,14 +65,19 @@ class CLM(ConceptMetric):
     threshold : float, optional
         Map value from which on a pixel belongs to the region, in place of `alpha`.
     points : array_like, optional
-        (N, P, 2): place (x, y) of each part in pixels of the image given, NaN where not visible; or
-        (N, P, Q, 2) where a part has up to Q places (left and right), of which the best counts.
+        (N, P, 2): place (x, y) of each part in pixels of the images in ``x_batch``, (0, 0) being the centre of the
+        first, NaN where not visible; or (N, P, Q, 2) where a part has up to Q places (left and right), of which the
+        best counts. A place up to half a pixel beyond the border counts as on it, one further out is an error.
     part_of_concept : array_like, optional
         (L,) of int: the part each concept is about, -1 for none.
     top_l : int
         On images: how many concepts count.
     masks : array_like, optional
-        (N, 1, H, W) or (N, H, W): annotated pixels, in place of ``s_batch``.
+        (N, 1, H, W) or (N, H, W) of 0 and 1: annotated pixels, in place of ``s_batch``.
+    mask_hit : str
+        "centre": the marked pixel nearest the centroid of the mask is the place that has to lie in the region; of
+        several connected parts (left and right wing) each has its own, and the best counts. "share": the share of the
+        region's pixels that are marked.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
     abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
@@ -75,15 +92,21 @@ default_plot_func, disable_warnings, display_progressbar
 
     Notes
     -----
-    Higher is better. A point anywhere is hit with chance ``alpha / 12``; a real part more often, whatever the map
-    shows, since parts and activations both sit on the object. NaN: no annotated pixel or no visible part. The
-    paper's Table 2, ranked by contribution, l = 1, alpha = 1 / 3 / 6: 13.3 / 33.4 / 59.0 %.
+    Higher is better. Chance, in ``records[-1].chance``: a place is hit by white noise in ``alpha / 12`` of the images,
+    one of k places in 1 - (1 - alpha / 12)^k; NaN for a `threshold`. For "share" it is the share of the image that is
+    marked. A real part is hit more often, whatever the map shows, since parts and activations both sit on the object:
+    compare with the same maps on the parts of other images too. Images explained for one class share their ranking:
+    ``records[-1].clusters`` holds the classes where concepts are ranked. NaN, counted by reason in
+    ``records[-1].reasons``: no annotated pixel, no visible part, a map that cannot be used. Values, maps and hits are
+    compared in float32; a model in half precision gives other, coarser maps, and with them ties. The paper's Table 2,
+    ranked by contribution, l = 1, alpha = 1 / 3 / 6: 13.3 / 33.4 / 59.0 %.
     """
 
     name = "CLM"
     data_applicability = {DataType.IMAGE}  # noqa: RUF012
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.LOCALISATION
+    bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
@@ -94,6 +117,7 @@ default_plot_func, disable_warnings, display_progressbar
         part_of_concept: Any = None,
         top_l: int = 1,
         masks: Any = None,
+        mask_hit: str = "centre",
         importance: str = "contribution",
         abs: bool = False,
         normalise: bool = False,
@@ -124,6 +148,7 @@ default_plot_func, disable_warnings, display_progressbar
         )
         check_range("alpha", alpha, 0, 12, open_low=True)
         check_choice("importance", importance, IMPORTANCES)
+        check_choice("mask_hit", mask_hit, MASK_HITS)
         if threshold is not None and not np.isfinite(threshold):
             raise ValueError(f"Expected argument `threshold` to be finite but got {threshold}.")
         if isinstance(top_l, bool) or not isinstance(top_l, int) or top_l < 1:
@@ -135,6 +160,7 @@ default_plot_func, disable_warnings, display_progressbar
         self.alpha = alpha
         self.threshold = threshold
         self.top_l = top_l
+        self.mask_hit = mask_hit
         self.importance = importance
         self.part_of_concept = None if part_of_concept is None else self._checked_parts(part_of_concept)
         self.points = None if points is None else self._checked("points", points)
@@ -158,13 +184,9 @@ default_plot_func, disable_warnings, display_progressbar
         return parts
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
-        array = to_numpy(value)
         if name == "masks":
-            if array.ndim == 4 and array.shape[1] == 1:
-                array = array[:, 0]
-            if array.ndim != 3:
-                raise ValueError(f"Expected argument `masks` to have shape (N, 1, H, W) but got {array.shape}.")
-            return array.astype(bool)
+            return binary_masks(name, value)[:, 0]
+        array = to_numpy(value)
         if array.ndim == 3:
             array = array[:, :, None]
         if array.ndim != 4 or array.shape[-1] != 2:
@@ -188,23 +210,30 @@ default_plot_func, disable_warnings, display_progressbar
     ) -> dict[str, np.ndarray]:
         if x_batch.ndim != 4:
             raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        size = (x_batch.shape[2], x_batch.shape[3])
+        if "points" in self.call.truth:
+            check_places(torch.as_tensor(self.call.truth["points"]), size, ("sample", "part", "place"))
         if self.call.on_images:
+            self.call.clusters = y_batch
             return {}
-        size = x_batch.shape[-2:]
+        if "masks" not in self.call.truth and "points" in self.call.truth:
+            return {"places": self._places_of_concepts(model, x_batch, y_batch)}
+        masks = self._masks(x_batch, s_batch)
+        self.leave_out("nothing is marked", int((~masks.any((1, 2))).sum()))
+        if self.mask_hit == "share":
+            density = masks.mean((1, 2))
+            self.call.chances = np.where(density > 0, density, np.nan).tolist()
+            return {"masks": masks}
+        places = mask_centres(masks).numpy()
+        self._note_chance(places[..., 0])
+        return {"places": places}
+
+    def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
+        """Return (N, H, W) of bool, bound or passed."""
         if "masks" in self.call.truth:
             masks = self.call.truth["masks"]
-        elif "points" in self.call.truth:
-            parts = self.part_of_concept if self.part_of_concept is not None else np.empty(0, int)
-            outside = (y_batch < 0) | (y_batch >= len(parts))
-            if outside.any():
-                raise ValueError(
-                    f"Expected argument `y_batch` to hold concepts 0 to {len(parts) - 1}, as many as "
-                    f"`part_of_concept` has, but got {int(y_batch[outside][0])}. Where `y_batch` holds classes, pass a "
-                    "concept model as `model`."
-                )
-            return {}
         elif s_batch is not None:
-            masks = self._checked("masks", s_batch)
+            masks = binary_masks("s_batch", s_batch)[:, 0]
             if len(masks) != len(x_batch):
                 raise ValueError(
                     f"Expected argument `s_batch` to have {len(x_batch)} samples, as `x_batch`, but got {len(masks)}."
@@ -214,9 +243,44 @@ default_plot_func, disable_warnings, display_progressbar
                 "CLM needs to know where concepts are: pass `s_batch` (N, 1, H, W), or bind `masks`, or `points` and "
                 "`part_of_concept`, in the constructor."
             )
-        if masks.shape[-2:] != size:
-            raise ValueError(f"Expected masks to have the size of the images, {size}, but got {masks.shape[-2:]}.")
-        return {"masks": masks}
+        if masks.shape[1:] != x_batch.shape[2:]:
+            raise ValueError(
+                f"Expected masks to have the size of the images, {x_batch.shape[2:]}, but got {masks.shape[1:]}."
+            )
+        return masks
+
+    def _places_of_concepts(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
+        """Return the places (N, Q, 2) of the part of each explained concept."""
+        parts = self._parts
+        outside = (y_batch < 0) | (y_batch >= len(parts))
+        if outside.any():
+            wrong = no_concept_model(self.name, model, x_batch)
+            raise ValueError(
+                f"Expected argument `y_batch` to hold concepts 0 to {len(parts) - 1}, as many as `part_of_concept` "
+                f"has, but got {int(y_batch[outside][0])}. Where `y_batch` holds classes, pass a concept model"
+                f"{'; but ' + wrong if wrong else ' as `model`'}."
+            )
+        points = self.call.truth["points"]
+        has_part = parts[y_batch] >= 0
+        places = np.where(has_part[:, None, None], points[np.arange(len(points)), parts[y_batch]], np.nan)
+        seen = ~np.isnan(places).any(-1)
+        self.leave_out("the explained concept has no part", int((~has_part).sum()))
+        self.leave_out("the part is not visible", int((has_part & ~seen.any(1)).sum()))
+        self._note_chance(places[..., 0] + places[..., 1])
+        return places
+
+    @property
+    def _parts(self) -> np.ndarray:
+        """(L,): the part of each concept; none where no points are bound."""
+        return np.empty(0, dtype=int) if self.part_of_concept is None else self.part_of_concept
+
+    def _note_chance(self, places: np.ndarray) -> None:
+        """Note the chance of white noise at the best of Q places (n, ..., Q), averaged over the axes between."""
+        if self.threshold is not None:
+            return
+        count = (~np.isnan(places)).sum(-1)
+        chance = np.where(count > 0, 1 - (1 - self.alpha / 12) ** count, np.nan).reshape(len(places), -1)
+        self.call.chances += [nanmean(row) for row in chance]
 
     def evaluate_batch(
         self,
@@ -226,6 +290,7 @@ default_plot_func, disable_warnings, display_progressbar
         a_batch: np.ndarray,
         masks_batch: np.ndarray | None = None,
         points_batch: np.ndarray | None = None,
+        places_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
         """Score some samples.
@@ -243,7 +308,9 @@ default_plot_func, disable_warnings, display_progressbar
         masks_batch : np.ndarray, optional
             (n, H, W) annotated pixels.
         points_batch : np.ndarray, optional
-            (n, P, Q, 2) places of the parts.
+            (n, P, Q, 2) places of the parts, for images with a concept model.
+        places_batch : np.ndarray, optional
+            (n, Q, 2) places of the concept explained.
         **kwargs : Any
             Not used.
 
@@ -255,7 +322,7 @@ default_plot_func, disable_warnings, display_progressbar
         if self.call.on_images and points_batch is not None:
             scores = self._score_images(model.get_model(), x_batch, y_batch, points_batch)
         else:
-            scores = self._score_maps(x_batch, y_batch, a_batch, masks_batch, points_batch)
+            scores = self._score_maps(x_batch, a_batch, masks_batch, places_batch)
         return scores.cpu().numpy().astype(float).tolist()
 
     def _score_images(
@@ -263,7 +330,7 @@ default_plot_func, disable_warnings, display_progressbar
     ) -> Tensor:
         outputs = concept_outputs(model, x_batch)
         values = outputs.values
-        parts = torch.as_tensor(self.part_of_concept, device=values.device)
+        parts = torch.as_tensor(self._parts, device=values.device)
         if len(parts) != values.shape[1]:
             raise ValueError(
                 f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
@@ -272,17 +339,26 @@ default_plot_func, disable_warnings, display_progressbar
         importance = concept_importance(model, values, checked_classes(y_batch, outputs.logits), self.importance)
         ranked = rank_concepts(importance, self.top_l, eligible=parts >= 0)
         maps = self._concept_maps(model, outputs, x_batch, ranked)
-        places = torch.as_tensor(points, device=maps.device, dtype=maps.dtype)
+        places = torch.as_tensor(points, device=maps.device)
         rows = torch.arange(len(ranked), device=maps.device)[:, None]
-        hits = self._point_hits(maps.flatten(0, 1), places[rows, parts[ranked]].flatten(0, 1), x_batch.shape[-2:])
+        places = places[rows, parts[ranked]]
+        hits = self._point_hits(maps.flatten(0, 1), places.flatten(0, 1), x_batch.shape[-2:])
         hits = hits.view(len(ranked), self.top_l)
-        hits[~importance.isfinite().all(1)] = torch.nan
+        unknown = ~importance.isfinite().all(1)
+        hits[unknown] = torch.nan
+        unseen = places.isnan().any(-1)
+        hidden = ~unknown & unseen.flatten(1).all(1)
+        self.leave_out("the model's importances are not finite", int(unknown.sum()))
+        self.leave_out(f"no part of the first {self.top_l} concepts is visible", int(hidden.sum()))
+        self.leave_out("the model's maps are not finite", int((hits.isnan().all(1) & ~unknown & ~hidden).sum()))
+        self._note_chance(np.where(unseen.cpu().numpy(), np.nan, 0.0))
         return clm(hits, self.top_l)
 
     def _concept_maps(self, model: ConceptModel, outputs: ConceptOutputs, images: np.ndarray, ranked: Tensor) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), alone_with(model):
             if shares_features(model) and outputs.features is not None:
-                return model.maps_from_features(outputs.features, ranked)
+                with full_precision(model):
+                    return model.maps_from_features(outputs.features, ranked)
             return model.concept_maps(to_model(model.concept_predictor, images), ranked)
 
     def _point_hits(self, maps: Tensor, points: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -292,29 +368,20 @@ default_plot_func, disable_warnings, display_progressbar
         return point_hits(maps, points, (height, width), (self.alpha,))[:, 0]
 
     def _score_maps(
-        self,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        a_batch: np.ndarray,
-        masks: np.ndarray | None,
-        points: np.ndarray | None,
+        self, x_batch: np.ndarray, a_batch: np.ndarray, masks: np.ndarray | None, places: np.ndarray | None
     ) -> Tensor:
-        height, width = x_batch.shape[-2:]
-        n_pixels = height * width
-        channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == (height, width) != a_batch.shape[2:]
+        size = x_batch.shape[-2:]
+        channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == size != a_batch.shape[2:]
         if a_batch.ndim == 4:
             a_batch = a_batch.sum(axis=3 if channel_last else 1)
-        fits = a_batch.ndim == 3 and a_batch.shape[1] * a_batch.shape[2] <= n_pixels
-        maps = torch.as_tensor(
-            self.usable(a_batch, a_batch.shape[1:] if fits else (height, width), "a map (H, W)").astype(float)
-        )
-        if masks is None and points is not None and self.part_of_concept is not None:
-            part = self.part_of_concept[y_batch]
-            places = np.where((part >= 0)[:, None, None], points[np.arange(len(points)), part], np.nan)
-            return self._point_hits(maps, torch.as_tensor(places), (height, width))
+        usable = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
+        maps = torch.as_tensor(usable.astype(float))
+        if places is not None:
+            return self._point_hits(maps, torch.as_tensor(places), size)
         marked = torch.as_tensor(masks)
-        if maps.shape[-2:] != (height, width):
-            maps = upsample(maps, (height, width))
-        if self.threshold is not None:
-            return mask_threshold_hits(maps, marked, self.threshold)
-        return mask_hits(maps, marked, (self.alpha,))[:, 0]
+        if self.threshold is None:
+            return mask_shares(maps, marked, (self.alpha,))[:, 0]
+        shares = mask_threshold_shares(maps, marked, self.threshold)
+        reached = maps.isfinite().flatten(1).all(1) & marked.flatten(1).any(1)
+        self.leave_out("no pixel of the map reaches `threshold`", int((reached & shares.isnan()).sum()))
+        return shares

@@ -91,6 +91,7 @@ default_plot_func, disable_warnings, display_progressbar
     data_applicability = {DataType.IMAGE}  # noqa: RUF012
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.FAITHFULNESS
+    bounds = (0.0, 1.0)
 
     sufficiency: list[float]
     necessity: list[float]

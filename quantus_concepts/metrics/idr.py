@@ -9,7 +9,7 @@ import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
 from quantus_concepts.functional import idr, positive_percentile
-from quantus_concepts.metrics.paired_images import check_aligned, check_same_shape, image_batch
+from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -52,8 +52,10 @@ default_plot_func, disable_warnings, display_progressbar
     name = "IDR"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.FAITHFULNESS
+    bounds = (0.0, 1.0)
     sample_truth = ("counterpart", "masks", "labels")
     other_side = "on the counterpart"
+    chance = 0.5
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
         self,
@@ -105,6 +107,7 @@ default_plot_func, disable_warnings, display_progressbar
         check_same_shape("counterpart", counterpart, x_batch)
         extra = super()._check_call(model, x_batch, y_batch, s_batch)
         check_aligned("counterpart", counterpart, x_batch, extra["masks"])
+        check_differs("counterpart", counterpart, x_batch, extra["masks"], "it still has the feature")
         return extra
 
     def evaluate_batch(
@@ -145,8 +148,13 @@ default_plot_func, disable_warnings, display_progressbar
             n scores: 0, 1 or NaN.
         """
         module = model.get_model()
-        correct = self._correct(module, x_batch, labels_batch)
-        correct &= self._correct(module, counterpart_batch, labels_batch)
+        correct = self._defined(
+            masks_batch,
+            {
+                "the model misclassifies the image": self._correct(module, x_batch, labels_batch),
+                "the model misclassifies the counterpart": self._correct(module, counterpart_batch, labels_batch),
+            },
+        )
         without = self._attributed_again(module, counterpart_batch, y_batch, masks_batch)
         scores = idr(self._attributed(a_batch, masks_batch), without).numpy()
         return np.where(correct, scores, np.nan).tolist()

@@ -11,12 +11,15 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_range, to_numpy
+from captum_concepts.checks import to_numpy
 from quantus_concepts.functional import iir, perturbation, positive_percentile
-from quantus_concepts.metrics.masks import listed
-from quantus_concepts.metrics.paired_images import check_aligned, check_same_shape, image_batch
+from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
 from quantus_concepts.metrics.patch import Patch
+from quantus_concepts.metrics.patch_optimisation import check_weight
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
+
+#: Why a score is undefined whose patch was not made well enough.
+UNCONVERGED = "the model sees the patch (`converged` is false)"
 
 
 class IIR(ReExplainingMetric):
@@ -35,6 +38,7 @@ class IIR(ReExplainingMetric):
     patch : Patch, optional
         How to make them, in place of `patched`; each is made once and shared by the methods of one
         `quantus.evaluate` (kept until a call is about other images).
+        Long work: see `optimise_patch` for what its 300 steps cost, and pass ``Patch(steps=...)``.
     threshold : float
         t, above 0: the relative change that would be noticed; the paper uses 0.1.
     masks : array_like, optional
@@ -52,7 +56,8 @@ class IIR(ReExplainingMetric):
 default_plot_func, disable_warnings, display_progressbar
         As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
         applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
-        of the defined scores.
+        of the defined scores. With ``display_progressbar=None`` the making of patches shows its progress once it takes
+        longer than two seconds; True shows that of all work, and False none.
 
     Attributes
     ----------
@@ -62,6 +67,8 @@ default_plot_func, disable_warnings, display_progressbar
         (N,): ||d||, in the units of ``x_batch``.
     converged : np.ndarray
         (N,) of bool.
+    converged_share : float
+        Their share; NaN before a call.
 
     Raises
     ------
@@ -78,6 +85,7 @@ default_plot_func, disable_warnings, display_progressbar
     name = "IIR"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.ROBUSTNESS
+    bounds = (0.0, 1.0)
     sample_truth = ("patched", "masks", "labels")
     other_side = "on the patched images"
 
@@ -99,7 +107,7 @@ default_plot_func, disable_warnings, display_progressbar
         aggregate_func: Callable[..., Any] | None = None,
         default_plot_func: Callable[..., Any] | None = None,
         disable_warnings: bool = False,
-        display_progressbar: bool = False,
+        display_progressbar: bool | None = None,
         **kwargs: Any,
     ) -> None:
         """Bind the patches. A score of 1 says that a patch without effect leaves the attribution as it was.
@@ -115,10 +123,11 @@ default_plot_func, disable_warnings, display_progressbar
             aggregate_func=aggregate_func,
             default_plot_func=default_plot_func,
             disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
+            # Quantus takes None for no.
+            display_progressbar=display_progressbar,  # type: ignore[arg-type]
             **kwargs,
         )
-        check_range("threshold", threshold, 0, float("inf"), open_low=True)
+        check_weight("threshold", threshold, positive=True)
         if patched is not None and patch is not None:
             raise ValueError("Expected one of arguments `patched` and `patch` but got both.")
         if patch is not None and not isinstance(patch, Patch):
@@ -127,7 +136,7 @@ default_plot_func, disable_warnings, display_progressbar
                 "their patches go into `patched`."
             )
         if tolerance is not None:
-            check_range("tolerance", tolerance, 0, float("inf"), open_low=True)
+            check_weight("tolerance", tolerance, positive=True)
         self.patched = None if patched is None else self._checked("patched", patched)
         self.patch = patch
         self.threshold = threshold
@@ -155,6 +164,11 @@ default_plot_func, disable_warnings, display_progressbar
     def converged(self) -> np.ndarray:
         """(N,) of bool: whether the model overlooks the patch."""
         return self._joined(2)
+
+    @property
+    def converged_share(self) -> float:
+        """Share of the patches that the model overlooks; NaN before a call."""
+        return float(self.converged.mean()) if self.converged.size else float("nan")
 
     @property
     def get_params(self) -> dict[str, Any]:
@@ -196,13 +210,7 @@ default_plot_func, disable_warnings, display_progressbar
         if "patched" in self.call.truth:
             masks = extra["masks"]
             check_aligned("patched", patched, x_batch, masks)
-            pairs = zip(patched, x_batch, masks, strict=True)
-            same = np.flatnonzero([mask.any() and np.array_equal(a, b) for a, b, mask in pairs])
-            if same.size:
-                raise ValueError(
-                    f"Expected argument `patched` to differ from `x_batch` but image {listed(same)} is identical: it "
-                    "has no patch."
-                )
+            check_differs("patched", patched, x_batch, masks, "it has no patch")
         return extra
 
     def evaluate_batch(
@@ -250,11 +258,18 @@ default_plot_func, disable_warnings, display_progressbar
         if patched_batch is None:
             patched_batch = self._patches(module, x_batch, masks_batch, init_batch, logits)
         logits_patched = self._predict(module, patched_batch)
-        converged = self._measure(x_batch, patched_batch, logits, logits_patched)
-        usable = converged & (logits.argmax(1).cpu().numpy() == labels_batch)
-        usable &= logits_patched.argmax(1).cpu().numpy() == labels_batch
+        # A patch that has converged leaves the class as it was.
+        usable = self._defined(
+            masks_batch,
+            {
+                "the model misclassifies the image": logits.argmax(1).cpu().numpy() == labels_batch,
+                UNCONVERGED: self._measure(x_batch, patched_batch, logits, logits_patched),
+            },
+        )
         after = self._attributed_again(module, patched_batch, y_batch, masks_batch)
         before = self._attributed(a_batch, masks_batch)
+        if unattributed := int((usable & (before == 0).numpy()).sum()):
+            self.fail("attributions are 0 inside the mask, so that no change is relative to them", unattributed)
         scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
         return np.where(usable, scores.numpy(), np.nan).tolist()
 
@@ -289,7 +304,4 @@ default_plot_func, disable_warnings, display_progressbar
         converged = same_class & (relative <= self.tolerance)
         size = np.linalg.norm((patched - x_batch.astype(float)).reshape(len(x_batch), -1), axis=1)
         self._measured.append((relative, size, converged))
-        missed = int((~converged).sum())
-        if missed:
-            self.leave_out("the model sees the patch (`converged` is false)", missed)
         return converged

@@ -1,14 +1,15 @@
-"""Running a user's model without leaving a trace: on its device, in its precision, in eval mode and back."""
+"""Running a user's model without leaving a trace: on its device, in its precision, while no other thread does."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice
-from captum_concepts.running import alone_with, tensor_output, to_model
+from captum_concepts.running import alone_with, first_floating, tensor_output, to_model
 from quantus_concepts.protocols import ConceptModel, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
@@ -39,28 +40,40 @@ def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
 
 
 def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
-    """Run a concept model once over a batch of images.
+    """Run a concept model once over images (N, C, H, W); its backbone once where it shares its features.
 
-    Parameters
-    ----------
-    model : ConceptModel
-        Model of `quantus_concepts.protocols`. One that shares its features runs its backbone once.
-    images : array or tensor
-        (N, C, H, W).
-
-    Returns
-    -------
-    ConceptOutputs
-        Features, concept values and class logits, on the model's device.
+    Under autocast only the backbone runs in half precision: what is compared afterwards would tie.
     """
-    with alone_with(model), torch.no_grad():
+    with torch.no_grad(), alone_with(model):
         if shares_features(model):
             features = model.features(to_model(model.features, images))
-            values = model.values_from_features(features)
-        else:
-            features = None
-            values = tensor_output(model.concept_predictor(to_model(model.concept_predictor, images)))
-        return ConceptOutputs(features, values, tensor_output(model.head(values)))
+            with full_precision(model):
+                features = in_precision_of(model, features)
+                values = model.values_from_features(features)
+                return ConceptOutputs(features, values, tensor_output(model.head(values)))
+        values = tensor_output(model.concept_predictor(to_model(model.concept_predictor, images)))
+        with full_precision(model):
+            return ConceptOutputs(None, values, tensor_output(model.head(in_precision_of(model.head, values))))
+
+
+def full_precision(model: Any) -> AbstractContextManager[Any]:
+    """Switch off autocast on a model's device: it would round values to half precision and make them tie."""
+    reference = first_floating(model)
+    kind = "cpu" if reference is None else reference.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+def in_precision_of(model: Any, values: Any) -> Any:
+    """Return a tensor in the dtype of a model's own numbers; as it is where there is none of them."""
+    reference = first_floating(model)
+    return values if reference is None or not isinstance(values, Tensor) else values.to(reference.dtype)
+
+
+def linear_weights(head: nn.Module) -> Tensor | None:
+    """Return theta (K, L) of a head that is one linear layer in eval mode; None for a head of another form."""
+    linear = [part for part in head.modules() if isinstance(part, nn.Linear)]
+    known = all(isinstance(part, nn.Sequential | nn.Linear | nn.Identity | nn.Dropout) for part in head.modules())
+    return linear[0].weight.detach() if known and len(linear) == 1 else None
 
 
 def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, importance: str) -> Tensor:
@@ -80,13 +93,15 @@ def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, imp
     Returns
     -------
     Tensor
-        (N, L).
+        (N, L), in float32 or wider: products are not rounded to half precision, where they would tie. What remains of
+        a model in half precision is that its values and gradients are other numbers, with ties of their own.
     """
     check_choice("importance", importance, IMPORTANCES)
+    wide = torch.promote_types(values.dtype, torch.float32)
     if importance == "value":
-        return values
-    with torch.enable_grad():
+        return values.to(wide)
+    with torch.enable_grad(), alone_with(model), full_precision(model):
         leaf = values.detach().clone().requires_grad_(True)
-        chosen = tensor_output(model.head(leaf)).gather(1, classes[:, None]).sum()
+        chosen = tensor_output(model.head(in_precision_of(model.head, leaf))).gather(1, classes[:, None]).sum()
         (gradient,) = torch.autograd.grad(chosen, leaf)
-    return gradient if importance == "weight" else gradient * values
+    return gradient.to(wide) if importance == "weight" else gradient.to(wide) * values.to(wide)

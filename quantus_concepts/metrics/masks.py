@@ -11,27 +11,8 @@ from captum_concepts.checks import check_binary, to_numpy
 SHOWN = 5
 
 
-def region_masks(name: str, value: Any) -> np.ndarray:
-    """Return masks as bool, or raise for what cannot be one.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : array_like
-        (N, 1, H, W) or (N, H, W) of 0 and 1.
-
-    Returns
-    -------
-    np.ndarray
-        (N, 1, H, W) of bool.
-
-    Raises
-    ------
-    ValueError
-        If the shape is another, a value is neither 0 nor 1 (the mask is named by its index), or all masks are
-        empty or full.
-    """
+def binary_masks(name: str, value: Any) -> np.ndarray:
+    """Return masks (N, 1, H, W) or (N, H, W) of 0 and 1 as (N, 1, H, W) of bool, or raise and name the first other."""
     masks = to_numpy(value)
     if masks.ndim == 3:
         masks = masks[:, None]
@@ -41,7 +22,12 @@ def region_masks(name: str, value: Any) -> np.ndarray:
             f"{to_numpy(value).shape}."
         )
     check_binary(name, masks)
-    masks = masks.astype(bool)
+    return masks.astype(bool)
+
+
+def region_masks(name: str, value: Any) -> np.ndarray:
+    """Return masks as `binary_masks` does; raise too where all of them are empty or full."""
+    masks = binary_masks(name, value)
     if len(masks) and unusable_masks(masks).all():
         kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
         raise ValueError(

@@ -66,8 +66,10 @@ default_plot_func, disable_warnings, display_progressbar
     name = "MCS"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.FAITHFULNESS
+    bounds = (-1.0, 1.0)
     sample_truth = ("contrast_labels", "masks", "labels")
     other_side = "under the contrast model"
+    chance = 0.0
 
     def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
         self,
@@ -170,8 +172,15 @@ default_plot_func, disable_warnings, display_progressbar
             n scores.
         """
         with evaluation_mode(self.contrast_model):
-            correct = self._correct(model.get_model(), x_batch, labels_batch)
-            correct &= self._correct(self.contrast_model, x_batch, contrast_labels_batch)
+            correct = self._defined(
+                masks_batch,
+                {
+                    "the model misclassifies the image": self._correct(model.get_model(), x_batch, labels_batch),
+                    "the contrast model misclassifies the image": self._correct(
+                        self.contrast_model, x_batch, contrast_labels_batch
+                    ),
+                },
+            )
             other = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
         scores = mcs(self._attributed(a_batch, masks_batch), other).numpy()
         return np.where(correct, scores, np.nan).tolist()

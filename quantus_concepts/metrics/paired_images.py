@@ -114,3 +114,13 @@ def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.
             f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks image "
             f"{shown} is another picture. Align it with `x_batch`; if it is aligned, the masks are too small."
         )
+
+
+def check_differs(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray, meaning: str) -> None:
+    """Raise where images with a mask are those of ``x_batch`` to the bit; `meaning` says what is wrong with them."""
+    pairs = zip(images, x_batch, masks, strict=True)
+    same = np.flatnonzero([mask.any() and np.array_equal(a, b) for a, b, mask in pairs])
+    if same.size:
+        raise ValueError(
+            f"Expected argument `{name}` to differ from `x_batch` but image {listed(same)} is identical: {meaning}."
+        )

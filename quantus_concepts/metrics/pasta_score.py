@@ -60,6 +60,8 @@ class PASTAScore(ConceptMetric):
         In place of them: from a tensor (N, C, H, W) of model inputs to images in [0, 1].
     cache : EmbeddingCache or path, optional
         Where embeddings are kept, so that the same explanation is never embedded twice.
+    clip : bool
+        Whether scores above 5 become 5; the release leaves them.
     abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
 default_plot_func, disable_warnings, display_progressbar
         As in every Quantus metric. Maps are brought to [0, 1] by the embedding anyway, by default between their
@@ -81,13 +83,15 @@ default_plot_func, disable_warnings, display_progressbar
     Notes
     -----
     Higher is better, but for Q5, which asks how much an explanation changed; `score_direction` is set accordingly.
-    In [1, 5]. NaN where a map is constant, is not finite or has another size than its image, and where a sample's
-    concepts are not finite. A scorer with labels that is given none has never seen such input: that is warned of.
+    In [1, 5], or above where not clipped. NaN where a map is constant, is not finite or has another size than its
+    image, and where a sample's concepts are not finite. A scorer with labels that is given none has never seen such
+    input: that is warned of.
     """
 
     name = "PASTA-score"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (1.0, 5.0)
     sample_truth = ("labels",)
 
     question_scores: dict[str, np.ndarray]
@@ -104,6 +108,7 @@ default_plot_func, disable_warnings, display_progressbar
         std: Sequence[float] | None = None,
         denormalise: Callable[[Tensor], Tensor] | None = None,
         cache: Any = None,
+        clip: bool = True,
         abs: bool = False,
         normalise: bool = False,
         normalise_func: Callable[..., np.ndarray] | None = None,
@@ -140,6 +145,7 @@ default_plot_func, disable_warnings, display_progressbar
             # Quantus declares it for the class, but reads it from the object.
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self.encoder = self.embedder.name
+        self.clip = bool(clip)
         raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
         self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
         self.concept_names = None if concept_names is None else [str(name) for name in concept_names]
@@ -176,7 +182,8 @@ default_plot_func, disable_warnings, display_progressbar
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         given = self.call.attributions
-        concepts = x_batch.ndim == 2 if given is None else given.ndim == 2
+        # Explanations that could not be used have two axes and no value.
+        concepts = x_batch.ndim == 2 or (given is not None and given.ndim == 2 and given.shape[1] > 0)
         if concepts and self.concept_names is None:
             raise ValueError(
                 f"{self.name} needs argument `concept_names` to score attributions of concepts: the names it writes "
@@ -246,7 +253,8 @@ default_plot_func, disable_warnings, display_progressbar
             n scores.
         """
         scores = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
-        if x_batch.ndim == 2 or a_batch.ndim == 2:
+        # An explanation of an image that is not there has two axes too, and no value.
+        if x_batch.ndim == 2 or (a_batch.ndim == 2 and a_batch.shape[1]):
             names = self.concept_names or []
             values = self.usable(a_batch, (len(names),), "concepts (L,)")
             good = np.isfinite(values).all(1)
@@ -280,7 +288,7 @@ default_plot_func, disable_warnings, display_progressbar
 
     def _rate(self, embedded: Tensor, labels: np.ndarray) -> np.ndarray:
         told = None if self.scorer.labels is None else torch.as_tensor(labels)
-        return self.scorer.score(embedded, told).cpu().numpy()
+        return self.scorer.score(embedded, told, clip=self.clip).cpu().numpy()
 
     def custom_postprocess(self, **kwargs: Any) -> None:
         """Keep what the scorer says to its other questions."""

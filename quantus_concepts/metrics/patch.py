@@ -37,8 +37,8 @@ class Patch:
         Of the same.
     pixel_range : tuple of float
         Lowest and highest value of a pixel before normalisation.
-    steps, step_size, eta1, eta2, squared, tolerance, chunk_size
-        As in `optimise_patch`.
+    steps, step_size, eta1, eta2, squared, tolerance, early_stop, chunk_size
+        As in `optimise_patch`, which says how long it takes.
 
     Raises
     ------
@@ -57,14 +57,27 @@ class Patch:
     eta2: float = 0.01
     squared: bool = False
     tolerance: float = 0.05
+    early_stop: bool = True
     chunk_size: int | None = None
 
     def __post_init__(self) -> None:
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected arguments `mean` and `std` to be given together but got only one of them.")
-        if self.std is not None and not (np.asarray(self.std) > 0).all():
-            raise ValueError(f"Expected argument `std` to hold numbers above 0 but got {self.std}.")
-        check_settings(self.pixel_range, self.steps, self.step_size, self.squared, self.tolerance, self.chunk_size)
+        for name, values, least in (("mean", self.mean, -np.inf), ("std", self.std, 0)):
+            numbers = np.asarray(0.5 if values is None else to_numpy(values), dtype=float)
+            if not (np.isfinite(numbers) & (numbers > least)).all():
+                above = " above 0" if name == "std" else ""
+                raise ValueError(f"Expected argument `{name}` to hold finite numbers{above} but got {values}.")
+        check_settings(
+            self.pixel_range,
+            self.steps,
+            self.step_size,
+            self.eta1,
+            self.eta2,
+            self.squared,
+            self.tolerance,
+            self.chunk_size,
+        )
         shape = to_numpy(self.init).shape
         if len(shape) not in (3, 4):
             raise ValueError(f"Expected argument `init` to have shape (N, C, H, W) or (C, H, W) but got {shape}.")
@@ -108,7 +121,7 @@ class Patch:
         return found[0], found[1]
 
     def make(
-        self, model: nn.Module, x_batch: Any, masks: Any, init: Any = None, display_progressbar: bool = False
+        self, model: nn.Module, x_batch: Any, masks: Any, init: Any = None, display_progressbar: bool | None = None
     ) -> PatchResult:
         """Optimise the patches of some images.
 
@@ -122,8 +135,8 @@ class Patch:
             (n, 1, H, W): where the patches go.
         init : array_like, optional
             The objects of these images; `self.init` if None.
-        display_progressbar : bool
-            Whether to show progress.
+        display_progressbar : bool, optional
+            As in `optimise_patch`.
 
         Returns
         -------
@@ -153,6 +166,7 @@ class Patch:
                 eta2=self.eta2,
                 squared=self.squared,
                 tolerance=self.tolerance,
+                early_stop=self.early_stop,
                 chunk_size=self.chunk_size,
                 display_progressbar=display_progressbar,
             )

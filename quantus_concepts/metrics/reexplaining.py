@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
 from quantus_concepts.functional import concept_attribution, positive_percentile
+from quantus_concepts.metrics.attributions import missing
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.call import missing
 from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.metrics.masks import check_mask_size, listed, region_masks, unusable_masks
 from quantus_concepts.metrics.truth import class_labels
@@ -39,6 +40,8 @@ class ReExplainingMetric(ConceptMetric):
     zero_says_nothing = False
     # What is explained beside the images of the call, for the warnings.
     other_side: str
+    #: Mean score of an attribution that knows nothing.
+    chance = math.nan
 
     masks: np.ndarray | None
     labels: np.ndarray | None
@@ -71,6 +74,7 @@ class ReExplainingMetric(ConceptMetric):
                 f"{self.name} explains again, with another model or other images: pass `explain_func`, the function "
                 "that made `a_batch`. `captum_concepts.explain_func` makes one of any Captum attribution."
             )
+        self.call.chance = self.chance
         masks = self._masks(x_batch, s_batch)
         bound = {"labels": self.call.truth["labels"]} if "labels" in self.call.truth else {}
         self._check_classes({"y_batch": y_batch} | bound, model, x_batch)
@@ -112,6 +116,19 @@ class ReExplainingMetric(ConceptMetric):
     def _correct(self, model: nn.Module, x_batch: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return (n,) of bool: which images a model classifies correctly."""
         return self._predict(model, x_batch).argmax(1).cpu().numpy() == labels
+
+    def _defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet.
+
+        Conditions (n,) of bool stand under what is wrong where they do not hold.
+        """
+        # Samples without a mask were counted when the call began.
+        left = masks.any((1, 2, 3))
+        for reason, met in conditions.items():
+            if missed := int((left & ~met).sum()):
+                self.leave_out(reason, missed)
+            left = left & met
+        return left
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         if self.call.refused:

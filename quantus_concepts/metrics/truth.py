@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import to_numpy
+from quantus_concepts.protocols import is_concept_model
 
 
 def class_labels(name: str, value: Any) -> np.ndarray:
@@ -68,3 +69,14 @@ def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
             f"got {int(y_batch[outside][0])}."
         )
     return torch.as_tensor(y_batch, dtype=torch.int64, device=logits.device)
+
+
+def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
+    """Say why a metric cannot use a model on images, and what to do; empty where that is not what is wrong."""
+    if x_batch.ndim != 4 or model is None or is_concept_model(model):
+        return ""
+    return (
+        f"argument `model`, {type(model).__name__}, is no concept model, which {metric} needs on images: "
+        "captum_concepts.PostHocCBM.fit makes one of a classifier (or pass a head as `model` and concept values (N, L) "
+        "as `x_batch`)"
+    )

@@ -50,27 +50,30 @@ class EmbeddedEncoder:
         Of all random weights; the global random state is left as it was.
     device : torch.device or str, optional
         Where to compute; by default on the device of the images.
+    width : int
+        Channels of the second convolution.
 
     Attributes
     ----------
     name : str
         Says that it is untrained.
     dim : int
-        384.
+        384; 128 and twice the width where that is another.
 
     Raises
     ------
     TypeError
-        If the seed is not a whole number.
+        If the seed or the width is not a whole number.
     ValueError
-        If the seed is negative.
+        If the seed is negative or the width is 0.
     """
 
-    dim = 2 * _WIDTH + 2 * _TEXT
-
-    def __init__(self, seed: int = 0, device: torch.device | str | None = None) -> None:
+    def __init__(self, seed: int = 0, device: torch.device | str | None = None, *, width: int = _WIDTH) -> None:
         self.seed = check_whole("seed", seed, 0)
-        self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)" + (f", seed {seed}" if seed else "")
+        self.width = check_whole("width", width, 1)
+        self.dim = 2 * width + 2 * _TEXT
+        self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)"
+        self.name += (f", width {width}" if width != _WIDTH else "") + (f", seed {seed}" if seed else "")
         self.device = None if device is None else torch.device(device)
         self._network: nn.Module | None = None
         self._mean, self._std = torch.zeros(0), torch.zeros(0)
@@ -83,7 +86,7 @@ class EmbeddedEncoder:
         Parameters
         ----------
         name : str
-            "embedded", or the `name` of one, which tells its seed.
+            "embedded", or the `name` of one, which tells its seed and its width.
         device : torch.device or str, optional
             As in the class.
 
@@ -92,14 +95,19 @@ class EmbeddedEncoder:
         EmbeddedEncoder
             A new one.
         """
-        found = re.search(r", seed (\d+)$", name)
-        return cls(int(found[1]) if found else 0, device)
+        seed, width = re.search(r", seed (\d+)", name), re.search(r", width (\d+)", name)
+        return cls(int(seed[1]) if seed else 0, device, width=int(width[1]) if width else _WIDTH)
 
     @property
     def fingerprint(self) -> str:
         """Identity for the cache: the settings and the version of torch, which draws the weights."""
-        settings = (SIZE, _CHANNELS, _WIDTH, _KERNEL, _TEXT, _PICTURE_SCALE, _TEXT_SCALE, _REFERENCES, self.seed)
+        settings = (SIZE, _CHANNELS, self.width, _KERNEL, _TEXT, _PICTURE_SCALE, _TEXT_SCALE, _REFERENCES, self.seed)
         return hashlib.sha256(f"embedded {settings} {torch.__version__}".encode()).hexdigest()
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of weights and biases of the network that sees pictures."""
+        return _CHANNELS * (3 * _KERNEL**2 + 1) + self.width * (_CHANNELS * _KERNEL**2 + 1)
 
     @torch.no_grad()
     def encode_images(self, images: Tensor) -> Tensor:
@@ -113,7 +121,7 @@ class EmbeddedEncoder:
         Returns
         -------
         Tensor
-            (N, 384), float32, on the device of `images`.
+            (N, dim), float32, on the device of `images`.
 
         Raises
         ------
@@ -130,7 +138,9 @@ class EmbeddedEncoder:
             self._network = self._build()
         self._network.to(where)
         self._mean, self._std = self._mean.to(where), self._std.to(where)
-        pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * _PICTURE_SCALE
+        # Of one norm, whatever the width.
+        scale = _PICTURE_SCALE * math.sqrt(_WIDTH / self.width)
+        pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * scale
         return functional.pad(pooled, (0, 2 * _TEXT)).to(images.device)
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
@@ -144,7 +154,7 @@ class EmbeddedEncoder:
         Returns
         -------
         Tensor
-            (N, 384), float32, on the encoder's device.
+            (N, dim), float32, on the encoder's device.
         """
         embedded = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(embedded, texts, strict=True):
@@ -165,7 +175,7 @@ class EmbeddedEncoder:
         generator = torch.Generator().manual_seed(self.seed)
         # Without the usual initial weights, which come from the global generator.
         first = skip_init(nn.Conv2d, 3, _CHANNELS, _KERNEL, stride=2)
-        second = skip_init(nn.Conv2d, _CHANNELS, _WIDTH, _KERNEL, stride=2)
+        second = skip_init(nn.Conv2d, _CHANNELS, self.width, _KERNEL, stride=2)
         for layer in (first, second):
             n_inputs = layer.in_channels * _KERNEL**2
             layer.weight.normal_(
@@ -180,7 +190,7 @@ class EmbeddedEncoder:
 
 
 def _pool(network: nn.Module, images: Tensor) -> Tensor:
-    """Return mean and deviation of each channel over each picture, (N, 2 * 128)."""
+    """Return mean and deviation of each channel over each picture, (N, 2 * width)."""
     found = []
     for some in images.float().split(_ROWS_AT_ONCE):
         small = resized(some, (SIZE, SIZE)).contiguous(memory_format=torch.channels_last)

@@ -26,8 +26,15 @@ from quantus_concepts.functional.upsampling import check_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoder import Encoder, as_encoder, check_images
 from quantus_concepts.pasta.encoding import Encoding
-from quantus_concepts.pasta.explanations import ConceptExplanation, Explanation, MapExplanation
-from quantus_concepts.pasta.sentences import check_template, concept_sentence
+from quantus_concepts.pasta.explanations import (
+    MODALITIES,
+    ConceptExplanation,
+    DrawingExplanation,
+    Explanation,
+    MapExplanation,
+)
+from quantus_concepts.pasta.preprocessing import resized_levels, to_levels
+from quantus_concepts.pasta.sentences import SENTENCES, check_template, concept_sentence, released_sentence
 
 SALIENCIES = ("overlay", "masked")
 CONCEPTS = ("sentence", "weighted")
@@ -38,9 +45,10 @@ class Embedder:
     """Turns explanations into embeddings, maps as pictures and concepts as text.
 
     Kazmierczak et al. (PASTA), Eqs. 1 and 2, in the details as their released code: a map is laid over its image and
-    the picture encoded; the names of the most important concepts, in order, are encoded as a text. Embeddings are
-    not normalised. Images are resized to `size` first, without keeping the ratio of their sides, so that all of an
-    image counts; so are maps, after they have been scaled to [0, 1].
+    the picture encoded, a drawing is encoded as it is; the names of the most important concepts, in order, are encoded
+    as a text. Embeddings are not normalised. Images are resized to `size` first, bicubic in 8 bits as Pillow does it,
+    without keeping the ratio of their sides, so that all of an image counts; then maps, bilinearly, after they have
+    been scaled to [0, 1].
 
     Parameters
     ----------
@@ -68,6 +76,9 @@ class Embedder:
         Euclidean norm of the values (Eq. 15).
     trailing_comma : bool
         Whether ", " follows the last name, as in the release.
+    sentence : str
+        "ours" (`concept_sentence`), or "release": exactly the sentence of the released code, for the scorers trained
+        on it (`released_sentence`), which knows no template.
     cache : EmbeddingCache, str or Path, optional
         Where embeddings are kept; none by default.
     batch_size : int
@@ -97,6 +108,7 @@ class Embedder:
         template: str = "",
         concepts: str = "sentence",
         trailing_comma: bool = True,
+        sentence: str = "ours",
         cache: EmbeddingCache | str | Path | None = None,
         batch_size: int = 16,
         display_progressbar: bool = False,
@@ -106,12 +118,18 @@ class Embedder:
         colour_map(colours)
         check_choice("normalise", normalise, NORMALISATIONS)
         check_choice("concepts", concepts, CONCEPTS)
+        check_choice("sentence", sentence, SENTENCES)
         check_template(template)
+        if sentence == "release" and (template or concepts != "sentence" or ascending or not trailing_comma):
+            raise ValueError(
+                "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
+                'beside sentence="release", which is fixed. Leave them out.'
+            )
         self.saliency, self.weight, self.colours, self.normalise = saliency, float(weight), colours, normalise
         self.size = check_whole("size", size, 1)
         self.n_top = check_whole("n_top", n_top, 1)
         self.ascending, self.template, self.concepts = bool(ascending), template, concepts
-        self.trailing_comma = bool(trailing_comma)
+        self.trailing_comma, self.sentence = bool(trailing_comma), sentence
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
@@ -225,6 +243,33 @@ class Embedder:
         return self._encoding.of(len(images), keys, encode, images.device)
 
     @torch.no_grad()
+    def embed_drawings(self, pictures: Tensor) -> Tensor:
+        """Embed explanations as people saw them: only the encoder's own preprocessing changes them.
+
+        Parameters
+        ----------
+        pictures : Tensor
+            (N, 3, H, W), floating, in [0, 1]; rounded to 8 bits.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, on the device of `pictures`.
+
+        Raises
+        ------
+        TypeError
+            If `pictures` is not a tensor of a floating-point dtype.
+        ValueError
+            If the shape is wrong or values are outside [0, 1].
+        """
+        check_images(pictures)
+        levels = to_levels(pictures)
+        makes = self._encoding.keys
+        keys = None if makes is None else makes.of_drawings(levels)
+        return self._encoding.of(len(levels), keys, lambda some: self._encode(levels[list(some)]), pictures.device)
+
+    @torch.no_grad()
     def embed_concepts(self, values: Tensor | np.ndarray, names: Sequence[str]) -> Tensor:
         """Embed importances of the same concepts for several images.
 
@@ -274,8 +319,12 @@ class Embedder:
             If one cannot be embedded, as in `embed_maps` and `embed_concepts`.
         """
         out = torch.empty(len(explanations), self.dim)
-        waiting: dict[str, list[tuple[int, Any]]] = {"map": [], "concepts": []}
-        embedders: dict[str, Callable[[list[Any]], Tensor]] = {"map": self._embed_shown, "concepts": self._embed_lists}
+        waiting: dict[str, list[tuple[int, Any]]] = {modality: [] for modality in MODALITIES}
+        embedders: dict[str, Callable[[list[Any]], Tensor]] = {
+            "map": self._embed_shown,
+            "drawing": self._embed_drawn,
+            "concepts": self._embed_lists,
+        }
         places = tqdm(
             range(len(explanations)), desc="Embedding explanations", disable=not self.display_progressbar, leave=False
         )
@@ -288,9 +337,9 @@ class Embedder:
 
         for place in places:
             explanation = explanations[place]
-            if not isinstance(explanation, MapExplanation | ConceptExplanation):
+            if not isinstance(explanation, Explanation):
                 raise TypeError(
-                    "Expected argument `explanations` to hold MapExplanation and ConceptExplanation but got "
+                    "Expected argument `explanations` to hold Map-, Drawing- or ConceptExplanation but got "
                     f"{type(explanation).__name__} at {place}."
                 )
             waiting[explanation.modality].append((place, explanation))
@@ -306,11 +355,12 @@ class Embedder:
         shown = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
         return {"saliency": self.saliency, "size": self.size, "normalise": self.normalise, **shown}
 
-    def _levels(self, images: Tensor, maps: Tensor) -> Tensor:
+    def _levels(self, images: Tensor, maps: Tensor, normalise: str | None = None) -> Tensor:
         """Return what is shown, (n, 3, size, size) of uint8."""
         size = (self.size, self.size)
-        images = resized(images.float(), size)
-        maps = resized(unit_maps(maps, self.normalise)[:, None], size)[:, 0]
+        if tuple(images.shape[-2:]) != size:
+            images = resized_levels(to_levels(images), size).float() / 255
+        maps = resized(unit_maps(maps, normalise or self.normalise)[:, None], size)[:, 0]
         if self.saliency == "masked":
             return masked_levels(images, maps)
         return overlay_levels(images, maps, weight=self.weight, colours=self.colours)
@@ -325,32 +375,50 @@ class Embedder:
         pairs = [(each.image[None], each.map[None]) for each in shown]
         for image, heat in pairs:
             _check_pair(image, heat)
-        makes, settings = self._encoding.keys, self._picture_settings
-        keys = None if makes is None else [makes.of_maps(*pair, settings)[0] for pair in pairs]
+        makes, ways = self._encoding.keys, [each.normalise or self.normalise for each in shown]
+        keys = None
+        if makes is not None:
+            settings = [{**self._picture_settings, "normalise": way} for way in ways]
+            keys = [makes.of_maps(*pair, each)[0] for pair, each in zip(pairs, settings, strict=True)]
 
         def encode(places: Sequence[int]) -> Tensor:
             pictures: dict[int, Tensor] = {}
             # Those of one size at once.
-            for group in _grouped(places, lambda place: (pairs[place][0].shape, pairs[place][1].shape)):
+            for group in _grouped(places, lambda place: (*(part.shape for part in pairs[place]), ways[place])):
                 images, maps = (torch.cat([pairs[place][part] for place in group]) for part in (0, 1))
-                pictures.update(zip(group, self._levels(images, maps.to(images.device)), strict=True))
+                levels = self._levels(images, maps.to(images.device), ways[group[0]])
+                pictures.update(zip(group, levels, strict=True))
             return self._encode(torch.stack([pictures[place] for place in places]))
 
         return self._encoding.of(len(shown), keys, encode)
 
+    def _embed_drawn(self, drawn: Sequence[DrawingExplanation]) -> Tensor:
+        """Return embeddings (n, dim) of drawings, which may differ in size."""
+        rows: dict[int, Tensor] = {}
+        for group in _grouped(range(len(drawn)), lambda place: drawn[place].picture.shape):
+            rows.update(zip(group, self.embed_drawings(torch.stack([drawn[i].picture for i in group])), strict=True))
+        return torch.stack([rows[place] for place in range(len(drawn))])
+
+    def _sentence(self, each: ConceptExplanation) -> str:
+        if self.sentence == "release":
+            return released_sentence(
+                each.values if each.written is None else each.written,
+                each.vocabulary or tuple(each.values),
+                counterfactual=each.ascending,
+                n_top=self.n_top,
+            )
+        return concept_sentence(
+            each.values,
+            n_top=self.n_top,
+            ascending=each.ascending or self.ascending,
+            template=self.template,
+            trailing_comma=self.trailing_comma,
+        )
+
     def _embed_lists(self, lists: Sequence[ConceptExplanation]) -> Tensor:
         """Return embeddings (n, dim) of lists of concepts."""
         # Checks the values as well.
-        sentences = [
-            concept_sentence(
-                each.values,
-                n_top=self.n_top,
-                ascending=each.ascending or self.ascending,
-                template=self.template,
-                trailing_comma=self.trailing_comma,
-            )
-            for each in lists
-        ]
+        sentences = [self._sentence(each) for each in lists]
         if self.concepts == "sentence":
             return self._encoding.texts(sentences)
         names = list(dict.fromkeys(name for each in lists for name in each.values))
@@ -377,6 +445,7 @@ SETTINGS = (
     "template",
     "concepts",
     "trailing_comma",
+    "sentence",
 )
 
 

@@ -1,13 +1,13 @@
-"""The two kinds of explanation a person, or a scorer, can rate."""
+"""The kinds of explanation a person, or a scorer, can rate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-MODALITIES = ("map", "concepts")
+MODALITIES = ("map", "drawing", "concepts")
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,30 @@ class MapExplanation:
         (3, H, W), float in [0, 1].
     map : Tensor
         (h, w), float, of any range and any size; resized to the image where they differ.
+    normalise : str, optional
+        How this map comes to [0, 1], as in `unit_maps`; None leaves it to the `Embedder`.
     """
 
     image: Tensor
     map: Tensor
+    normalise: str | None = None
 
     modality = "map"
+
+
+@dataclass(frozen=True)
+class DrawingExplanation:
+    """An explanation as the picture that people saw, which goes to the encoder as it is.
+
+    Attributes
+    ----------
+    picture : Tensor
+        (3, H, W), float in [0, 1], of any size.
+    """
+
+    picture: Tensor
+
+    modality = "drawing"
 
 
 @dataclass(frozen=True)
@@ -38,12 +56,18 @@ class ConceptExplanation:
         Importance of each concept, of any sign.
     ascending : bool
         Whether small values mean important, as for counterfactual explanations.
+    written : mapping of str to float, optional
+        The entries of the file they were read from, as they stand there; for the sentence of the release.
+    vocabulary : sequence of str
+        All concepts of the data set, for the sentence of the release; empty where they are not known.
     """
 
     values: Mapping[str, float]
     ascending: bool = False
+    written: Mapping[str, float] | None = None
+    vocabulary: Sequence[str] = ()
 
     modality = "concepts"
 
 
-Explanation = MapExplanation | ConceptExplanation
+Explanation = MapExplanation | DrawingExplanation | ConceptExplanation

@@ -172,6 +172,11 @@ class OpenClipEncoder:
         return int(self._config()["embed_dim"])
 
     @property
+    def n_parameters(self) -> int:
+        """Number of parameters of the whole model, which is built for it."""
+        return sum(each.numel() for each in self._model(self._built_on or torch.device("cpu")).model.parameters())
+
+    @property
     def device(self) -> torch.device | None:
         """Where the model is, or will be; None where the first images decide."""
         return self._built_on

@@ -77,9 +77,7 @@ class Preprocessing:
         Tensor
             (N, 3, *size), float32.
         """
-        levels = images
-        if images.dtype != torch.uint8:
-            levels = (images.float() * 255).round_().clamp_(0, 255).to(torch.uint8)
+        levels = images if images.dtype == torch.uint8 else to_levels(images)
         height, width = images.shape[-2:]
         if self.resize_mode == "squash":
             levels = self._resized(levels, self.size)
@@ -102,25 +100,33 @@ class Preprocessing:
         """Resize numbers of 8 bits."""
         if tuple(levels.shape[-2:]) == size:
             return levels
-        if not len(levels):
-            return levels.new_empty(0, levels.shape[1], *size)
-        return self._kernel(levels, size)
+        return resized_levels(levels, size, self.interpolation)
 
-    def _kernel(self, levels: Tensor, size: tuple[int, int]) -> Tensor:
-        if levels.device.type != "cpu":
-            return self._two_passes(levels, size)
-        # Torch has a kernel for bytes there that does as Pillow, several times faster than with floats.
-        return interpolate(levels, size, mode=self.interpolation, antialias=True)
 
-    def _two_passes(self, levels: Tensor, size: tuple[int, int]) -> Tensor:
-        levels = levels.float()
-        # The first pass is rounded to 8 bits, and what overshoots is cut off, before the second sees it.
-        for step in ((levels.shape[-2], size[1]), size):
-            if tuple(levels.shape[-2:]) != step:
-                levels = interpolate(levels, step, mode=self.interpolation, antialias=True)
-                # Halves go up, as in Pillow; a hair more, for they are not exact.
-                levels = levels.add_(0.5 + 1e-4).floor_().clamp_(0, 255)
-        return levels
+def to_levels(images: Tensor) -> Tensor:
+    """Round images in [0, 1] to 8 bits."""
+    return (images.float() * 255).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def resized_levels(levels: Tensor, size: tuple[int, int], interpolation: str = "bicubic") -> Tensor:
+    """Resize numbers of 8 bits (N, C, H, W) as Pillow does; floating, with whole values, where not on the CPU."""
+    if not len(levels):
+        return levels.new_empty(0, levels.shape[1], *size)
+    if levels.device.type != "cpu":
+        return _two_passes(levels, size, interpolation)
+    # Torch has a kernel for bytes there that does as Pillow, several times faster than with floats.
+    return interpolate(levels, size, mode=interpolation, antialias=True)
+
+
+def _two_passes(levels: Tensor, size: tuple[int, int], interpolation: str) -> Tensor:
+    levels = levels.float()
+    # The first pass is rounded to 8 bits, and what overshoots is cut off, before the second sees it.
+    for step in ((levels.shape[-2], size[1]), size):
+        if tuple(levels.shape[-2:]) != step:
+            levels = interpolate(levels, step, mode=interpolation, antialias=True)
+            # Halves go up, as in Pillow; a hair more, for they are not exact.
+            levels = levels.add_(0.5 + 1e-4).floor_().clamp_(0, 255)
+    return levels
 
 
 def _centre_crop(pictures: Tensor, size: tuple[int, int]) -> Tensor:

@@ -106,6 +106,11 @@ class Scorer(nn.Module):
         nn.init.constant_(self.biases[-1], 0.5)
 
     @property
+    def labelled_by(self) -> str:
+        """Where the labels it learned from came from: "predicted" (the class explained) or "image-name"."""
+        return str(self.metadata.get("labels_from", "predicted"))
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.biases[0].device
@@ -222,7 +227,9 @@ class Scorer(nn.Module):
         return self.output(self.inputs(embeddings, labels)).T
 
     @torch.no_grad()
-    def score(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
+    def score(
+        self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None, *, clip: bool = True
+    ) -> Tensor:
         """Predict ratings.
 
         Parameters
@@ -231,14 +238,17 @@ class Scorer(nn.Module):
             (N, d), as in `inputs`.
         labels : Tensor, array or sequence, optional
             As in `inputs`.
+        clip : bool
+            Whether what exceeds the scale becomes 5; the release leaves it.
 
         Returns
         -------
         Tensor
-            (N, Q), in [1, 5]; NaN where an embedding is. Without gradient, which `forward` has.
+            (N, Q), in [1, 5], or at least 1 where not clipped; NaN where an embedding is. Without gradient, which
+            `forward` has.
         """
         inputs = self.inputs(embeddings, labels)
-        return torch.cat([as_votes(self.output(rows)) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
+        return torch.cat([as_votes(self.output(rows), clip) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
 
     def select(self, questions: str | Sequence[str]) -> Scorer:
         """Return a scorer of some of the questions.
@@ -314,20 +324,10 @@ class Scorer(nn.Module):
         return made.train(self.training)
 
 
-def as_votes(outputs: Tensor) -> Tensor:
-    """Turn outputs of a scorer into votes.
-
-    Parameters
-    ----------
-    outputs : Tensor
-        Of any shape; 0 stands for the lowest vote, 1 for the highest.
-
-    Returns
-    -------
-    Tensor
-        Clipped to [1, 5].
-    """
-    return (MIN_VOTE + (MAX_VOTE - MIN_VOTE) * outputs).clamp(MIN_VOTE, MAX_VOTE)
+def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:
+    """Turn outputs of a scorer, 0 for the lowest vote and 1 for the highest, into votes, clipped to [1, 5] or not."""
+    votes = MIN_VOTE + (MAX_VOTE - MIN_VOTE) * outputs
+    return votes.clamp(MIN_VOTE, MAX_VOTE) if clip else votes
 
 
 def fitting_encoders(dim: int) -> str:

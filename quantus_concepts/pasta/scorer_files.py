@@ -24,6 +24,9 @@ from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
 
 #: Tensors of a released checkpoint, in the order of the layers.
 RELEASED_KEYS = tuple(f"net.{layer}.{kind}" for layer in (0, 2, 4) for kind in ("weight", "bias"))
+#: How the released scorers were shown explanations, and where their labels came from.
+RELEASED_SETTINGS = {"sentence": "release"}
+RELEASED_METADATA = {"released": True, "labels_from": "image-name"}
 _KIND = "quantus_concepts.Scorer"
 _FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metadata")
 _WRAPPER = "state_dict"
@@ -219,7 +222,9 @@ def _released(path: Path, tensors: Mapping[str, Tensor], question: str, dim: int
     _check_numbers(path, tensors)
     if encoder is None and size == RELEASED_ENCODERS["siglip"]:
         encoder = "siglip"
-    scorer = Scorer(size, (question,), labels, hidden, encoder=encoder)
+    scorer = Scorer(
+        size, (question,), labels, hidden, encoder=encoder, settings=RELEASED_SETTINGS, metadata=RELEASED_METADATA
+    )
     layers = {"weight": scorer.weights, "bias": scorer.biases}
     with torch.no_grad():
         for place, key in enumerate(RELEASED_KEYS):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from captum_concepts.checks import check_whole
 
 SLOT = "{}"
+SENTENCES = ("ours", "release")
+#: Where the release's search for the value of a counterfactual begins; only what is larger replaces it.
+_START_OF_COUNTERFACTUALS = 10000.0
 
 
 def concept_sentence(
@@ -60,6 +63,55 @@ def concept_sentence(
     ordered = sorted(((abs(float(value)), str(name)) for name, value in values.items()), reverse=not ascending)
     names = ", ".join(name for _, name in ordered[:n_top]) + (", " if trailing_comma else "")
     return template.replace(SLOT, names) if template else names
+
+
+def released_sentence(
+    written: Mapping[str, float], concepts: Sequence[str], *, counterfactual: bool = False, n_top: int = 15
+) -> str:
+    """Write the sentence exactly as the release of Kazmierczak et al. (PASTA) does, for the scorers trained on it.
+
+    It goes through the data set's list of concepts. The value of a concept is that of the last entry whose key contains
+    its name ("wheel" takes "chain_wheel"), 0 without one; then by descending magnitude, ties in reverse alphabetical
+    order. For counterfactuals the search begins at 10000, only a larger magnitude replaces it, and the order is
+    ascending: in effect the sentence is the list in alphabetical order.
+
+    Parameters
+    ----------
+    written : mapping of str to float
+        The entries of the file as they stand there, in its order; infinity is allowed.
+    concepts : sequence of str
+        The data set's list, of the release in `RELEASED_CONCEPTS`.
+    counterfactual : bool
+        Whether it is of the release's explainer 39.
+    n_top : int
+        How many are named, at most.
+
+    Returns
+    -------
+    str
+        With ", " after every name.
+
+    Raises
+    ------
+    ValueError
+        If there is no concept, or a value is NaN.
+    """
+    check_whole("n_top", n_top, 1)
+    if not concepts:
+        raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
+    undefined = [key for key, value in written.items() if math.isnan(value)]
+    if undefined:
+        raise ValueError(f"Expected argument `written` to hold numbers but {undefined[0]!r} is NaN.")
+    values = [_START_OF_COUNTERFACTUALS if counterfactual else 0.0] * len(concepts)
+    for place, concept in enumerate(concepts):
+        for key, value in written.items():
+            if counterfactual and not abs(value) > values[place]:
+                continue
+            if concept in (key.split("(")[0] if counterfactual else key):
+                values[place] = value
+    magnitudes = [abs(value) for value in values]
+    ordered = sorted(zip(magnitudes, concepts, strict=True), reverse=not counterfactual)
+    return "".join(f"{concept}, " for _, concept in ordered[:n_top])
 
 
 def check_template(template: str) -> None:

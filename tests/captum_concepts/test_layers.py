@@ -290,7 +290,7 @@ def test_layer_called_twice_is_not_the_last() -> None:
 
 def test_no_maps_at_all() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
-    with pytest.raises(ValueError, match=r"Sequential to have a layer with an output \(N, d, h, w\)"):
+    with pytest.raises(ValueError, match=r"`layer` to name a layer of Sequential, since none that gives maps \(N"):
         last_spatial_layer(model, torch.zeros(1, 3, 2, 2))
     with pytest.raises(ValueError, match=r"`images` to have shape \(N, C, H, W\) but got \(3, 2, 2\)"):
         last_spatial_layer(model, torch.zeros(3, 2, 2))

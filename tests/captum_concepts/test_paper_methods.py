@@ -23,7 +23,15 @@ from torch.nn import functional
 from torchvision.models import resnet18
 
 from captum_concepts.controls import RandomAttribution, SobelEdges
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, Baseline, build_method, build_methods
+from captum_concepts.paper_methods import (
+    CONTROL_METHODS,
+    METHOD_NAMES,
+    PAPER_METHODS,
+    SMOOTHED_METHODS,
+    Baseline,
+    build_method,
+    build_methods,
+)
 
 SETTINGS = {"n_samples": 3, "n_steps": 4}
 GUIDED = ("guided backpropagation", "guided Grad-CAM")
@@ -146,6 +154,14 @@ def direct(name: str, model: nn.Module, layer: nn.Module, images: np.ndarray, ta
         "gradient x input": lambda: InputXGradient(model).attribute(x, y),
         "guided backpropagation": lambda: GuidedBackprop(model).attribute(x, y),
         "guided Grad-CAM": lambda: GuidedGradCam(model, layer).attribute(x, y, interpolate_mode="bilinear"),
+        "Grad-CAM + SmoothGrad": lambda: upsampled(
+            smoothed(LayerGradCam(model, layer), x.detach(), y, relu_attributions=True), x
+        ),
+        "gradient x input + SmoothGrad": lambda: smoothed(InputXGradient(model), x.detach(), y),
+        "guided backpropagation + SmoothGrad": lambda: smoothed(GuidedBackprop(model), x.detach(), y),
+        "guided Grad-CAM + SmoothGrad": lambda: smoothed(
+            GuidedGradCam(model, layer), x.detach(), y, interpolate_mode="bilinear"
+        ),
     }
     return calls[name]().detach().numpy()
 
@@ -162,14 +178,16 @@ def test_names():
         "guided Grad-CAM",
     ]
     assert list(build_methods()) == [*PAPER_METHODS, *CONTROL_METHODS]
+    assert (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS) == METHOD_NAMES
+    assert list(SMOOTHED_METHODS.values()) == [LayerGradCam, InputXGradient, GuidedBackprop, GuidedGradCam]
     assert list(build_methods(["random", "Grad-CAM"])) == ["random", "Grad-CAM"]
 
 
-@pytest.mark.parametrize("name", PAPER_METHODS)
+@pytest.mark.parametrize("name", [*PAPER_METHODS, *SMOOTHED_METHODS])
 def test_small_model(model, images, targets, name):
     expected = direct(name, model, model.maps, images, targets)
     result = build_method(name, **SETTINGS)(model, images, targets)
-    assert result.shape == (5, 1 if name == "Grad-CAM" else 3, 12, 10)
+    assert result.shape == (5, 1 if name.startswith("Grad-CAM") else 3, 12, 10)
     scale = np.abs(expected).max()
     assert scale > 0
     np.testing.assert_allclose(result / scale, expected / scale, atol=1e-5)
@@ -235,7 +253,7 @@ def test_functions_cannot_be_guided(images, targets, name):
     assert len([each for each in caught if "as functions" in str(each.message)]) == 1
 
 
-@pytest.mark.parametrize("name", [*PAPER_METHODS, *CONTROL_METHODS])
+@pytest.mark.parametrize("name", METHOD_NAMES)
 def test_nothing_depends_on_the_batch(model, images, targets, name):
     explain = build_method(name, **SETTINGS)
     every = explain(model, images, targets)
@@ -248,7 +266,7 @@ def test_nothing_depends_on_the_batch(model, images, targets, name):
     np.testing.assert_allclose(small, every, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [*PAPER_METHODS, *CONTROL_METHODS])
+@pytest.mark.parametrize("name", METHOD_NAMES)
 def test_nothing_of_the_users_is_changed(model, images, targets, name):
     model.train()
     model.first[2].eval()
@@ -382,3 +400,16 @@ def test_bad_calls(model, images, targets):
     with pytest.raises(TypeError, match=r"nn\.Module"):
         build_method("Grad-CAM")(lambda x: model(x), images, targets)
     assert Baseline(1.0)(torch.zeros(2, 3, 4, 4)).eq(1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", [*PAPER_METHODS, *SMOOTHED_METHODS])
+def test_half_precision(model, images, targets, name, dtype):
+    with torch.no_grad():
+        # Products of two gradients, as in guided Grad-CAM, are else smaller than half precision can tell from 0.
+        model.head.weight.mul_(50)
+    expected = build_method(name, **SETTINGS)(model, images, targets)
+    found = build_method(name, **SETTINGS)(copy.deepcopy(model).to(dtype), images, targets)
+    assert found.dtype == np.float32
+    # A ReLU near 0 may switch: single pixels differ, maps do not.
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.95

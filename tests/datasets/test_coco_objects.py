@@ -96,6 +96,18 @@ def test_rectangle_is_cut_out_to_the_pixel(files):
     assert (cutout.pixels == np.dstack([rows, cols, np.full_like(rows, 2)])).all()
 
 
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_photograph_that_exif_turns_keeps_its_segmentation(files, orientation):
+    plain = files.open()[0]
+    path = files.open().paths[0]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.open(path).copy().save(path, exif=exif)
+    found = files.open()[0]
+    np.testing.assert_array_equal(found.mask, np.rot90(plain.mask, 2 if orientation == 3 else -1))
+    np.testing.assert_array_equal(found.pixels, np.rot90(plain.pixels, 2 if orientation == 3 else -1))
+
+
 def test_triangle_takes_pixels_whose_centre_is_inside(files):
     cutout = files.open()[2]
     rows, cols = np.mgrid[10:30, 10:30]

@@ -262,7 +262,7 @@ def test_common_feature_is_all_that_changes():
 def test_common_feature_defaults_to_the_paper():
     data = _composed(commonality=0.1)
     assert data.object_names[data.common_object] == "dog"
-    assert data.scene_names[data.target_scene] == "bedroom"
+    assert data.scene_names[data.target_scene] == "bamboo_forest"
     assert data.classes_with_object == [1]
     other = ObjectsOnScenes(Blocks(names=("x", "y")), Plains(names=("u", "v")), commonality=0.5, n_per_pair=1)
     assert (other.common_object, other.target_scene) == (0, 0)

@@ -123,14 +123,40 @@ def test_concepts(tmp_path):
     path.write_text(
         json.dumps({"0.10 < arm <= 0.25": 0.5, "eye > -1e-3": 1, "leg <= 0.00": -2.5, "crane (bird)": 0, "T-shirt": 3})
     )
-    assert load_concepts(path) == {"arm": 0.5, "eye": 1.0, "leg": -2.5, "crane (bird)": 0.0, "T-shirt": 3.0}
-    assert list(load_concepts(path, brackets=False))[3] == "crane"
+    expected = {"arm": 0.5, "eye": 1.0, "leg": -2.5, "crane (bird)": 0.0, "T-shirt": 3.0}
+    assert load_concepts(path).values == expected
+    # Nothing tells that this is the release's counterfactual explainer: a bracket may belong to a name.
+    own = load_concepts(path, ascending=True)
+    assert (own.values, own.ascending, own.vocabulary) == (expected, True, ())
+    assert next(iter(own.written)) == "0.10 < arm <= 0.25"
+
+
+COUNTERFACTUAL = """{"hair (Target = cat) ": -3.0, "No counterfactual": Infinity, "hair (Target = dog) ": 0.5,
+"arm (Target = dog) ": -0.25, "tail (Target = cat) ": Infinity, "leg (Target = cat) ": 7, "leg (Target = dog) ": -7}"""
+
+
+def test_counterfactuals_of_the_release(tmp_path):
+    path = tmp_path / "pascalpart_3_39_cat.json"
+    path.write_text(COUNTERFACTUAL)
+    found = load_concepts(path, ascending=True, dataset="pascalpart")
+    # Of two directions the smaller magnitude, of equal ones the first; what has no counterfactual is not there.
+    assert found.values == {"hair": 0.5, "arm": -0.25, "leg": 7.0}
+    assert found.written["No counterfactual"] == float("inf")
+    assert next(iter(found.written)) == "hair (Target = cat) "
+    assert len(found.vocabulary) == 39
+    with pytest.raises(ValueError, match=r"2 of 7 are not: 'No counterfactual': inf.*of a counterfactual explainer"):
+        load_concepts(path)
+    path.write_text('{"No counterfactual": Infinity}')
+    assert load_concepts(path, ascending=True).values == {"No counterfactual": 0.0}
+    path.write_text('{"hair (Target = cat) ": NaN}')
+    with pytest.raises(ValueError, match="1 of 1 are not"):
+        load_concepts(path, ascending=True)
 
 
 def test_concepts_that_would_become_one_stay(tmp_path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"arm > 0.5": 0.5, "arm <= 0.5": 1}))
-    assert load_concepts(path) == {"arm > 0.5": 0.5, "arm <= 0.5": 1.0}
+    assert load_concepts(path).values == {"arm > 0.5": 0.5, "arm <= 0.5": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_everything_is_read(release):
     assert rated.votes.shape == (36, 5, 6)
     assert rated.image_ids[:7].tolist() == ["coco_0"] * 6 + ["coco_1"]
     assert rated.explainer_ids[:6].tolist() == list(EXPLAINERS)
-    assert rated.modalities[:6].tolist() == ["map", "map", "map", "concepts", "concepts", "map"]
+    assert rated.modalities[:6].tolist() == ["drawing", "drawing", "drawing", "concepts", "concepts", "drawing"]
     assert set(rated.datasets) == {"coco", "monumai"}
     assert (rated.name, rated.simulated) == ("PASTA", False)
     assert rated.notes[0] == "36 explanations of 6 images by 6 explainers, 5 annotators each."
@@ -53,8 +53,17 @@ def test_everything_is_read(release):
         assert abs(rated.targets("median")[i] - level).max() <= 1
 
 
-def test_maps_and_images_are_those_of_the_files(release):
+def test_drawings_are_the_pictures_people_saw(release):
     rated = PastaRatings(release)
+    picture = np.array(Image.open(release / BASE / "expl" / "coco_0_0_shopping_and_dining.png"))
+    np.testing.assert_allclose(rated.explanations[0].picture.permute(1, 2, 0) * 255, picture, atol=1e-4)
+    assert not any("anew" in note for note in rated.notes)
+
+
+def test_maps_and_images_are_those_of_the_files(release):
+    rated = PastaRatings(release, drawings=False)
+    assert rated.modalities[:6].tolist() == ["map", "map", "map", "concepts", "concepts", "map"]
+    assert "Drawn anew from their values, not as people saw them: 24 of 36 explanations." in rated.notes
     explanation = rated.explanations[0]
     image = np.array(Image.open(release / BASE / "imgs" / "coco_0_shopping_and_dining.png"))
     assert explanation.image.dtype == torch.float32
@@ -63,6 +72,18 @@ def test_maps_and_images_are_those_of_the_files(release):
     assert explanation.map.tolist() == array.tolist()
     opacity = np.load(release / BASE / "activations" / "coco_0_46_shopping_and_dining.npy")[..., 3]
     assert rated.explanations[5].map.tolist() == opacity.tolist()
+    # Redrawn as the release draws them: LIME (3) as it is, SHAP (6) by its largest magnitude.
+    assert [rated.explanations[i].normalise for i in (0, 1, 2, 5)] == [None, "none", "shap", None]
+
+
+def test_maps_without_a_drawing_and_drawings_without_a_map(copy):
+    (copy / BASE / "expl" / "coco_0_0_shopping_and_dining.png").unlink()
+    (copy / BASE / "activations" / "coco_0_3_shopping_and_dining.npy").unlink()
+    rated = PastaRatings(copy)
+    assert rated.modalities[:3].tolist() == ["map", "drawing", "drawing"]
+    assert any(note.startswith("Drawn anew") and ": 1 of 36" in note for note in rated.notes)
+    with pytest.raises(FileNotFoundError, match=r"1 of 30 files are missing: .*coco_0_3_shopping_and_dining\.npy"):
+        PastaRatings(copy, modality="map")
 
 
 def test_concepts_are_those_of_the_files(release):
@@ -70,11 +91,22 @@ def test_concepts_are_those_of_the_files(release):
     counterfactual, lime = rated.explanations[3], rated.explanations[4]
     assert tuple(counterfactual.values) == tuple(lime.values) == CONCEPTS
     assert (counterfactual.ascending, lime.ascending) == (True, False)
+    assert (len(counterfactual.vocabulary), len(counterfactual.written)) == (80, 2 * len(CONCEPTS) + 1)
     content = json.loads((release / BASE / "activations" / "coco_0_41_shopping_and_dining.json").read_text())
     assert list(lime.values.values()) == list(content.values())
-    for ids in (("41",), "41", [41]):
+    for ids in (("39", "41"), ["39", 41]):
         stated = PastaRatings(release, counterfactual_explainers=ids)
-        assert (stated.explanations[3].ascending, stated.explanations[4].ascending) == (False, True)
+        assert (stated.explanations[3].ascending, stated.explanations[4].ascending) == (True, True)
+    with pytest.raises(ValueError, match="of a counterfactual explainer"):
+        PastaRatings(release, counterfactual_explainers="41").explanations[3]
+
+
+def test_labels_of_the_prediction_or_of_the_image(release):
+    predicted, image = PastaRatings(release), PastaRatings(release, labels="image-name")
+    records = read_records(release)
+    assert predicted.labels.tolist() == [record["predictedclass"] for record in records]
+    assert image.labels.tolist() == [record["GTclass"] for record in records]
+    assert predicted.labels.tolist() != image.labels.tolist()
 
 
 def test_filters(release):
@@ -85,6 +117,7 @@ def test_filters(release):
     maps = PastaRatings(release, modality="map", datasets=["monumai"])
     assert len(maps) == 12
     assert {e.modality for e in maps.explanations} == {"map"}
+    assert {e.modality for e in PastaRatings(release, modality="drawing").explanations} == {"drawing"}
     assert {e.modality for e in PastaRatings(release, modality="concepts").explanations} == {"concepts"}
     assert any("COCO" in note for note in coco.notes)
     assert not any("COCO" in note for note in maps.notes)
@@ -116,7 +149,7 @@ def test_only_what_is_asked_for_is_read(copy):
         path.write_bytes(b"broken")
     rated = PastaRatings(copy)
     assert len(rated.select([0, 1])) == 2
-    with pytest.raises(ValueError, match=r"coco_0_shopping_and_dining\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"coco_0_0_shopping_and_dining\.png cannot be read"):
         rated.explanations[0]
     with pytest.raises(ValueError, match=r"coco_0_41_shopping_and_dining\.json is no JSON"):
         rated.explanations[4]
@@ -129,7 +162,7 @@ def test_leading_folders_may_be_missing(tmp_path, prefix):
     inner = folder / prefix
     if prefix:
         shutil.move(folder / "human_annotations.json", inner)
-    assert torch.equal(PastaRatings(inner).explanations[0].map, first.map)
+    assert torch.equal(PastaRatings(inner).explanations[0].picture, first.picture)
 
 
 def test_the_label_falls_back(copy):
@@ -217,6 +250,7 @@ def test_missing_files_are_listed_at_once(copy):
     names = sorted((copy / BASE / "activations").iterdir())[:11]
     for path in names:
         path.unlink()
+        (copy / BASE / "expl" / path.with_suffix(".png").name).unlink()
     (copy / BASE / "imgs" / "coco_0_shopping_and_dining.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"12 of 42 files are missing: .*, and 2 more") as error:
         PastaRatings(copy)
@@ -241,6 +275,10 @@ def test_missing_files_are_listed_at_once(copy):
         ('[{"img": "a", "explication": "a_1_2.png"}]', "record 0: 'Annotation' is no list of objects"),
         ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [3]}]', "'Annotation' is no list of objects"),
         ('[{"img": "a", "explication": "a.png", "Annotation": []}]', "1 faulty names .*: record 0: .*'a.png'"),
+        (
+            '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": 1}, {"q2": 3}]}]',
+            "record 0: 'Annotation' has the key 'q2', where questions are called 'Q1' to 'Q6'",
+        ),
         ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q7": 3}]}]', "votes on Q1, .* but it has none"),
     ],
 )
@@ -281,7 +319,8 @@ def test_bad_votes_are_listed_at_once(copy):
         ({"datasets": "cocoa"}, r"`datasets` to be one of \['coco', 'monumai'\] but got 'cocoa'. Did you mean 'coco'"),
         ({"datasets": ["coco", "imagenet"]}, "'imagenet'"),
         ({"datasets": []}, "at least one data set"),
-        ({"modality": "maps"}, r"`modality` to be one of \['map', 'concepts'\] but got 'maps'"),
+        ({"modality": "maps"}, r"`modality` to be one of \['map', 'drawing', 'concepts'\] but got 'maps'"),
+        ({"labels": "image"}, r"`labels` to be one of \['predicted', 'image-name'\]"),
     ],
 )
 def test_bad_arguments(release, arguments, message):
@@ -291,7 +330,7 @@ def test_bad_arguments(release, arguments, message):
 
 def test_nothing_of_a_modality(tmp_path):
     folder = write_pasta_release(tmp_path, explainers=("0", "1"), n_images=1)
-    with pytest.raises(ValueError, match=r"of modality 'concepts' in .* all 4 are of the other one"):
+    with pytest.raises(ValueError, match=r"of modality 'concepts' in .* all 4 are of another one"):
         PastaRatings(folder, modality="concepts")
 
 

@@ -88,7 +88,7 @@ def test_maps_and_concepts_may_be_mixed():
         ),
         ({"votes": np.full((N, 3, 6), np.inf)}, r"72 do not: inf .*, \.\.\."),
         ({"labels": ["cat"]}, r"`labels` to have shape \(N,\) = \(4,\)"),
-        ({"modalities": ["text"] * N}, r"`modalities` to hold only \['map', 'concepts'\] but got \['text'\]"),
+        ({"modalities": ["text"] * N}, r"`modalities` to hold only \['map', .*\] but got \['text'\]"),
         ({"image_ids": ["0", "1", "0", "2"]}, "`image_ids` to differ between data sets but '0' is in 'a' and in 'b'"),
     ],
 )

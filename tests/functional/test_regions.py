@@ -3,8 +3,6 @@ import pytest
 import torch
 
 from quantus_concepts.functional import (
-    mask_hits,
-    mask_threshold_hits,
     point_hits,
     regions,
     threshold_hits,
@@ -24,11 +22,12 @@ def every_pixel(size):
 
 
 def random_case(shape, size, count=12, places=2, seed=0, dtype=torch.float64):
-    """Maps and places, some not visible, some beside the image, and maps that are not finite."""
+    """Maps and places, some not visible, some just beside the image, and maps that are not finite."""
     generator = torch.Generator().manual_seed(seed)
     maps = torch.randn(count, *shape, generator=generator, dtype=dtype)
-    points = torch.rand(count, places, 2, generator=generator, dtype=dtype) * 1.3 - 0.15
-    points = points * torch.tensor([size[1], size[0]])
+    # From half a pixel before the border to half a pixel after it.
+    points = torch.rand(count, places, 2, generator=generator, dtype=dtype)
+    points = points * (torch.tensor([size[1], size[0]]) + 1) - 1
     points[1, 0] = NAN
     points[2] = NAN
     points[3, 0, 1] = NAN
@@ -52,9 +51,9 @@ class TestPointHits:
             (1.5, [0, 0, 1, 0]),
             (2.0, [0, 0, 1, 0]),
             (3.0, [0, 0, 0, 0]),
-            (-7.0, [1, 1, 1, 0.5]),  # clipped to the image
             (-0.5, [1, 1, 1, 0.5]),
-            (99.0, [0, 0, 0, 0]),
+            (-1.0, [1, 1, 1, 0.5]),  # half a pixel beyond the border
+            (12.0, [0, 0, 0, 0]),
         ],
     )
     def test_by_hand(self, x, expected):
@@ -263,6 +262,9 @@ class TestPointHits:
             ({"points": torch.zeros(2, 2)}, ValueError, "`points` to have shape"),
             ({"points": torch.zeros(2, 1, 3)}, ValueError, "`points` to have shape"),
             ({"points": torch.zeros(2, 0, 2)}, ValueError, "Give NaN where nothing is visible"),
+            ({"points": torch.full((2, 1, 2), 9.1)}, ValueError, r"2 of them are outside, .* map 0, place 0 with"),
+            ({"points": torch.full((2, 1, 2), -1.1)}, ValueError, r"`points` to lie in the images, .* = \(9, 9\)"),
+            ({"points": torch.full((2, 1, 2), torch.inf)}, ValueError, r"\(x, y\) = \(inf, inf\).*NaN where nothing"),
             ({"points": np.zeros((2, 1, 2))}, TypeError, "`points` to be a torch.Tensor but got ndarray"),
             ({"size": (9,)}, ValueError, r"`size` to be \(M1, M2\)"),
             ({"size": (9, 0)}, ValueError, r"`size` to be \(M1, M2\)"),
@@ -278,7 +280,7 @@ class TestThresholdHits:
     def test_by_hand(self):
         # Four pixels for two cells: 0, 1, 3, 4.
         maps = torch.tensor([[[0.0, 4.0]]]).expand(5, 1, 2)
-        points = torch.tensor([[[0.0, 0]], [[1.0, 0]], [[2.0, 0]], [[9.0, 0]], [[NAN, 0]]])
+        points = torch.tensor([[[0.0, 0]], [[1.0, 0]], [[2.0, 0]], [[4.0, 0]], [[NAN, 0]]])
         np.testing.assert_array_equal(threshold_hits(maps, points, (1, 4), 3.0), [0, 0, 1, 1, NAN])
         np.testing.assert_array_equal(threshold_hits(maps, points, (1, 4), 3.1), [0, 0, 0, 1, NAN])
 
@@ -303,71 +305,7 @@ class TestThresholdHits:
         with pytest.raises(TypeError, match="`maps` to be of a floating-point dtype"):
             threshold_hits(torch.zeros(1, 7, 7).int(), torch.zeros(1, 1, 2), (9, 9), 0.5)
 
-
-class TestMaskHits:
-    def test_by_hand(self):
-        maps = torch.arange(12.0, 0, -1).reshape(1, 3, 4).expand(3, 3, 4)
-        masks = torch.zeros(3, 3, 4, dtype=torch.bool)
-        masks[0, 0, 2] = masks[0, 2, 3] = True  # the third largest and the smallest pixel
-        masks[1, 2, 3] = True
-        np.testing.assert_array_equal(
-            mask_hits(maps, masks, (1, 2, 2.25, 3, 12)), [[0, 0, 0.25, 1, 1], [0, 0, 0, 0, 1], [NAN] * 5]
-        )
-        np.testing.assert_array_equal(mask_threshold_hits(maps, masks, 10), [1, 0, NAN])
-        np.testing.assert_array_equal(mask_threshold_hits(maps, masks, 1), [1, 1, NAN])
-
-    @pytest.mark.parametrize("tied", [False, True])
-    def test_agrees_with_the_reference(self, tied):
-        maps, _ = random_case((9, 13), (9, 13), count=20)
-        maps = maps.round() if tied else maps
-        masks = torch.rand(maps.shape, generator=torch.Generator().manual_seed(0)) < 0.02
-        masks[0] = False
-        expected = reference.mask_hits(maps, masks, ALPHAS)
-        assert 4 < np.isfinite(expected).all(1).sum() < 20
-        np.testing.assert_allclose(mask_hits(maps, masks, ALPHAS), expected, atol=1e-6)
-        for threshold in (-0.5, 1.0):
-            np.testing.assert_array_equal(
-                mask_threshold_hits(maps, masks, threshold), reference.mask_threshold_hits(maps, masks, threshold)
-            )
-
-    def test_equals_point_hits_of_the_upsampled_map(self):
-        maps, points = random_case((7, 7), (20, 30), count=40, places=1)
-        masks = torch.zeros(40, 20, 30, dtype=torch.bool)
-        for i, (x, y) in enumerate(points[:, 0].tolist()):
-            if x == x and y == y:
-                masks[i, min(max(int(np.floor(y + 0.5)), 0), 19), min(max(int(np.floor(x + 0.5)), 0), 29)] = True
-        maps[~maps.isfinite()] = 0
-        upsampled = upsample(maps, (20, 30))
-        np.testing.assert_array_equal(mask_hits(upsampled, masks, ALPHAS), point_hits(maps, points, (20, 30), ALPHAS))
-
-    @pytest.mark.parametrize("value", [0.1, -1e30, 0.0])
-    def test_a_constant_map_scores_exactly_alpha_twelfths(self, value):
-        masks = torch.eye(37)[None, :13].bool()
-        hits = mask_hits(torch.full((1, 13, 37), value), masks, ALPHAS)
-        assert torch.equal(hits[0], torch.tensor(ALPHAS) / 12)
-
-    @pytest.mark.parametrize("chunk", [1, 500])
-    def test_no_hit_depends_on_the_chunk(self, monkeypatch, chunk):
-        maps, _ = random_case((9, 13), (9, 13), count=20)
-        masks = torch.rand(maps.shape, generator=torch.Generator().manual_seed(0)) < 0.02
-        hits = mask_hits(maps, masks, ALPHAS)
-        monkeypatch.setattr(regions, "_CHUNK_ON_CPU", chunk)
-        np.testing.assert_array_equal(mask_hits(maps, masks, ALPHAS), hits)
-        assert mask_hits(maps[:0], masks[:0], ALPHAS).shape == (0, 3)
-
-    @pytest.mark.parametrize(
-        ("maps", "masks", "alphas", "error", "message"),
-        [
-            (torch.zeros(2, 4, 4), torch.zeros(2, 4, 4), (1,), TypeError, "`masks` to be a tensor of torch.bool"),
-            (torch.zeros(2, 4, 4), torch.zeros(2, 4, 5).bool(), (1,), ValueError, r"= \(2, 4, 4\) but got \(2, 4, 5\)"),
-            (torch.zeros(4, 4), torch.zeros(4, 4).bool(), (1,), ValueError, "`maps` to have shape"),
-            (torch.zeros(2, 4, 4).int(), torch.zeros(2, 4, 4).bool(), (1,), TypeError, "floating-point dtype"),
-            (torch.zeros(2, 4, 4), torch.zeros(2, 4, 4).bool(), (13,), ValueError, r"\(0, 12\] but got 13"),
-        ],
-    )
-    def test_bad_input(self, maps, masks, alphas, error, message):
-        with pytest.raises(error, match=message):
-            mask_hits(maps, masks, alphas)
-        if alphas == (1,):
-            with pytest.raises(error, match=message):
-                mask_threshold_hits(maps, masks, 0.5)
+    def test_coordinates_in_the_wrong_order_are_told(self):
+        points = torch.tensor([[[3.0, 8.0]], [[NAN, 99.0]]])
+        with pytest.raises(ValueError, match=r"1 of them .* with \(x, y\) = \(3, 8\)\. It would be inside"):
+            threshold_hits(torch.zeros(2, 7, 7), points, (4, 12), 0.5)

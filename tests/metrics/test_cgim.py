@@ -64,3 +64,71 @@ def test_scores_of_two_calls_are_independent(head: nn.Module) -> None:
     metric = CGIM(TRUTH)
     metric(head, VALUES[:2], CLASSES[:2], VALUES[:2])
     np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), [1, 1, 7 / (5 * 2**0.5)], rtol=1e-12)
+
+
+class TestAllClasses:
+    """Type 1 rests on all of theta; what rests on samples says which classes it leaves out."""
+
+    V = np.array([[1.0, 0, 0], [0, 1, 0], [0, 1, 1], [1, 1, 1]])
+
+    @pytest.fixture
+    def head(self) -> nn.Linear:
+        head = nn.Linear(3, 4)
+        with torch.no_grad():
+            head.weight[:] = torch.tensor([[2.0, 0, 0], [0, 3, 1], [1, 0, 2], [-1, -1, 0]])
+            head.bias[:] = 0
+        return head
+
+    # Predicted as 0, 1 and 1: classes 2 and 3 have no correct sample.
+    VALUES = np.array([[1.0, 0, 0], [0, 1, 0], [0, 2, 0]])
+    CLASSES = np.array([0, 1, 1])
+
+    def test_weights_of_every_class(self, head: nn.Linear) -> None:
+        theta = head.weight.detach().numpy()
+        expected = (theta * self.V).sum(0) / np.linalg.norm(theta, axis=0) / np.linalg.norm(self.V, axis=0)
+        metric = CGIM(self.V)
+        np.testing.assert_allclose(metric(head, self.VALUES, self.CLASSES, theta[self.CLASSES]), expected, rtol=1e-6)
+        assert metric.records[-1].reasons == {}
+        # Only the two classes with a sample gave (2, 0, 0), (0, 3, 1): 1, 1 and NaN.
+        np.testing.assert_allclose(expected, [1 / 12**0.5, 2 / 30**0.5, 2 / 10**0.5])
+        per_class = CGIM(self.V, per="class")(head, self.VALUES, self.CLASSES, theta[self.CLASSES])
+        np.testing.assert_allclose(per_class, [1, 3 / 10**0.5, 2 / 10**0.5, -2 / 6**0.5], rtol=1e-6)
+
+    def test_in_any_batches_and_where_an_explanation_is_missing(self, head: nn.Linear) -> None:
+        a_batch = head.weight.detach().numpy()[self.CLASSES]
+        whole = CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch)
+        assert CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch, batch_size=1) == whole
+        a_batch[0] = np.nan
+        with pytest.warns(UserWarning, match=r"hold NaN or infinity \(1 of 3 samples\)"):
+            assert CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch, batch_size=1) == whole
+        with pytest.warns(UserWarning, match="hold NaN"):
+            assert np.isnan(CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch * np.nan)).all()
+
+    def test_other_explanations_leave_classes_out_and_say_so(self, head: nn.Linear) -> None:
+        a_batch = head.weight.detach().numpy()[self.CLASSES] * self.VALUES
+        metric = CGIM(self.V)
+        with pytest.warns(UserWarning, match=r"fewer classes, or NaN, where a class has no .* \(2 of 4 classes\)"):
+            scores = metric(head, self.VALUES, self.CLASSES, a_batch)
+        np.testing.assert_array_equal(scores, [1, 1, np.nan])
+        assert metric.records[-1].reasons == {
+            "a class has no correctly predicted sample with an explanation": 2,
+            "importance or truth is zero throughout": 1,
+        }
+        per_class = CGIM(self.V, per="class")
+        with pytest.warns(UserWarning, match=r"CGIM: scores are NaN where a class has no .* \(2 of 4 classes\)\.$"):
+            scores = per_class(head, self.VALUES, self.CLASSES, a_batch)
+        np.testing.assert_array_equal(scores, [1, 1, np.nan, np.nan])
+        assert per_class.undefined == sum(per_class.records[-1].reasons.values())
+
+    def test_a_head_of_another_form_needs_samples(self) -> None:
+        torch.manual_seed(0)
+        head = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4))
+        with torch.no_grad():
+            predicted = head(torch.tensor(self.VALUES).float()).argmax(1).numpy()
+        with pytest.warns(UserWarning, match="a class has no correctly predicted sample"):
+            CGIM(self.V)(head, self.VALUES, predicted, np.ones((3, 3)))
+
+    def test_there_is_no_chance_value(self, head: nn.Linear) -> None:
+        metric = CGIM(self.V)
+        metric(head, self.VALUES, self.CLASSES, head.weight.detach().numpy()[self.CLASSES])
+        assert np.isnan(metric.records[-1].chance)

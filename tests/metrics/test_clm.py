@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from quantus_concepts import CLM
+from quantus_concepts.functional import point_hits
 from tiny_models import SharingConceptModel
 
 IMAGES = np.zeros((3, 3, 12, 12), dtype=np.float32)
@@ -93,6 +94,171 @@ class TestMaps:
         with pytest.warns(UserWarning, match=r"shape \(7,\), expected a map"):
             scores = CLM()(predictor, IMAGES, CONCEPTS, np.ones((3, 7)), s_batch=pixel_masks(0, 0, 0))
         assert np.isnan(scores).all()
+
+    def test_a_map_larger_than_the_image_is_averaged_down(self, predictor: nn.Module) -> None:
+        large = falling_maps().repeat(3, 2).repeat(2, 3)
+        large[:, 0, 2, 10] += 0.5  # one sixth of the change on the pixel (5, 0)
+        masks = pixel_masks(0, 5, 6)
+        metric = CLM(alpha=6)
+        assert metric(predictor, IMAGES, CONCEPTS, large, s_batch=masks) == [1, 1, 0]
+        assert metric(predictor, IMAGES, CONCEPTS, np.ones((3, 30, 5)), s_batch=masks) == [0.5, 0.5, 0.5]
+
+    def test_the_middle_of_the_mask_stands_for_it(self, predictor: nn.Module) -> None:
+        # Three rows are marked: any of them in the region would do, the middle one has to.
+        masks = np.zeros((3, 1, 12, 12))
+        masks[0, 0, :3, 2:9] = masks[1, 0, 1:4, 2:9] = masks[2, 0, 5:8, 2:9] = 1
+        assert CLM(alpha=2)(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=masks) == [1, 0, 0]
+
+    def test_share_of_the_region(self, predictor: nn.Module) -> None:
+        masks = np.zeros((3, 12, 12))
+        masks[0, :2, :6] = masks[1, 5, 3] = 1
+        metric = CLM(alpha=3, mask_hit="share", masks=masks)
+        # 12 of the 36 pixels of the region; none
+        with pytest.warns(UserWarning, match=r"nothing is marked \(1 of 3 samples\)"):
+            scores = metric(predictor, IMAGES, CONCEPTS, falling_maps())
+        np.testing.assert_allclose(scores, [1 / 3, 0, np.nan], atol=1e-12)
+        assert metric.records[-1].chance == pytest.approx((12 + 1) / 144 / 2)
+        over = CLM(threshold=140, mask_hit="share", masks=masks)
+        with pytest.warns(UserWarning, match="nothing is marked"):
+            # the five values 140 to 144, all marked
+            np.testing.assert_array_equal(over(predictor, IMAGES, CONCEPTS, falling_maps()), [1, 0, np.nan])
+        nowhere = CLM(threshold=145, mask_hit="share", masks=masks[:2])
+        with pytest.warns(UserWarning, match=r"no pixel of the map reaches `threshold` \(2 of 2 samples\)"):
+            assert np.isnan(nowhere(predictor, IMAGES[:2], CONCEPTS[:2], falling_maps()[:2])).all()
+
+
+class TestWhatIsKnown:
+    """Chance, clusters and the reasons of NaN."""
+
+    def test_chance_of_one_and_of_two_places(self, predictor: nn.Module) -> None:
+        masks = pixel_masks(0, 2, None)
+        metric = CLM(alpha=3)
+        with pytest.warns(UserWarning, match="nothing is marked"):
+            metric(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=masks)
+        assert metric.records[-1].chance == 0.25
+        assert metric.records[-1].reasons == {"nothing is marked": 1}
+        assert metric.records[-1].clusters is None
+        masks[1, 0, 9, 9] = 1
+        with pytest.warns(UserWarning, match="nothing is marked"):
+            metric(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=masks)
+        assert metric.records[-1].chance == pytest.approx((0.25 + 1 - 0.75**2) / 2)
+        assert "chance" not in metric.get_params
+
+    def test_white_noise_scores_its_chance(self, predictor: nn.Module) -> None:
+        rng = np.random.default_rng(0)
+        masks = np.zeros((600, 12, 12))
+        masks[:, 2:5, 3:7] = 1
+        masks[:300, 8:11, 8:11] = 1
+        images, concepts = np.zeros((600, 1, 12, 12)), np.zeros(600, int)
+        for alpha in (1, 3, 6):
+            metric = CLM(alpha=alpha, masks=masks)
+            scores = metric(predictor, images, concepts, rng.normal(size=(600, 12, 12)))
+            assert abs(np.mean(scores) - metric.records[-1].chance) < 3 * np.std(scores) / 600**0.5
+            assert metric.records[-1].chance > alpha / 12
+
+    def test_no_chance_is_known_of_a_threshold(self, predictor: nn.Module) -> None:
+        metric = CLM(threshold=100)
+        metric(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=pixel_masks(0, 2, 4))
+        assert np.isnan(metric.records[-1].chance)
+
+    def test_on_images(self) -> None:
+        rng = np.random.default_rng(1)
+        model, images = SharingConceptModel(), rng.normal(size=(5, 3, 12, 12)).astype(np.float32)
+        points = rng.uniform(0, 11, (5, 1, 2))
+        points[3] = np.nan
+        images[4] = 0  # finite, and one more class than the others
+        metric = CLM(alpha=3, points=points, part_of_concept=[0, 0, 0, 0, 0], top_l=2)
+        classes = np.array([0, 1, 0, 1, 2])
+        with pytest.warns(UserWarning, match=r"no part of the first 2 concepts is visible \(1 of 5 samples\)"):
+            metric(model, images, classes)
+        record = metric.records[-1]
+        assert record.chance == 0.25
+        assert record.clusters is not None
+        np.testing.assert_array_equal(record.clusters, classes)
+        assert record.reasons == {"no part of the first 2 concepts is visible": 1}
+
+
+class TestWrongPlaces:
+    """Masks that are none, and places that are not in the image."""
+
+    @pytest.mark.parametrize("bad", [255, 0.5, 0.01, np.nan, -1])
+    @pytest.mark.parametrize("bound", [True, False])
+    def test_masks_other_than_0_and_1(self, bad: float, bound: bool, predictor: nn.Module) -> None:
+        masks = pixel_masks(0, 0, 0)
+        masks[1, 0, 3, 4] = bad
+        name = "masks" if bound else "s_batch"
+        with pytest.raises(ValueError, match=rf"`{name}` to hold only 0 and 1 but got .* at \(1, 0, 3, 4\)"):
+            CLM(masks=masks if bound else None)(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=masks)
+
+    @pytest.mark.parametrize(
+        ("place", "message"),
+        [
+            ((5.0, 30.0), r"first at sample 1, part 0, place 0 with \(x, y\) = \(5, 30\)\. Give"),
+            ((-1.2, 3.0), r"pixels of the images passed, not of the photographs"),
+            ((1e9, 3.0), r"of \(M1, M2\) = \(12, 20\) pixels, but 1 of them are outside"),
+            ((np.inf, 3.0), r"NaN where nothing is visible"),
+            ((3.0, 15.0), r"It would be inside as \(y, x\): swap the two"),
+        ],
+    )
+    @pytest.mark.parametrize("images", [True, False])
+    def test_points_outside_the_image(self, place: tuple[float, float], message: str, images: bool) -> None:
+        points = np.full((2, 1, 2), 4.0)
+        points[1, 0] = place
+        model = SharingConceptModel()
+        metric = CLM(points=points, part_of_concept=[0] * 5)
+        with pytest.raises(ValueError, match="`points` to lie in the images.*" + message):
+            metric(
+                model if images else model.concept_predictor,
+                np.zeros((2, 3, 12, 20), dtype=np.float32),
+                np.zeros(2, int),
+                None if images else np.ones((2, 12, 20)),
+            )
+
+    def test_half_a_pixel_beyond_the_border_is_on_it(self, predictor: nn.Module) -> None:
+        points = np.array([[[-1.0, -1.0]], [[12.0, -0.6]], [[12.0, 12.0]]])
+        metric = CLM(points=points, part_of_concept=[0, 0, 0])
+        assert metric(predictor, IMAGES, CONCEPTS, falling_maps()) == [1, 1, 0]
+
+    def test_classes_where_concepts_are_wanted(self, predictor: nn.Module) -> None:
+        metric = CLM(points=np.zeros((3, 1, 2)), part_of_concept=[0, 0, 0])
+        with pytest.raises(ValueError, match=r"but got 7.*Sequential, is no concept model.*PostHocCBM\.fit makes one"):
+            metric(predictor, IMAGES, np.array([0, 7, 1]), falling_maps())
+
+
+class TestHalfPrecision:
+    """What can be compared in float32 is; the rest is bounded."""
+
+    @pytest.mark.parametrize("importance", ["value", "contribution", "weight"])
+    def test_autocast_changes_the_backbone_only(self, importance: str) -> None:
+        rng = np.random.default_rng(0)
+        model, images = SharingConceptModel(), rng.normal(size=(12, 3, 12, 12)).astype(np.float32)
+        points, classes = rng.uniform(0, 11, (12, 3, 2)), rng.integers(0, 4, 12)
+        metric = CLM(alpha=3, points=points, part_of_concept=[0, 1, -1, 2, 0], top_l=3, importance=importance)
+        with torch.no_grad():
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                features = model.features(torch.as_tensor(images)).float()
+            values = model.values_from_features(features)
+            theta = model.head[0].weight[torch.as_tensor(classes)]
+            ranked_by = {"value": values, "weight": theta, "contribution": values * theta}[importance]
+            order = ranked_by[:, [0, 1, 3, 4]].argsort(1, descending=True)[:, :3]
+            ranked = torch.tensor([0, 1, 3, 4])[order]
+            maps = model.maps_from_features(features, ranked).flatten(0, 1)
+        parts = np.array([0, 1, -1, 2, 0])[ranked]
+        places = torch.as_tensor(points[np.arange(12)[:, None], parts]).reshape(-1, 1, 2)
+        expected = point_hits(maps, places, (12, 12), (3,)).view(12, 3).mean(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            scores = metric(model, images, classes)
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+    def test_a_model_in_half_precision_ties_by_index(self) -> None:
+        model = SharingConceptModel().to(torch.bfloat16)
+        model.concept_predictor.cavs[:] = model.concept_predictor.cavs[0]
+        images = np.random.default_rng(0).normal(size=(6, 3, 12, 12)).astype(np.float32)
+        # All concepts have one value: the first that has a part is explained, and its map is where all maps are.
+        points = np.full((6, 2, 2), np.nan)
+        points[:, 1] = 5
+        metric = CLM(alpha=12, points=points, part_of_concept=[-1, 1, 0, 0, 0], importance="value")
+        assert metric(model, images, np.zeros(6, int)) == [1] * 6
 
 
 class TestImages:

@@ -106,7 +106,8 @@ class TestScores:
         assert encoder.images_seen == N
         np.testing.assert_array_equal(metric.question_scores["Q1"], found)
         other = PASTAScore(scorer, PoolingEncoder(), question="Q5", labels=classes)
-        np.testing.assert_array_equal(metric.question_scores["Q5"], other(None, images, classes, maps))
+        # Other batches: the last bit may differ.
+        np.testing.assert_allclose(metric.question_scores["Q5"], other(None, images, classes, maps), rtol=1e-5)
         assert metric.question_scores["Q5"].min() > metric.question_scores["Q1"].max()
 
     def test_of_concepts_read_the_sentence_of_their_names(self, scorer, classes, rng) -> None:

@@ -84,7 +84,7 @@ def masks() -> Tensor:
 def test_ten_steps_agree_with_the_reference(
     settings: dict[str, Any], net: Any, images: Tensor, masks: Tensor, objects: Tensor
 ) -> None:
-    result = optimise_patch(net, images, masks, objects, steps=10, **settings)
+    result = optimise_patch(net, images, masks, objects, steps=10, early_stop=False, **settings)
     weights = (net[0].weight, net[0].bias, net[3].weight, net[3].bias)
     slow = reference.ConvNet(*(weight.detach().numpy() for weight in weights))
     for i in range(N):
@@ -203,7 +203,7 @@ def test_normalised_images_get_the_same_patch(net: Any, images: Tensor, masks: T
 
 
 def test_pixels_end_in_their_range(net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
-    result = optimise_patch(net, images, masks, objects, steps=5, step_size=1e6)
+    result = optimise_patch(net, images, masks, objects, steps=5, step_size=1e6, early_stop=False)
     assert result.images.min() >= 0
     assert result.images.max() <= 1
     inside = masks.expand_as(images)
@@ -212,7 +212,8 @@ def test_pixels_end_in_their_range(net: Any, images: Tensor, masks: Tensor, obje
 
 def test_a_heavier_range_penalty_brings_pixels_back(net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
     def share_at_the_ends(eta2: float) -> float:
-        found = optimise_patch(net, images, masks, objects, steps=40, step_size=200, eta1=0.5, eta2=eta2).images
+        settings = {"steps": 40, "step_size": 200, "eta1": 0.5, "eta2": eta2, "early_stop": False}
+        found = optimise_patch(net, images, masks, objects, **settings).images
         return float(((found == 0) | (found == 1))[masks.expand_as(found)].float().mean())
 
     assert share_at_the_ends(0.0) > 0.5
@@ -225,7 +226,7 @@ class TestControls:
     ) -> None:
         blind = Blind(net, masks[0])
         same = masks[:1].expand(N, -1, -1, -1)
-        result = optimise_patch(blind, images, same, objects, steps=10)
+        result = optimise_patch(blind, images, same, objects, steps=10, early_stop=False)
         assert not result.logit_distance.any()
         assert result.converged.all()
         # it stays the object, and more of it
@@ -241,11 +242,11 @@ class TestControls:
         images = torch.tensor([[[[100.0, 100.0, 9.0]]]])
         init = torch.tensor([[[[130.0, 140.0, 200.0]]]])
         masks = torch.tensor([[[[1, 1, 0]]]])
-        result = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=10)
+        result = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=10, early_stop=False)
         # (30, 40) grows by 500 * 0.01 a step, from 50 to 100
         np.testing.assert_allclose(result.images, [[[[160.0, 180.0, 9.0]]]], atol=1e-3)
         assert result.logit_distance.item() == 0
-        long = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=100, eta2=0.0)
+        long = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=100, eta2=0.0, early_stop=False)
         np.testing.assert_allclose(long.images, [[[[255.0, 255.0, 9.0]]]])
 
     def test_a_linear_model_is_deceived(self, images: Tensor, masks: Tensor, generator: torch.Generator) -> None:
@@ -256,7 +257,7 @@ class TestControls:
         objects = 0.25 + 0.5 * torch.rand(N, 3, SIZE, SIZE, generator=generator, dtype=torch.float64)
         start = optimise_patch(model, images, masks, objects, steps=1, step_size=1e-9, tolerance=5e-3)
         assert not start.converged.any()
-        result = optimise_patch(model, images, masks, objects, eta1=1e-4, tolerance=5e-3)
+        result = optimise_patch(model, images, masks, objects, eta1=1e-4, tolerance=5e-3, early_stop=False)
         assert result.converged.all()
         assert (result.logit_distance < 0.1 * start.logit_distance).all()
         # it is still most of the object
@@ -307,7 +308,7 @@ class TestKinds:
     def test_the_models_device_and_precision(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
         # The meta device stands for an accelerator: whatever stayed on the CPU would raise.
         meta = nn.Sequential(nn.Conv2d(3, 4, 3), Mean(), nn.Linear(4, 3)).to("meta")
-        result = optimise_patch(meta, images, masks, objects, steps=2)
+        result = optimise_patch(meta, images, masks, objects, steps=2, early_stop=False)
         assert {part.device.type for part in result} == {"meta"}
         assert result.images.dtype == torch.float32
         assert optimise_patch(net, images.float(), masks, objects.float(), steps=2).images.dtype == torch.float64
@@ -333,7 +334,7 @@ class TestKinds:
         self, net: Any, images: Tensor, masks: Tensor, objects: Tensor
     ) -> None:
         net[1] = nn.Identity()
-        result = optimise_patch(net, images, masks, objects, steps=200, step_size=1e4, squared=True)
+        result = optimise_patch(net, images, masks, objects, steps=200, step_size=1e4, squared=True, early_stop=False)
         assert result.images.isfinite().all()
         assert not result.converged.any()
 
@@ -353,3 +354,105 @@ class TestKinds:
         dark = (images > 0.99).double()
         assert dark.max() == 1
         optimise_patch(net, dark, masks, dark, pixel_range=(0, 255), steps=1)
+
+
+class TestEarlyStop:
+    """A patch leaves its batch as soon as it has converged."""
+
+    @staticmethod
+    def model() -> nn.Module:
+        # f(x) = (x_1 / 50, 10): logits differ by (x_1 - 100) / 50, of a norm of |(2, 10)| = 10.198
+        model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2)).double()
+        model[1].weight.data = torch.tensor([[0.02, 0.0], [0.0, 0.0]]).double()
+        model[1].bias.data = torch.tensor([0.0, 10.0]).double()
+        return model
+
+    def test_by_hand(self) -> None:
+        # 5 % of the norm is .5099, that is 25.5 levels; each step takes 100 * (.02 - .01) = 1 of them
+        images, masks = torch.tensor([[[[100.0, 7.0]]]]).double(), torch.tensor([[[[1, 0]]]])
+        init = torch.tensor([[[[150.0, 9.0]]]]).double()
+        settings = {"pixel_range": (0, 255), "steps": 30, "step_size": 100}
+        result = optimise_patch(self.model(), images, masks, init, **settings)
+        np.testing.assert_allclose(result.images, [[[[125.0, 7.0]]]], atol=1e-9)
+        np.testing.assert_allclose(result.relative_distance, [0.5 / 104**0.5], atol=1e-12)
+        assert result.converged.all()
+        further = optimise_patch(self.model(), images, masks, init, **settings, early_stop=False)
+        np.testing.assert_allclose(further.images, [[[[120.0, 7.0]]]], atol=1e-9)
+
+    def test_what_cannot_be_shown_has_not_converged(self) -> None:
+        # Out of range both logits cancel each other; the pixel that is shown, 255, is seen.
+        class Peak(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.weight = nn.Parameter(torch.tensor(1.0))
+
+            def forward(self, x: Tensor) -> Tensor:
+                pixel = x[:, 0, 0, :1]
+                return torch.cat([self.weight * ((pixel > 200) & (pixel < 256)) + 0 * pixel, 0 * pixel + 10], 1)
+
+        images, masks = torch.tensor([[[[100.0, 7.0]]]]), torch.tensor([[[[1, 0]]]])
+        init = torch.tensor([[[[255.0, 9.0]]]])
+        # the weight of the size alone drives it: 300 after the first step
+        result = optimise_patch(
+            Peak(), images, masks, init, pixel_range=(0, 255), steps=3, step_size=4500, eta2=0.0, tolerance=0.05
+        )
+        assert result.images[0, 0, 0, 0] == 255
+        assert not result.converged.any()
+
+    @pytest.mark.parametrize("others", [[], [1], [0, 1, 2, 4]])
+    def test_alone_or_with_others(
+        self, others: list[int], net: Any, images: Tensor, masks: Tensor, objects: Tensor
+    ) -> None:
+        settings = {"steps": 100, "step_size": 200.0, "tolerance": 0.02}
+        together = optimise_patch(net, images, masks, objects, **settings)
+        full = optimise_patch(net, images, masks, objects, **settings, early_stop=False)
+        # they leave at different steps, or nothing is shown
+        assert together.converged.any()
+        assert not torch.equal(together.images[together.converged], full.images[together.converged])
+        rows = [3, *others]
+        some = optimise_patch(net, images[rows], masks[rows], objects[rows], **settings)
+        for one, other in zip(some, together, strict=True):
+            np.testing.assert_allclose(one[0], other[3], atol=1e-10)
+
+    def test_the_run_ends_when_all_have(self) -> None:
+        seen = []
+        model = self.model()
+        model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+        images = torch.tensor([[[[100.0, 7.0]]]] * 2).double()
+        init = torch.tensor([[[[130.0, 7.0]]], [[[128.0, 7.0]]]]).double()
+        masks = torch.tensor([[[[1, 0]]]] * 2)
+        optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=300, step_size=100)
+        # The images; then steps, each patch looked at once more, clipped, where it seems to be done; the result.
+        assert seen == [2, 2, 2, 2, 2, 1, 1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("eta1", "eta2", "step_size", "tolerance") for value in (np.nan, np.inf, -1)),
+        ("step_size", 0),
+        ("tolerance", 0),
+        ("pixel_range", (0, np.inf)),
+        ("pixel_range", (np.nan, 1)),
+        ("steps", 0),
+        ("steps", 2.5),
+        ("chunk_size", 0),
+        ("mean", [np.nan]),
+        ("std", [np.inf]),
+        ("std", [-1.0]),
+    ],
+)
+def test_settings_that_cannot_be(name: str, value: Any) -> None:
+    others = {"mean": {"std": [1.0]}, "std": {"mean": [0.0]}}.get(name, {})
+    with pytest.raises((ValueError, TypeError), match=f"Expected argument `{name}` to "):
+        Patch(np.zeros((3, 8, 8)), **{name: value}, **others)
+
+
+def test_long_work_shows_progress(
+    net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quantus_concepts.metrics.patch_optimisation.LONG", 0)
+    optimise_patch(net, images, masks, objects, steps=1, display_progressbar=False)
+    assert capsys.readouterr().err == ""
+    optimise_patch(net, images, masks, objects, steps=1)
+    assert "optimising patches" in capsys.readouterr().err

@@ -4,11 +4,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from quantus_concepts.functional.overlay import masked, overlay, resized, unit_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from tiny_encoder import CountingEncoder, tiny_open_clip
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -27,14 +28,28 @@ def explanations():
     return [mixed[i] for i in (0, 7, 9, 1, 2, 10, 8, 3, 11, 4, 5, 6)]
 
 
+def pillow_resized(images, size):
+    """As the release does it: 8 bits, Pillow's default for resizing, which is bicubic."""
+    levels = (images * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    rows = [np.asarray(Image.fromarray(each).resize((size, size))) for each in levels]
+    return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 255
+
+
+def assert_same_levels(found, expected):
+    """Up to the order of Pillow's two passes, each rounded to 8 bits, and the division by the largest value."""
+    apart = (found - expected).abs() * 255
+    assert apart.max() <= 3
+    assert apart.mean() < 0.25
+
+
 def test_what_the_encoder_sees_is_the_overlay():
     encoder = CountingEncoder()
     embedder = Embedder(encoder, batch_size=7)
     embedded = embedder.embed_maps(IMAGES, MAPS)
-    shown = overlay(resized(IMAGES, (224, 224)), resized(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
-    assert torch.equal(encoder.last, shown)
-    assert torch.equal(embedder.pictures(IMAGES, MAPS), shown)
-    assert torch.equal(embedded, CountingEncoder().encode_images(shown))
+    shown = overlay(pillow_resized(IMAGES, 224), resized(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
+    assert_same_levels(encoder.last, shown)
+    assert torch.equal(embedder.pictures(IMAGES, MAPS), encoder.last)
+    assert torch.equal(embedded, CountingEncoder().encode_images(encoder.last))
     # only the order of a map's values, up to a scale, is seen
     assert torch.equal(embedder.embed_maps(IMAGES, 4 * MAPS), embedded)
     np.testing.assert_allclose(embedder.embed_maps(IMAGES, 3 * MAPS - 8), embedded, atol=1e-4)
@@ -44,10 +59,60 @@ def test_other_ways_of_showing_maps():
     encoder = CountingEncoder()
     Embedder(encoder, saliency="masked", size=32, normalise="shap").embed_maps(IMAGES, MAPS)
     heat = resized(unit_maps(MAPS, "shap")[:, None], (32, 32))[:, 0]
-    assert torch.equal(encoder.last, masked(resized(IMAGES, (32, 32)), heat))
+    assert_same_levels(encoder.last, masked(pillow_resized(IMAGES, 32), heat))
     Embedder(encoder, weight=0.2, colours="jet", size=30).embed_maps(IMAGES, MAPS)
     heat = resized(unit_maps(MAPS)[:, None], (30, 30))[:, 0]
-    assert torch.equal(encoder.last, overlay(resized(IMAGES, (30, 30)), heat, weight=0.2, colours="jet"))
+    assert_same_levels(encoder.last, overlay(pillow_resized(IMAGES, 30), heat, weight=0.2, colours="jet"))
+
+
+def test_a_drawing_goes_to_the_encoder_as_it_is():
+    encoder = CountingEncoder()
+    embedder = Embedder(encoder, saliency="masked", normalise="shap")
+    drawn = (torch.rand(3, 3, 20, 31, generator=torch.Generator().manual_seed(2)) * 255).round() / 255
+    embedded = embedder.embed_drawings(drawn)
+    assert torch.equal(encoder.last, drawn)
+    assert torch.equal(embedded, CountingEncoder().encode_images(drawn))
+    mixed = [DrawingExplanation(each) for each in (drawn[0], IMAGES[0], drawn[2])]
+    found = embedder.embed([mixed[0], ConceptExplanation({"a": 1.0}), *mixed[1:]])
+    assert torch.equal(found[[0, 3]], embedded[[0, 2]])
+    assert torch.equal(found[2], embedder.embed_drawings(IMAGES[:1])[0])
+    assert embedder.embed_drawings(drawn[:0]).shape == (0, encoder.dim)
+    with pytest.raises(ValueError, match="`images` to lie in"):
+        embedder.embed_drawings(2 * drawn)
+
+
+def test_drawings_are_cached_by_their_content(tmp_path):
+    drawn = [DrawingExplanation(image) for image in IMAGES]
+    first = CountingEncoder()
+    before = Embedder(first, cache=tmp_path).embed([*drawn, drawn[0]])
+    again = CountingEncoder()
+    # Nothing but the encoder changes a drawing.
+    after = Embedder(again, cache=tmp_path, saliency="masked", size=32).embed(drawn)
+    assert torch.equal(after, before[:7])
+    assert sum(first.images) == 7
+    assert not again.images
+
+
+def test_a_map_may_have_its_own_way_to_the_unit_range(tmp_path):
+    pairs = list(zip(IMAGES, MAPS, strict=True))
+    mixed = [MapExplanation(*pairs[0], "shap"), MapExplanation(*pairs[1]), MapExplanation(*pairs[0])]
+    found = Embedder(CountingEncoder(), cache=tmp_path).embed(mixed)
+    shap = Embedder(CountingEncoder(), normalise="shap")
+    np.testing.assert_allclose(found[0], shap.embed_maps(IMAGES[:1], MAPS[:1])[0], atol=1e-6)
+    plain = Embedder(CountingEncoder()).embed_maps(IMAGES[:2], MAPS[:2])
+    np.testing.assert_allclose(found[[2, 1]], plain, atol=1e-6)
+    assert not torch.equal(found[0], found[2])
+
+
+def test_the_sentence_of_the_release():
+    encoder = CountingEncoder()
+    embedder = Embedder(encoder, sentence="release", n_top=3)
+    written = {"hair (Target = cat) ": 2.0, "No counterfactual": float("inf")}
+    of_release = ConceptExplanation({"hair": 2.0}, True, written, ("tail", "hair", "arm", "leg"))
+    # Without a list of concepts those of the explanation are the list.
+    own = ConceptExplanation({"a": 1.0, "b": -2.0, "c": 1.0})
+    found = embedder.embed([of_release, own])
+    assert torch.equal(found, encoder.encode_texts(["arm, hair, leg, ", "b, c, a, "]))
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
@@ -300,6 +365,8 @@ def test_bad_concepts(values, names, message, concepts):
         ({"n_top": 0}, "`n_top` to be at least 1"),
         ({"batch_size": 0}, "`batch_size` to be at least 1"),
         ({"cache": __file__}, "`cache` to be a folder"),
+        ({"sentence": "theirs"}, "`sentence` to be one of"),
+        ({"sentence": "release", "template": "a {}"}, 'beside sentence="release", which is fixed'),
     ],
 )
 def test_bad_settings(settings, message):
@@ -308,7 +375,7 @@ def test_bad_settings(settings, message):
 
 
 def test_other_bad_input():
-    with pytest.raises(TypeError, match=r"`explanations` to hold MapExplanation and ConceptExplanation .* at 1"):
+    with pytest.raises(TypeError, match=r"`explanations` to hold Map-, Drawing- or ConceptExplanation .* at 1"):
         Embedder(CountingEncoder()).embed([ConceptExplanation({"a": 1.0}), {"a": 1.0}])
     wrong = CountingEncoder()
     wrong.dim = 5

@@ -1,6 +1,7 @@
 import pytest
 
-from quantus_concepts.pasta.sentences import concept_sentence
+from quantus_concepts.pasta.released_concepts import RELEASED_CONCEPTS, released_scale
+from quantus_concepts.pasta.sentences import concept_sentence, released_sentence
 
 
 def test_as_the_release_writes_it():
@@ -43,3 +44,43 @@ def test_template():
 def test_bad_input(values, options, message):
     with pytest.raises(ValueError, match=message):
         concept_sentence(values, **options)
+
+
+PARTS = ("arm", "chain_wheel", "hair", "tail", "wheel")
+
+
+def test_the_sentence_of_the_release_by_hand():
+    # "wheel" is in both keys, and the later one stays; "ear" is of no concept; nothing names hair: 0.
+    written = {"wheel": 9.0, "0.1 < chain_wheel <= 0.4": -0.5, "ear": 20.0, "tail": 0.5, "arm": -2.0}
+    assert released_sentence(written, PARTS) == "arm, wheel, tail, chain_wheel, hair, "
+    assert released_sentence(written, PARTS, n_top=2) == "arm, wheel, "
+    # The other way round the value of the wheel itself stays.
+    turned = dict(reversed(written.items()))
+    assert released_sentence(turned, PARTS) == "wheel, arm, tail, chain_wheel, hair, "
+
+
+def test_the_counterfactual_sentence_of_the_release_is_alphabetical():
+    written = {"hair (Target = cat) ": -3.0, "No counterfactual": float("inf"), "tail (Target = arm) ": 0.1}
+    assert released_sentence(written, PARTS[::-1], counterfactual=True) == "arm, chain_wheel, hair, tail, wheel, "
+    # But for what is above 10000, where the search starts, which then comes last; the bracket names no concept.
+    written |= {"arm (Target = dog) ": -10001.0, "hair (Target = dog) ": float("inf"), "x (arm)": float("inf")}
+    assert released_sentence(written, PARTS, counterfactual=True) == "chain_wheel, tail, wheel, arm, hair, "
+
+
+def test_the_lists_of_the_release():
+    assert {name: len(found) for name, found in RELEASED_CONCEPTS.items()} == {
+        "catsdogscars": 39,
+        "pascalpart": 39,
+        "monumai": 15,
+        "coco": 80,
+    }
+    assert all(len(set(found)) == len(found) for found in RELEASED_CONCEPTS.values())
+    assert [released_scale(explainer, 0.0) for explainer in ("0", "4", "6", "39")] == [None, "none", "shap", None]
+    assert released_scale("3", -1.0) == "lime"
+
+
+def test_bad_input_of_the_sentence_of_the_release():
+    with pytest.raises(ValueError, match="`concepts` to name at least one"):
+        released_sentence({"a": 1.0}, ())
+    with pytest.raises(ValueError, match="'a' is NaN"):
+        released_sentence({"a": float("nan")}, PARTS)

@@ -14,8 +14,20 @@ def source(i, length, target):
     return first, second, 0.0 if first == second else position - first
 
 
+def average_down(cells, size):
+    """Means of the cells that each pixel touches, along the axes where there are more cells than pixels."""
+    height, width = min(cells.shape[0], size[0]), min(cells.shape[1], size[1])
+    means = np.empty((height, width))
+    for y in range(height):
+        for x in range(width):
+            rows = range(y * cells.shape[0] // height, math.ceil((y + 1) * cells.shape[0] / height))
+            columns = range(x * cells.shape[1] // width, math.ceil((x + 1) * cells.shape[1] / width))
+            means[y, x] = sum(cells[i, j] for i in rows for j in columns) / (len(rows) * len(columns))
+    return means
+
+
 def upsample(cells, size):
-    cells = np.asarray(cells, dtype=np.float64)
+    cells = average_down(np.asarray(cells, dtype=np.float64), size)
     image = np.empty(size)
     for y in range(size[0]):
         top, bottom, down = source(y, cells.shape[0], size[0])
@@ -70,24 +82,60 @@ def threshold_hits(maps, points, size, threshold):
     return scores
 
 
-def mask_hits(maps, masks, alphas):
-    scores = np.full((len(maps), len(alphas)), math.nan)
-    for b, image in enumerate(np.asarray(maps, dtype=np.float64)):
-        marked = [(x, y) for y in range(image.shape[0]) for x in range(image.shape[1]) if masks[b][y][x]]
-        if not marked or not np.isfinite(image).all():
+def components(mask):
+    """Lists of the pixels (x, y) of each connected part, corners touching, in reading order of their first pixel."""
+    left = [(x, y) for y in range(mask.shape[0]) for x in range(mask.shape[1]) if mask[y, x]]
+    parts = []
+    while left:
+        part, frontier = [], [left.pop(0)]
+        while frontier:
+            x, y = frontier.pop()
+            part.append((x, y))
+            near = [other for other in left if abs(other[0] - x) <= 1 and abs(other[1] - y) <= 1]
+            left = [other for other in left if other not in near]
+            frontier += near
+        parts.append(sorted(part, key=lambda pixel: (pixel[1], pixel[0])))
+    return parts
+
+
+def mask_centres(mask):
+    centres = []
+    for part in components(np.asarray(mask, dtype=bool)):
+        middle = [sum(pixel[axis] for pixel in part) / len(part) for axis in (0, 1)]
+        centres.append(min(part, key=lambda p: round((p[0] - middle[0]) ** 2 + (p[1] - middle[1]) ** 2, 9)))
+    return centres
+
+
+def mask_shares(maps, masks, alphas):
+    """Pixel by pixel in order of value; pixels of one value share what is left of the region."""
+    shares = np.full((len(maps), len(alphas)), math.nan)
+    for b, cells in enumerate(np.asarray(maps, dtype=np.float64)):
+        mask = np.asarray(masks[b], dtype=bool)
+        if not mask.any() or not np.isfinite(cells).all():
             continue
+        image = upsample(cells, mask.shape)
         for a, alpha in enumerate(alphas):
-            scores[b, a] = max(hit(image, x, y, alpha) for x, y in marked)
-    return scores
+            n = left = alpha * image.size / 12
+            inside = 0.0
+            for value in sorted(set(image.ravel()), reverse=True):
+                tied = image == value
+                taken = min(left, tied.sum())
+                inside += taken * mask[tied].mean()
+                left -= taken
+            shares[b, a] = inside / n
+    return shares
 
 
-def mask_threshold_hits(maps, masks, threshold):
-    scores = np.full(len(maps), math.nan)
-    masks = np.asarray(masks, dtype=bool)
-    for b, image in enumerate(np.asarray(maps, dtype=np.float64)):
-        if masks[b].any() and np.isfinite(image).all():
-            scores[b] = float(any(value >= threshold for value in image[masks[b]]))
-    return scores
+def mask_threshold_shares(maps, masks, threshold):
+    shares = np.full(len(maps), math.nan)
+    for b, cells in enumerate(np.asarray(maps, dtype=np.float64)):
+        mask = np.asarray(masks[b], dtype=bool)
+        if mask.any() and np.isfinite(cells).all():
+            reached = [
+                mask[y, x] for (y, x), value in np.ndenumerate(upsample(cells, mask.shape)) if value >= threshold
+            ]
+            shares[b] = sum(reached) / len(reached) if reached else math.nan
+    return shares
 
 
 def clm(hits, top_l):

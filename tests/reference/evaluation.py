@@ -92,4 +92,6 @@ def evaluate(
         out["means", name] = np.array(
             [total[k] / counts[k] if counts[k] else np.full(n_concepts, np.nan) for k in range(len(theta))]
         )
+    # A linear head's weights need no image of their class.
+    out["means", "weight"] = theta
     return out

@@ -64,9 +64,23 @@ def attribution(
     weights: Annotated[
         str | None, typer.Option(help="File of weights to start from, or none.", rich_help_panel=BACKBONE_HELP)
     ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(help="Normalisation: mean per channel, 0.5,0.5,0.5.", rich_help_panel=BACKBONE_HELP),
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE_HELP)
+    ] = None,
+    unnormalised: Annotated[
+        bool,
+        typer.Option("--unnormalised", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE_HELP),
+    ] = False,
     epochs: Annotated[
         int, typer.Option(help="Passes over the training images.", rich_help_panel=BACKBONE_HELP)
     ] = Options.epochs,
+    train_batch_size: Annotated[
+        int, typer.Option(help="Images in a step of the training.", rich_help_panel=BACKBONE_HELP)
+    ] = Options.train_batch_size,
     learning_rate: Annotated[
         float | None, typer.Option(help="By default what suits the backbone.", rich_help_panel=BACKBONE_HELP)
     ] = None,
@@ -84,7 +98,8 @@ def attribution(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Names with commas: of the paper (grad-cam), any Captum class (Occlusion), or your own, "
+            help="Names with commas: of the paper (grad-cam), one smoothed (grad-cam + smoothgrad), any Captum class "
+            "(Occlusion), or your own, "
             "module:function or path.py:function. By default the paper's eight; random and Sobel edges are always "
             "there.",
             rich_help_panel=METHODS_HELP,
@@ -141,6 +156,14 @@ def attribution(
     n_relative: Annotated[
         int, typer.Option(help="Images of that scene explained.", rich_help_panel=METRICS_HELP)
     ] = Options.n_relative,
+    robustness: Annotated[
+        bool,
+        typer.Option(
+            "--robustness",
+            help="MCS with objects of other sizes and at other places, too (Figure 5 of the paper).",
+            rich_help_panel=METRICS_HELP,
+        ),
+    ] = False,
     tcav: Annotated[bool, typer.Option(help="TCAV beside the methods.", rich_help_panel=METRICS_HELP)] = Options.tcav,
     max_drop: Annotated[
         float, typer.Option(help="Accuracy that removing the common feature may cost.", rich_help_panel=PREMISES_HELP)
@@ -177,7 +200,11 @@ def attribution(
         test_share=test_share,
         backbone=backbone,
         weights=weights,
+        mean=mean,
+        std=std,
+        unnormalised=unnormalised,
         epochs=epochs,
+        train_batch_size=train_batch_size,
         learning_rate=learning_rate,
         augment=augment,
         models=models,
@@ -197,6 +224,7 @@ def attribution(
         common_object=common_object,
         target_scene=target_scene,
         n_relative=n_relative,
+        robustness=robustness,
         tcav=tcav,
         max_drop=max_drop,
         min_remain=min_remain,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from captum_concepts.checks import check_choice
 from quantus_concepts.benchmark.attribution.interleaving import Interleaved
 from quantus_concepts.benchmark.attribution.options import BAM, COCO, PAINTED, Options
+from quantus_concepts.benchmark.attribution.robustness import CHANGES, PlacedObjects
 from quantus_concepts.benchmark.backbone_option import SMALL
 from quantus_concepts.datasets import (
     BAMFolder,
@@ -46,6 +47,9 @@ class AttributionData:
         All pairs of objects and scenes, the object on the scene in view; classes take turns.
     at_commonality : callable or None
         From k and a split to images with the common object in a share k of the scenes; None where there are none.
+    changed : callable or None
+        From a name of `robustness.CHANGES` to test images with objects of another size or at another place; None
+        where there are none.
     paper : bool
         Whether they are the paper's.
     settings, notes
@@ -55,6 +59,7 @@ class AttributionData:
     train: ComposedDataset
     test: ComposedDataset
     at_commonality: Callable[[float, str], ObjectsOnScenes] | None = None
+    changed: Callable[[str], ComposedDataset] | None = None
     paper: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -136,11 +141,26 @@ def _composed(options: Options) -> AttributionData:
             seed=options.seed,
         )
 
+    def changed(change: str) -> ComposedDataset:
+        return Interleaved(
+            PlacedObjects(
+                objects,
+                scenes,
+                split="test",
+                n_per_pair=options.n_test,
+                image_size=_size(options),
+                test_share=options.test_share,
+                seed=options.seed,
+                **CHANGES[change]._asdict(),
+            )
+        )
+
     counts = {"train": options.n_train, "test": options.n_test}
     return AttributionData(
         compose("train", options.n_train),
         Interleaved(compose("test", options.n_test)),
         lambda commonality, split: compose(split, counts[split], commonality),
+        changed,
         paper=options.data == COCO,
         settings={"data": description} | _relative_settings(options),
     )

@@ -15,6 +15,7 @@ from quantus_concepts.benchmark.attribution.options import Options
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow
 from quantus_concepts.benchmark.attribution.results import TCAV, Record
 from quantus_concepts.datasets import ComposedDataset
+from quantus_concepts.datasets.objects_on_scenes import PAPER_OBJECT, PAPER_SCENE, find_class
 
 #: As the paper: images with the concept and images without it for each direction.
 N_CONCEPT, N_INPUTS = 100, 100
@@ -83,7 +84,8 @@ def tcav_records(
     Returns
     -------
     list of Record
-        MCS with the difference for random directions as the reference; relative MCS and correlation.
+        MCS, with the difference for random directions as the reference and as its baseline; relative MCS and
+        correlation.
     dict of str to str
         For the report: the scores of the layers, or why there are none.
     """
@@ -127,11 +129,15 @@ def tcav_records(
     records = [
         Record(
             method=TCAV,
-            metric="MCS",
-            value=contrast.score,
-            n=count if not math.isnan(contrast.score) else 0,
-            reference=contrast.baseline,
+            metric=metric,
+            value=value,
+            n=count if not math.isnan(value) else 0,
+            reference=reference,
             seed=options.seed,
+        )
+        for metric, value, reference in (
+            ("MCS", contrast.score, contrast.baseline),
+            ("MCS baseline", contrast.baseline, math.nan),
         )
     ]
     if not commonality or data.at_commonality is None:
@@ -166,10 +172,10 @@ def _common(data: AttributionData, options: Options) -> tuple[int, int]:
         composed = data.at_commonality(1.0, "test")
         if composed.common_object is not None and composed.target_scene is not None:
             return composed.common_object, composed.target_scene
-    names = (data.test.object_names, data.test.scene_names)
-    wanted = (options.common_object or "dog", options.target_scene or "bedroom")
-    common, target = (found.index(name) if name in found else 0 for found, name in zip(names, wanted, strict=True))
-    return common, target
+    return (
+        find_class("common_object", options.common_object, data.test.object_names, PAPER_OBJECT),
+        find_class("target_scene", options.target_scene, data.test.scene_names, PAPER_SCENE),
+    )
 
 
 def _images(data: ComposedDataset, wanted: Tensor, count: int) -> Tensor:

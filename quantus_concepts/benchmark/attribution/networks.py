@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
 from quantus_concepts.benchmark.backbone_option import NO_WEIGHTS, SMALL, Network, load_network
-from quantus_concepts.benchmark.training import STRIDE, SmallResNet, seeded
+from quantus_concepts.benchmark.training import STRIDE, FineResNet, seeded
 
 
 class Normalised(nn.Module):
@@ -52,7 +53,12 @@ class Normalised(nn.Module):
 
 
 def network_builder(
-    spec: str = SMALL, weights: str | None = None, *, image_size: int = 128, channels: int = 64
+    spec: str = SMALL,
+    weights: str | None = None,
+    *,
+    image_size: int = 128,
+    channels: int = 32,
+    normalisation: Mapping[str, Any] | None = None,
 ) -> Callable[[int, int], nn.Module]:
     """Return a function that builds networks of one kind, for `train_family`.
 
@@ -65,13 +71,15 @@ def network_builder(
     Parameters
     ----------
     spec : str
-        "small" for `SmallResNet`, or as in `load_network`.
+        "small" for `FineResNet`, or as in `load_network`.
     weights : str, optional
         As in `load_network`: a file, "none" for untrained weights, None for those that come with the network.
     image_size : int
         Height and width of the images; the network is tried on one such image.
     channels : int
         Of the small network.
+    normalisation : mapping, optional
+        `mean`, `std` and `unnormalised` of `load_network`, for a loaded network.
 
     Returns
     -------
@@ -94,13 +102,14 @@ def network_builder(
                 f"Expected argument `image_size` to be a multiple of {STRIDE} for the small network but got "
                 f"{image_size}."
             )
-        return lambda n_classes, seed: SmallResNet(n_classes, channels, seed).eval()
+        return lambda n_classes, seed: FineResNet(n_classes, channels, seed).eval()
+    said = normalisation or {}
     with seeded(0):
-        loaded = load_network(spec, weights)
+        loaded = load_network(spec, weights, **said)
 
     def build(n_classes: int, seed: int) -> nn.Module:
         with seeded(seed):
-            network = load_network(spec, weights) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
+            network = load_network(spec, weights, **said) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
             return _with_classes(network, spec, n_classes)
 
     _try(build(2, 0), spec, 2, image_size)

@@ -10,7 +10,7 @@ import torch
 
 from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.benchmark.attribution.premises import Limits
-from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.benchmark.backbone_option import SMALL, said_normalisation
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.metrics.patch_optimisation import ETA1, STEP_SIZE
 
@@ -38,14 +38,14 @@ class Options:
         Which images, and where they are.
     image_size, n_train, n_test, test_share
         How images are composed; `n_train` and `n_test` for each pair of classes.
-    backbone, weights, epochs, learning_rate, augment, models
+    backbone, weights, mean, std, unnormalised, epochs, train_batch_size, learning_rate, augment, models
         Which networks, how they are trained, and where trained ones are kept.
     methods, layer, n_samples, n_steps, noise
         Which methods, and their settings.
     n_images, n_patches, patch_steps, step_size, eta1, threshold, tolerance
         How many images are explained, and how patches are made and judged.
-    relative, common_object, target_scene, n_relative, tcav
-        Of the relative contrast and of TCAV.
+    relative, common_object, target_scene, n_relative, robustness, tcav
+        Of the relative contrast, of other sizes and places of the object, and of TCAV.
     max_drop, min_remain, max_above_chance
         When the ground truth counts as verified.
     device, batch_size, seed, out, overwrite, progress
@@ -63,7 +63,11 @@ class Options:
     test_share: float = 0.1
     backbone: str = SMALL
     weights: str | None = None
+    mean: str | None = None
+    std: str | None = None
+    unnormalised: bool = False
     epochs: int = 9
+    train_batch_size: int = 64
     learning_rate: float | None = None
     augment: bool = False
     models: Path | None = None
@@ -83,6 +87,7 @@ class Options:
     common_object: str | None = None
     target_scene: str | None = None
     n_relative: int = 100
+    robustness: bool = False
     tcav: bool = True
     max_drop: float = Limits.drop
     min_remain: float = Limits.remain
@@ -96,9 +101,21 @@ class Options:
 
     def __post_init__(self) -> None:
         check_choice("--data", self.data, DATA)
-        for name in ("n_train", "n_test", "epochs", "n_samples", "n_steps", "n_images", "n_patches", "patch_steps"):
+        for name in (
+            "n_train",
+            "n_test",
+            "epochs",
+            "n_samples",
+            "n_steps",
+            "n_images",
+            "n_patches",
+            "patch_steps",
+            "batch_size",
+        ):
             check_range(option_name(name), getattr(self, name), 1, MANY)
-        check_range("--batch-size", self.batch_size, 2, MANY)
+        said_normalisation(self.mean, self.std, self.unnormalised)
+        # Batch norm cannot learn from a single image.
+        check_range("--train-batch-size", self.train_batch_size, 2, MANY)
         check_range("--n-relative", self.n_relative, 2, MANY)
         check_range("--noise", self.noise, 0, 10)
         check_range("--seed", self.seed, 0, 2**31)
@@ -115,6 +132,11 @@ class Options:
             raise ValueError(
                 "Argument `--relative` needs images with the common feature in a share of the classes, which the BAM "
                 f"layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
+            )
+        if self.robustness and self.data == BAM:
+            raise ValueError(
+                "Argument `--robustness` needs images composed with objects of other sizes and at other places, which "
+                f"the BAM layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
             )
         self._check_files()
         for name in ("max_drop", "min_remain", "max_above_chance"):

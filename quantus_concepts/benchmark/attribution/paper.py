@@ -47,5 +47,7 @@ COMMONALITY: dict[float, tuple[float, float]] = {
 HIGHEST_CONTRAST = "Grad-CAM"
 #: Highest in IDR and IIR (Figure 9), in the paper's order.
 ROBUST = ("Grad-CAM", "vanilla gradient")
+#: TCAV's baseline, the only number of Figure 5 that the paper prints (its caption).
+TCAV_BASELINE = -0.3
 #: Every other method has an IIR below this (Section 5.3).
 MISLED = 0.2

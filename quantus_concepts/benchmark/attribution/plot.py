@@ -46,24 +46,24 @@ def plot_mcs(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure,
     chosen = select(records, metric="MCS")
     methods = methods_of(chosen)
     fig, ax = new_axes(ax, (WIDTH, 1.3 + 0.44 * len(methods)))
-    _zero_line(ax)
+    zero_line(ax)
     for place, method in enumerate(methods):
         record = find(chosen, method=method)
         mask = find(records, metric="MCS baseline", method=method)
         if mask is None and record is not None and not math.isnan(record.reference):
             mask = Record(method, "MCS baseline", value=record.reference)
         if record is not None:
-            _bar(ax, place - 0.17, record, _colour(method), 0.34)
+            draw_bar(ax, place - 0.17, record, _colour(method), 0.34)
         if mask is not None:
-            _bar(ax, place + 0.2, mask, MASK, 0.26, label=False)
-    _name_rows(ax, methods)
+            draw_bar(ax, place + 0.2, mask, MASK, 0.26, label=False)
+    name_rows(ax, methods)
     ax.set_xlabel("MCS: attribution of the object, model that needs it minus model that ignores it")
     handles = [Patch(color=METHOD), Patch(color=MASK)]
     labels = ["the object's mask", "a random mask of its size"]
     if any(method in CONTROLS for method in methods):
         handles.append(Patch(color=CONTROL))
         labels.append("control")
-    _legend(ax, handles, labels)
+    legend(ax, handles, labels)
     return fig, ax
 
 
@@ -85,7 +85,7 @@ def plot_idr(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure,
     fig, ax = _bars(records, "IDR", ax, scale=100.0)
     ax.set_xlim(0, 108)
     ax.axvline(50, color=INK, linewidth=1.3, linestyle="--", zorder=4)
-    _legend(ax, [Line2D([], [], color=INK, linewidth=1.3, linestyle="--")], ["random: 50 %"])
+    legend(ax, [Line2D([], [], color=INK, linewidth=1.3, linestyle="--")], ["random: 50 %"])
     ax.set_xlabel("IDR: images in which the unimportant object gets less than what it covers (%)")
     return fig, ax
 
@@ -160,7 +160,7 @@ def plot_correlation(records: Sequence[Record], ax: Axes | None = None) -> tuple
         The figure and its axes.
     """
     fig, ax = _bars(records, "correlation", ax)
-    _zero_line(ax)
+    zero_line(ax)
     lowest = min([0.0, *(_low(record) for record in select(records, metric="correlation") if record.defined)])
     ax.set_xlim(lowest - 0.2 if lowest < 0 else 0, 1.15)
     ax.set_xlabel("Pearson correlation of relative MCS with the accuracy drop (1 is best)")
@@ -309,12 +309,12 @@ def _bars(
     for place, method in enumerate(methods):
         record = find(chosen, method=method)
         if record is not None:
-            _bar(ax, place, record, _colour(method), 0.66, scale=scale, dots=dots)
-    _name_rows(ax, methods)
+            draw_bar(ax, place, record, _colour(method), 0.66, scale=scale, dots=dots)
+    name_rows(ax, methods)
     return fig, ax
 
 
-def _bar(
+def draw_bar(
     ax: Axes,
     place: float,
     record: Record,
@@ -354,7 +354,7 @@ def _bar(
         )
 
 
-def _name_rows(ax: Axes, methods: Sequence[str]) -> None:
+def name_rows(ax: Axes, methods: Sequence[str]) -> None:
     ax.set_yticks(range(len(methods)), methods, fontsize=9.5)
     ax.set_ylim(len(methods) - 0.4, -0.6)
     ax.margins(x=0.12)
@@ -364,7 +364,7 @@ def _name_rows(ax: Axes, methods: Sequence[str]) -> None:
         tick.set_color("#6B6B6B" if method in CONTROLS else INK)
 
 
-def _legend(ax: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
+def legend(ax: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
     ax.legend(
         list(handles),
         list(labels),
@@ -376,7 +376,7 @@ def _legend(ax: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
     )
 
 
-def _zero_line(ax: Axes) -> None:
+def zero_line(ax: Axes) -> None:
     ax.axvline(0, color=INK, linewidth=0.9, zorder=4)
 
 

@@ -64,13 +64,13 @@ def score_records(
     for method, found in attributed.items():
         inside, elsewhere = found.inside, found.elsewhere
         baseline = mean_record(
-            _only(mcs(elsewhere[OBJECT_MODEL], elsewhere[SCENE_MODEL]), defined.contrast),
+            only(mcs(elsewhere[OBJECT_MODEL], elsewhere[SCENE_MODEL]), defined.contrast),
             method=method,
             metric="MCS baseline",
             seed=seed,
         )
-        contrast = _only(mcs(inside[OBJECT_MODEL], inside[SCENE_MODEL]), defined.contrast)
-        dependence = _only(idr(inside[SCENE_MODEL], inside[SCENE_MODEL_BARE]), defined.dependence)
+        contrast = only(mcs(inside[OBJECT_MODEL], inside[SCENE_MODEL]), defined.contrast)
+        dependence = only(idr(inside[SCENE_MODEL], inside[SCENE_MODEL_BARE]), defined.dependence)
         before, after = inside[BARE_MODEL], inside[BARE_MODEL_PATCHED]
         patched = defined.independence & defined.converged
         unconverged = int((~defined.converged).sum())
@@ -79,14 +79,14 @@ def score_records(
             baseline,
             mean_record(dependence, method=method, metric="IDR", reference=CHANCE_IDR, seed=seed),
             mean_record(
-                _only(iir(before, after, threshold), patched),
+                only(iir(before, after, threshold), patched),
                 method=method,
                 metric="IIR",
                 unconverged=unconverged,
                 seed=seed,
             ),
             mean_record(
-                _only(perturbation(before, after), patched),
+                only(perturbation(before, after), patched),
                 method=method,
                 metric="perturbation",
                 unconverged=unconverged,
@@ -96,7 +96,8 @@ def score_records(
     return records
 
 
-def _only(scores: Tensor, chosen: Tensor) -> Tensor:
+def only(scores: Tensor, chosen: Tensor) -> Tensor:
+    """Return scores (N,), NaN where an image does not enter."""
     return scores.masked_fill(~chosen, torch.nan)
 
 

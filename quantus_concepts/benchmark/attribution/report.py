@@ -16,6 +16,7 @@ from quantus_concepts.benchmark.attribution import paper as published
 from quantus_concepts.benchmark.attribution.premise_tables import commonality_table, premise_table
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow, PremiseCheck
 from quantus_concepts.benchmark.attribution.results import TCAV, Record
+from quantus_concepts.benchmark.attribution.robustness_page import IN_THE_PAPER, robustness_table
 from quantus_concepts.benchmark.attribution.tables import (
     TCAV_SCALE,
     count_table,
@@ -24,7 +25,7 @@ from quantus_concepts.benchmark.attribution.tables import (
 )
 from quantus_concepts.benchmark.attribution.truth import mark, unverified
 from quantus_concepts.benchmark.attribution.verdicts import verdicts
-from quantus_concepts.benchmark.attribution.writing import enumerate_names
+from quantus_concepts.benchmark.attribution.writing import enumerate_names, minus
 from quantus_concepts.benchmark.figures import png_base64
 from quantus_concepts.benchmark.pages import render_page
 from quantus_concepts.benchmark.records import find, select
@@ -33,6 +34,11 @@ from quantus_concepts.benchmark.report_tables import ReportTable
 #: By figure: the metric it rests on, and what it shows.
 FIGURES = {
     "mcs": ("MCS", "Does the object get more when the model needs it? Bars with 95 % intervals; right is better."),
+    "robustness": (
+        "robustness",
+        "MCS where objects are smaller or larger than in training, in the middle or in a corner, with 95 % intervals. "
+        f"{IN_THE_PAPER}",
+    ),
     "relative": (
         "relative MCS",
         "Does the contrast fall as the object becomes common? Each panel is one method, the band its 95 % interval; "
@@ -87,7 +93,7 @@ def render_report(
     commonality : sequence of CommonalityRow
         Of the models of relative MCS; empty without them.
     figures : mapping of str to Figure
-        By name: "mcs", "relative", "correlation", "idr", "iir", "perturbation" have their places, others follow.
+        By name: "mcs", "relative", "correlation", "idr", "iir", "perturbation", "robustness" have their places, others follow.
     sheets : mapping of str to Figure
         The same: "mcs", "relative", "idr", "iir", with "sheet_" before it or without.
     settings : mapping of str to Any
@@ -120,6 +126,8 @@ def render_report(
     }
     if "mcs" in placed and find(records, method=TCAV, metric="MCS") is not None:
         placed["mcs"]["caption"] += f" {TCAV_SCALE}"
+        if paper:
+            placed["mcs"]["caption"] += f" The paper's baseline of TCAV is {minus(f'{published.TCAV_BASELINE:g}')}."
     said = verdicts(records, premises, commonality)
     return render_page(
         "attribution.html.j2",
@@ -191,6 +199,8 @@ def _tables(
     if commonality:
         tables.append(commonality_table(commonality, premises, paper))
     tables += [method_table(records, premises), count_table(records)]
+    if select(records, metric="robustness"):
+        tables.append(robustness_table(records, premises))
     if select(records, metric="relative MCS"):
         tables.append(relative_table(records, premises, commonality))
     return [table for table in tables if table.rows and table.columns]

@@ -13,7 +13,7 @@ from captum_concepts.checks import check_choice, to_numpy
 from quantus_concepts.benchmark.records import find, select
 from quantus_concepts.functional.intervals import interval, relation
 
-METRICS = ("MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation")
+METRICS = ("MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation", "robustness")
 
 RANDOM = "random"
 SOBEL = "Sobel edges"
@@ -55,6 +55,8 @@ class Record:
         Of IIR and perturbation: patches that changed the model's answer and were left out.
     seed : int or None
         Seed of the run.
+    variant : str
+        Of robustness: what was changed about the object; else "".
     """
 
     method: str
@@ -68,6 +70,7 @@ class Record:
     reference: float = math.nan
     unconverged: int = 0
     seed: int | None = None
+    variant: str = ""
 
     @property
     def defined(self) -> bool:
@@ -92,7 +95,7 @@ def mean_record(scores: Any, *, method: str, metric: str, **fields: Any) -> Reco
     metric : str
         As in `Record`.
     **fields
-        Other fields of `Record`: k, reference, unconverged, seed.
+        Other fields of `Record`: k, reference, unconverged, seed, variant.
 
     Returns
     -------

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from torch import nn
 
 from captum_concepts import method_from_spec
 from captum_concepts.layers import find_layer
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
+from captum_concepts.paper_methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.benchmark.attribution.augmentation import Augmentation
 from quantus_concepts.benchmark.attribution.checking import check_model
 from quantus_concepts.benchmark.attribution.collect import ExplainFunc, Subject, collect
@@ -39,21 +36,22 @@ from quantus_concepts.benchmark.attribution.records import (
 )
 from quantus_concepts.benchmark.attribution.report import write_report
 from quantus_concepts.benchmark.attribution.results import Record
+from quantus_concepts.benchmark.attribution.robustness import robustness_records
+from quantus_concepts.benchmark.attribution.robustness_page import plot_robustness
 from quantus_concepts.benchmark.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.benchmark.attribution.samples import Target
 from quantus_concepts.benchmark.attribution.tables import main_table
-from quantus_concepts.benchmark.backbone_option import SMALL
+from quantus_concepts.benchmark.backbone_option import SMALL, said_normalisation
 from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.option_values import option_name
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.records import to_frame
+from quantus_concepts.benchmark.report_tables import terminal
 from quantus_concepts.benchmark.sheets import Sheet, plot_sheet
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
 
-#: Columns of the main table in a file or a pipe.
-FILE_WIDTH = 100
 #: Rows of each saliency sheet, in images.
 N_SHOWN = 3
 #: What a network that was not built here is called within its model.
@@ -122,6 +120,8 @@ def run(options: Options) -> Path:
         outcome.notes += [note for note in warned if note not in outcome.notes]
         outcome.settings["time"] = f"{time.monotonic() - started:.0f} s"
         figures = default_figures(outcome.records, outcome.commonality, threshold=options.threshold)
+        if options.robustness:
+            figures["robustness"] = plot_robustness(outcome.records)[0]
         sheets = {f"sheet_{sheet.name}": plot_sheet(sheet)[0] for sheet in outcome.sheets}
         with folder.file("results.csv") as path:
             to_frame(outcome.records, Record).to_csv(path, index=False)
@@ -143,9 +143,7 @@ def run(options: Options) -> Path:
             )
         for note in outcome.notes:
             typer.echo(f"Note: {note}", err=True)
-        console = Console(file=sys.stdout)
-        if not console.is_terminal and "COLUMNS" not in os.environ:
-            console.width = FILE_WIDTH
+        console = terminal()
         console.print(main_table(outcome.records, outcome.premises, console.width, outcome.commonality))
         for check in outcome.premises:
             for premise in check.premises:
@@ -188,6 +186,9 @@ def evaluate(options: Options, models_folder: Path) -> Outcome:
         for name, target in LEARNS.items()
     ]
     _absolute(options, data, models, methods, outcome)
+    if options.robustness and data.changed is not None:
+        _say(options, "Other sizes and places")
+        outcome.records += robustness_records(models, methods, data.changed, options)
     if options.relative:
         _say(options, "Relative contrast")
         relative = contrast_over_k(models, methods, data, options)
@@ -220,7 +221,7 @@ def build_methods_asked_for(options: Options) -> dict[str, ExplainFunc]:
         Quantus explanation functions; the controls are always there.
     """
     asked_for = options.method_names
-    known = {name.lower(): name for name in (*PAPER_METHODS, *CONTROL_METHODS)}
+    known = {name.lower(): name for name in METHOD_NAMES}
     asked_for = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]
     names = [*asked_for, *CONTROL_METHODS]
     return {
@@ -253,7 +254,8 @@ def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, n
     ]
     if options.relative:
         jobs += family_jobs(data)
-    build = network_builder(options.backbone, options.weights, image_size=data.train.image_size)
+    said = said_normalisation(options.mean, options.std, options.unnormalised)
+    build = network_builder(options.backbone, options.weights, image_size=data.train.image_size, normalisation=said)
     if (layer := _layer(options)) is not None:
         find_layer(build(2, options.seed), layer)
     _say(options, f"Training {len(jobs)} models")
@@ -262,7 +264,7 @@ def _train(options: Options, data: AttributionData, folder: Path) -> dict[str, n
         build,
         folder=folder,
         epochs=options.epochs,
-        batch_size=options.batch_size,
+        batch_size=options.train_batch_size,
         learning_rate=options.learning_rate,
         device=options.torch_device(),
         seed=options.seed,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow, PremiseCheck
 from quantus_concepts.benchmark.attribution.results import (
@@ -41,7 +42,10 @@ HEADINGS = {
     "IIR": "IIR %",
     "perturbation": "average perturbation",
 }
-TCAV_SCALE = "TCAV is a difference of its scores: one number for all images, on a scale of its own."
+TCAV_SCALE = (
+    "TCAV is a difference of its scores: one number for all images, on a scale of its own; random concepts stand in "
+    "place of a random mask."
+)
 TERMINAL_HEADINGS = {"MCS baseline": "random\nmask", "perturbation": "pert."}
 
 
@@ -222,13 +226,13 @@ def main_table(
     wide = width >= WIDE
     metrics = _metrics(records) + (["correlation"] if wide and select(records, metric="correlation") else [])
     missing = dict.fromkeys(model for metric in metrics for model in unverified(metric, premises, commonality))
-    caption = (
+    caption = Text(
         "≈ not told apart from its random mask (MCS) or from 50 % (IDR), ▼ below it.\n"
         "± and brackets: 95 % intervals. Pert.: average perturbation, lower is better."
     )
     if missing:
         text = mark(tuple(missing))
-        caption = f"[bold red]{text[0].upper()}{text[1:]}.[/]\n{caption}"
+        caption = Text.assemble((f"{text[0].upper()}{text[1:]}.\n", "bold red"), caption)
     table = Table(
         title="Do explanations give importance to what does not matter?",
         caption=caption,

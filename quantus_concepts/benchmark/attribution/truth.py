@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from quantus_concepts.benchmark.attribution.premises import CommonalityRow, PremiseCheck
 
 #: Models whose premises a metric rests on. IIR and perturbation rest on none: a patch is checked on its own image.
-RESTS_ON = {"MCS": ("f_o", "f_s"), "MCS baseline": ("f_o", "f_s"), "IDR": ("f_s",)}
+RESTS_ON = {"MCS": ("f_o", "f_s"), "MCS baseline": ("f_o", "f_s"), "IDR": ("f_s",), "robustness": ("f_o", "f_s")}
 #: The models of relative MCS, as the report names them.
 FAMILY = "f_s^k"
 

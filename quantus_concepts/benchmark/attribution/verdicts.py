@@ -16,6 +16,7 @@ from quantus_concepts.benchmark.attribution.results import (
     against_reference,
     leaders,
 )
+from quantus_concepts.benchmark.attribution.robustness_page import robustness_verdict
 from quantus_concepts.benchmark.attribution.truth import FAMILY, family_holds, unverified
 from quantus_concepts.benchmark.attribution.writing import contrast, correlation, enumerate_names, points, span, whole
 from quantus_concepts.benchmark.concepts.verdicts import percent
@@ -54,6 +55,7 @@ def verdicts(
         ("Premises", "", _premises(records, premises)),
         ("MCS", "MCS", _contrast(records)),
         ("TCAV", "MCS", _tcav(records)),
+        ("Size and place", "robustness", robustness_verdict(records)),
         ("Relative MCS", "relative MCS", _relative(records, premises, commonality)),
         ("IDR", "IDR", _dependence(records)),
         ("IIR", "IIR", _independence(records)),

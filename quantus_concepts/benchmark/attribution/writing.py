@@ -132,6 +132,7 @@ WRITERS: dict[str, Callable[[float], str]] = {
     "MCS": contrast,
     "MCS baseline": contrast,
     "relative MCS": contrast,
+    "robustness": contrast,
     "IDR": points,
     "IIR": points,
     "perturbation": ratio,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,9 @@ from captum_concepts.checks import check_binary, check_choice, check_finite, che
 from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.benchmark.concepts.baselines import EarlierPoints, GaussianRegion
 from quantus_concepts.benchmark.concepts.growing import GrowingRows
+from quantus_concepts.benchmark.concepts.models import linear_weight
 from quantus_concepts.benchmark.concepts.results import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.benchmark.concepts.scores import ConceptScores
 from quantus_concepts.benchmark.loading import batch_labels
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
@@ -24,51 +26,6 @@ from quantus_concepts.protocols import ConceptModel, shares_features
 
 #: A column of scores: metric, what ranked (or which baseline), l, alpha.
 Key = tuple[str, str, int, float]
-
-
-@dataclass(frozen=True)
-class ConceptScores:
-    """What `collect` returns.
-
-    Attributes
-    ----------
-    labels, predicted : np.ndarray
-        (N,) of int64, the true and the predicted class.
-    density : np.ndarray
-        (N,), share of the concepts that are labelled present: what a random ranking scores in CEM.
-    concept_accuracy : np.ndarray
-        (N,), share of the concepts whose value is on the right side of the threshold; NaN without one.
-    negative_first : np.ndarray
-        (N,) of 0 and 1: whether the concept ranked first by contribution has a negative value, so that it speaks for
-        the class by being absent; NaN where contributions are not among the importances.
-    cem : dict
-        (importance, l) to (N,) scores.
-    clm : dict
-        (importance, l, alpha) to (N,) scores, NaN where no part is visible; empty where no concept has a part.
-    clm_baselines : dict
-        (baseline, l, alpha) to (N,) scores of the last importance's ranking.
-    class_importance : dict
-        importance to (K, L), its mean over the correctly classified images of each class.
-    cgim_concept, cgim_class : dict
-        importance to (L,) and (K,) scores.
-    """
-
-    labels: np.ndarray
-    predicted: np.ndarray
-    density: np.ndarray
-    concept_accuracy: np.ndarray
-    negative_first: np.ndarray
-    cem: dict[tuple[str, int], np.ndarray]
-    clm: dict[tuple[str, int, float], np.ndarray]
-    clm_baselines: dict[tuple[str, int, float], np.ndarray]
-    class_importance: dict[str, np.ndarray]
-    cgim_concept: dict[str, np.ndarray]
-    cgim_class: dict[str, np.ndarray]
-
-    @property
-    def correct(self) -> np.ndarray:
-        """(N,) of bool: which images are classified correctly."""
-        return self.labels == self.predicted
 
 
 def collect(
@@ -126,15 +83,66 @@ def collect(
         If an argument is wrong, there are no images, or images, values or maps are not finite (the index of
         the first such image is named).
     """
-    scorer = _Scorer(part_of_concept, class_concepts, tops, alphas, importances, value_threshold, seed)
-    rows = GrowingRows()
-    with _evaluation_mode(model), torch.no_grad():
+    return collect_all(
+        [ScoredModel(model, value_threshold)],
+        loader,
+        part_of_concept,
+        class_concepts,
+        tops=tops,
+        alphas=alphas,
+        importances=importances,
+        seed=seed,
+        display_progressbar=display_progressbar,
+    )[0]
+
+
+class ScoredModel(NamedTuple):
+    """A model to score, and how: the value above which its concepts count as present, and what is wanted of CLM."""
+
+    model: ConceptModel
+    value_threshold: float | None = None
+    baselines: bool = True
+    maps_every: int = 1
+
+
+def collect_all(
+    models: Sequence[ScoredModel],
+    loader: Iterable[ConceptSample],
+    part_of_concept: Tensor | Sequence[int],
+    class_concepts: Tensor,
+    *,
+    tops: Sequence[int] = (1, 3, 5),
+    alphas: Sequence[float] = (1.0, 3.0, 6.0),
+    importances: Sequence[str] = IMPORTANCES,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> list[ConceptScores]:
+    """Score models as `collect` does, in one pass over the images: models of one backbone share its features."""
+    scorers = [
+        _Scorer(part_of_concept, class_concepts, tops, alphas, importances, seed, number, scored)
+        for number, scored in enumerate(models)
+    ]
+    rows = [GrowingRows() for _ in models]
+    with ExitStack() as stack, torch.no_grad():
+        for scored in models:
+            stack.enter_context(_evaluation_mode(scored.model))
         for batch in tqdm(loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False):
-            # One transfer from the device for each batch.
-            rows.add(scorer.score(model, batch).cpu())
-    if not len(rows):
+            scorers[0].check_batch(batch)
+            shared: dict[int, tuple[nn.Module, Tensor, Tensor]] = {}
+            for (model, *_), scorer, kept in zip(models, scorers, rows, strict=True):
+                known = None
+                if shares_features(model):
+                    # The module is held, or another one could get its id.
+                    module = model.features
+                    if id(module) not in shared:
+                        inputs = to_model(module, batch.image)
+                        shared[id(module)] = module, inputs, module(inputs)
+                    known = shared[id(module)][1:]
+                # One transfer from the device for each batch and model.
+                kept.add(scorer.score(model, batch, known).cpu())
+    if any(not len(kept) for kept in rows):
         raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
-    return scorer.scores(to_numpy(rows.rows))
+    return [scorer.scores(to_numpy(kept.rows)) for scorer, kept in zip(scorers, rows, strict=True)]
 
 
 @contextmanager
@@ -156,8 +164,9 @@ class _Scorer:
         tops: Sequence[int],
         alphas: Sequence[float],
         importances: Sequence[str],
-        value_threshold: float | None,
         seed: int,
+        number: int,
+        scored: ScoredModel,
     ) -> None:
         check_shape("class_concepts", class_concepts, ("K", "L"), (None, None))
         check_finite("class_concepts", class_concepts)
@@ -176,25 +185,28 @@ class _Scorer:
         self.tops, self.alphas, self.importances = tuple(tops), tuple(alphas), tuple(importances)
         n_localisable = int((self.parts >= 0).sum())
         self.clm_tops = tuple(top for top in self.tops if top <= n_localisable)
-        self.value_threshold = value_threshold
+        self.value_threshold = scored.value_threshold
+        self.baselines, self.maps_every, self.number = scored.baselines, scored.maps_every, number
+        self.theta: Tensor | None = None
         self.earlier = EarlierPoints(seed)
         self.region = GaussianRegion(self.alphas)
         self.means: dict[str, ClassMeans] = {}
         self.n_seen = 0
         self.columns: list[Key] = []
 
-    def score(self, model: ConceptModel, batch: ConceptSample) -> Tensor:
-        """Return one row of scores an image, in the order of `self.columns`."""
-        images = batch.image
-        self._check_batch(batch)
-        inputs = to_model(model if isinstance(model, nn.Module) else model.features, images)
-        features = model.features(inputs) if shares_features(model) else None
-        if features is not None and shares_features(model):
+    def score(self, model: ConceptModel, batch: ConceptSample, shared: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Return one row of scores an image, in the order of `self.columns`; `shared` is the input and its features."""
+        features = None
+        if shared is not None and shares_features(model):
+            inputs, features = shared
             values = model.values_from_features(features)
         else:
+            inputs = to_model(model if isinstance(model, nn.Module) else model.features, batch.image)
             values = model.concept_predictor(inputs)
         logits = model.head(values)
         self._check_outputs(values, logits)
+        if self.n_seen == 0:
+            self.theta = linear_weight(model.head, values, logits)
         labels = batch_labels(batch).to(values.device)
         present = batch.concepts.to(values.device)
         predicted = logits.argmax(1)
@@ -218,8 +230,8 @@ class _Scorer:
             for top in self.tops:
                 columns["cem", name, top, 0.0] = hits[:, :top].mean(1)
         if self.clm_tops:
-            columns |= self._locations(model, inputs, features, importance, batch.points)
-        self.n_seen += len(images)
+            columns |= self._some_locations(model, inputs, features, importance, batch.points)
+        self.n_seen += len(labels)
         self.columns = list(columns)
         return torch.stack([column.to(torch.float32) for column in columns.values()], 1)
 
@@ -231,6 +243,9 @@ class _Scorer:
             return {key: column for key, column in table.items() if key[0] == metric}
 
         by_importance = {name: means.compute() for name, means in self.means.items()}
+        if "weight" in by_importance and self.theta is not None:
+            # Eqs. 3 and 6 take all of theta: a linear head's weights need no image of their class.
+            by_importance["weight"] = self.theta.to(by_importance["weight"])
         truth = self.class_concepts
         graded = {
             per: {
@@ -267,6 +282,27 @@ class _Scorer:
                 self.means[name] = ClassMeans(self.n_classes, self.n_concepts, device=values.device)
             self.means[name].update(values, labels, correct)
 
+    def _some_locations(
+        self,
+        model: ConceptModel,
+        inputs: Tensor,
+        features: Tensor | None,
+        importance: dict[str, Tensor],
+        points: Tensor,
+    ) -> dict[Key, Tensor]:
+        """Return `_locations`, where asked for of some images only: other ones for each model."""
+        if self.maps_every == 1:
+            return self._locations(model, inputs, features, importance, points)
+        place = torch.arange(self.n_seen + self.number, self.n_seen + self.number + len(inputs), device=inputs.device)
+        asked = place % self.maps_every == 0
+        # With none asked for, one is scored for its columns.
+        rows = asked.nonzero()[:, 0] if asked.any() else place.new_zeros(1)
+        chosen = {name: values[rows] for name, values in importance.items()}
+        some = None if features is None else features[rows]
+        found = self._locations(model, inputs[rows], some, chosen, points[rows.to(points.device)])
+        empty = next(iter(found.values())).new_full((len(inputs),), torch.nan)
+        return {key: empty.index_copy(0, rows, column).where(asked, empty) for key, column in found.items()}
+
     def _locations(
         self,
         model: ConceptModel,
@@ -276,6 +312,7 @@ class _Scorer:
         points: Tensor,
     ) -> dict[Key, Tensor]:
         device = next(iter(importance.values())).device
+        baselines: dict[str, Tensor] = {}
         parts = self.parts.to(device)
         ranked = torch.stack(
             [rank_concepts(importance[name], max(self.clm_tops), eligible=parts >= 0) for name in self.importances],
@@ -290,12 +327,13 @@ class _Scorer:
         # Ranked by (B, importances, count), hits by (..., alphas).
         hits = own[place].unflatten(1, ranked.shape[1:])
 
-        last = ranked[:, -1]
-        chosen, back = torch.unique(place.unflatten(1, ranked.shape[1:])[:, -1], return_inverse=True)
-        others = self.earlier.draw(points)
-        there = point_hits(maps[chosen], others[image[chosen], parts[concept[chosen]]], size, self.alphas)
-        rows = torch.arange(len(points), device=device)[:, None]
-        baselines = {OTHER_IMAGE: there[back], GAUSSIAN: self.region.hits(points[rows, parts[last]], size)}
+        if self.baselines:
+            last = ranked[:, -1]
+            chosen, back = torch.unique(place.unflatten(1, ranked.shape[1:])[:, -1], return_inverse=True)
+            others = self.earlier.draw(points)
+            there = point_hits(maps[chosen], others[image[chosen], parts[concept[chosen]]], size, self.alphas)
+            rows = torch.arange(len(points), device=device)[:, None]
+            baselines = {OTHER_IMAGE: there[back], GAUSSIAN: self.region.hits(points[rows, parts[last]], size)}
 
         columns: dict[Key, Tensor] = {}
         for top in self.clm_tops:
@@ -324,7 +362,7 @@ class _Scorer:
             self._refuse("a concept map", image[~finite])
         return chosen
 
-    def _check_batch(self, batch: ConceptSample) -> None:
+    def check_batch(self, batch: ConceptSample) -> None:
         images, labels = batch.image, batch_labels(batch)
         check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         check_shape("concepts", batch.concepts, ("B", "L"), (len(images), self.n_concepts))
@@ -362,22 +400,7 @@ class _Scorer:
 
 
 def _distinct(ranked: Tensor, n_concepts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the distinct pairs of image and concept.
-
-    Parameters
-    ----------
-    ranked : Tensor
-        (B, R) concepts, with repetitions.
-    n_concepts : int
-        L.
-
-    Returns
-    -------
-    image, concept : Tensor
-        (U,) each, ascending by image.
-    place : Tensor
-        (B, R), which of the U each entry is.
-    """
+    """Return the distinct pairs of image and concept of (B, R) ranked ones, (U,) each, and which each entry is."""
     rows = torch.arange(len(ranked), device=ranked.device)[:, None]
     pairs, place = torch.unique(rows * n_concepts + ranked, return_inverse=True)
     return pairs // n_concepts, pairs % n_concepts, place

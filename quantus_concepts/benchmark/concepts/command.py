@@ -80,6 +80,10 @@ def concepts(
     std: Annotated[
         str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE_HELP)
     ] = None,
+    unnormalised: Annotated[
+        bool,
+        typer.Option("--unnormalised", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE_HELP),
+    ] = False,
     method: Annotated[str, typer.Option(help="svm, or mean (FastCAV).", rich_help_panel=BANK_HELP)] = Options.method,
     c: Annotated[float, typer.Option("--C", help="Regularisation of the SVM.", rich_help_panel=BANK_HELP)] = Options.C,
     n_pos: Annotated[
@@ -91,6 +95,9 @@ def concepts(
     values: Annotated[
         str, typer.Option(help="Concept values: margin or raw.", rich_help_panel=BANK_HELP)
     ] = Options.values,
+    random_banks: Annotated[
+        int, typer.Option(help="Random banks of the control.", rich_help_panel=BANK_HELP)
+    ] = Options.random_banks,
     sweep: Annotated[
         bool, typer.Option(help="Try other C and numbers of images (Table 3).", rich_help_panel=BANK_HELP)
     ] = True,
@@ -151,11 +158,13 @@ def concepts(
         image_size=image_size,
         mean=mean,
         std=std,
+        unnormalised=unnormalised,
         method=method,
         C=c,
         n_pos=n_pos,
         n_neg=n_neg,
         values=values,
+        random_banks=random_banks,
         sweep=sweep,
         device=device,
         batch_size=batch_size,

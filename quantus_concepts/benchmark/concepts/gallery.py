@@ -21,8 +21,10 @@ from quantus_concepts.metrics.inference import concept_importance, concept_outpu
 def draw_gallery(
     model: PostHocCBM,
     data: ConceptDataset,
+    predicted: np.ndarray,
     *,
     n_images: int = 5,
+    n_wrong: int = 2,
     n_concepts: int = 4,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -36,8 +38,12 @@ def draw_gallery(
         In eval mode.
     data : ConceptDataset
         Images are drawn from it, each of another class while there are any.
+    predicted : np.ndarray
+        (N,), the class the model gives each image.
     n_images : int
-        Rows.
+        Rows of correctly classified images.
+    n_wrong : int
+        Rows of others below them, which say so; they make up for correct ones that there are not.
     n_concepts : int
         Concepts a row.
     mean : sequence of float, optional
@@ -52,12 +58,17 @@ def draw_gallery(
     Figure
         Nothing is shown or saved.
     """
-    samples = [data[index] for index in _different_classes(data.labels.numpy(), n_images, seed)]
+    labels = data.labels.numpy()
+    right, wrong = (np.flatnonzero(chosen) for chosen in (labels == predicted, labels != predicted))
+    rows_right = _different_classes(labels, right, n_images, seed)
+    rows_wrong = _different_classes(labels, wrong, n_wrong + n_images - len(rows_right), seed)
+    samples = [data[index] for index in rows_right + rows_wrong]
     batch = collate(samples)
     outputs = concept_outputs(model, batch.image)
-    predicted = outputs.logits.argmax(1)
-    weight = concept_importance(model, outputs.values, predicted, "weight")
-    ranked = rank_concepts(weight * outputs.values, min(n_concepts, len(data.concept_names)))
+    guessed = outputs.logits.argmax(1)
+    weight = concept_importance(model, outputs.values, guessed, "weight")
+    contribution = weight * outputs.values
+    ranked = rank_concepts(contribution, min(n_concepts, len(data.concept_names)))
     with torch.no_grad():
         features = model.features(to_model(model, batch.image))
         maps = model.maps_from_features(features, ranked)
@@ -73,25 +84,27 @@ def draw_gallery(
         [[data.concept_names[j] for j in row] for row in rows.tolist()],
         batch.concepts.gather(1, rows) > 0.5,
         class_maps.cpu(),
-        [_title(data, sample.label, int(guess)) for sample, guess in zip(samples, predicted, strict=True)],
+        [_title(data, sample.label, int(guess)) for sample, guess in zip(samples, guessed, strict=True)],
+        absent=outputs.values.gather(1, ranked) < 0,
+        contributions=contribution.gather(1, ranked),
     )
     return figure
 
 
-def _different_classes(labels: np.ndarray, count: int, seed: int) -> list[int]:
-    order = np.random.default_rng(seed).permutation(len(labels))
+def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed: int) -> list[int]:
+    order = np.random.default_rng(seed).permutation(images)
     seen: dict[int, list[int]] = {}
     for index in order.tolist():
         seen.setdefault(int(labels[index]), []).append(index)
     # First one image of each class, then the second ones, and so on.
-    rounds = max(len(members) for members in seen.values())
+    rounds = max((len(members) for members in seen.values()), default=0)
     mixed = [members[turn] for turn in range(rounds) for members in seen.values() if turn < len(members)]
     return mixed[:count]
 
 
 def _title(data: ConceptDataset, label: int, guess: int) -> str:
-    true = data.class_names[label]
-    return true if guess == label else f"{true} (taken for {data.class_names[guess]})"
+    verdict = "" if guess == label else "WRONG\n"
+    return f"{verdict}true: {data.class_names[label]}\npredicted: {data.class_names[guess]}"
 
 
 def _undo(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:

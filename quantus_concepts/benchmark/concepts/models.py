@@ -19,6 +19,7 @@ from quantus_concepts.benchmark.concepts.oracle import OracleModel
 from quantus_concepts.benchmark.loading import sample_loader
 from quantus_concepts.benchmark.training import SmallResNet
 from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.functional import random_banks
 
 
 @dataclass(frozen=True)
@@ -80,27 +81,16 @@ def fit_bank(train: Embeddings, names: Sequence[str], options: BankOptions, seed
     )
 
 
-def random_bank(train: Embeddings, names: Sequence[str], seed: int) -> ConceptBank:
-    """Return random directions in place of concepts, each with its boundary through the mean embedding.
-
-    Parameters
-    ----------
-    train : Embeddings
-        Their mean and width are used.
-    names : sequence of str
-        L names.
-    seed : int
-        Of the directions.
-
-    Returns
-    -------
-    ConceptBank
-        L directions of length 1.
-    """
-    mean = train.features.mean(0)
-    drawn = np.random.default_rng(seed).standard_normal((len(names), len(mean)))
-    cavs = nn.functional.normalize(torch.as_tensor(drawn).to(mean), dim=1)
-    return ConceptBank(cavs, -cavs @ mean, names)
+def random_models(
+    backbone: Backbone, train: Embeddings, names: Sequence[str], n_classes: int, values: str, n_banks: int, seed: int
+) -> list[PostHocCBM]:
+    """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
+    if train.labels is None:
+        raise ValueError("Expected argument `train` to hold class labels but it has none.")
+    banks = random_banks(train.features, train.labels, len(names), n_classes, n_banks=n_banks, values=values, seed=seed)
+    return [
+        PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval() for bank in banks
+    ]
 
 
 def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
@@ -181,3 +171,13 @@ def oracle_model(train: ConceptDataset, test: ConceptDataset, n_classes: int) ->
 def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
     """Return the classes (N,) that a head predicts for its inputs (N, L)."""
     return head(inputs).argmax(1).cpu().numpy()
+
+
+def linear_weight(head: nn.Module, values: Tensor, logits: Tensor) -> Tensor | None:
+    """Return the weights (K, L) of a head that is one linear layer, else None."""
+    layers = [module for module in head.modules() if not list(module.children())]
+    if len(layers) != 1 or not isinstance(layers[0], nn.Linear):
+        return None
+    # A head may do more in its forward pass than its modules tell.
+    again = layers[0](values)
+    return layers[0].weight.detach() if again.shape == logits.shape and torch.allclose(again, logits) else None

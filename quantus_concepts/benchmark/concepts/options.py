@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from captum_concepts.cbm import VALUES
 from captum_concepts.checks import check_choice, check_range
 from captum_concepts.directions import METHODS
-from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL
+from quantus_concepts.benchmark.backbone_option import RESNET18_CUB, SMALL, said_normalisation
 from quantus_concepts.benchmark.concepts.models import BankOptions
 from quantus_concepts.benchmark.option_values import AUTO, option_name, torch_device
 from quantus_concepts.benchmark.training import STRIDE
+from quantus_concepts.functional.random_banks import N_BANKS
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
@@ -35,10 +37,12 @@ class Options:
         Which images, and where they are.
     n_train, n_test, n_classes, n_concepts, correlation, deviation, epochs
         Of the painted birds and of the small network's training.
-    backbone, layer, weights, image_size, mean, std
+    backbone, layer, weights, image_size, mean, std, unnormalised
         Which network, and how it wants its images.
     method, C, n_pos, n_neg, values, sweep
         Of the concept bank.
+    random_banks
+        Of the random control.
     device, batch_size, workers, seed, seeds, out, overwrite, progress
         Of the run.
     """
@@ -62,12 +66,14 @@ class Options:
     image_size: int | None = None
     mean: str | None = None
     std: str | None = None
+    unnormalised: bool = False
     method: str = "svm"
     C: float = 1.0
     n_pos: int = 100
     n_neg: int = 100
     values: str = "margin"
     sweep: bool = True
+    random_banks: int = N_BANKS
     device: str = AUTO
     batch_size: int = 64
     workers: int = 0
@@ -87,6 +93,8 @@ class Options:
         for name in ("n_train", "n_test") if self.data == PAINTED else ():
             # Each class has to occur.
             check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
+        # Fewer do not tell where 97.5 % of them lie.
+        check_range("--random-banks", self.random_banks, N_BANKS, MANY)
         check_range("--workers", self.workers, 0, 256)
         check_range("--seed", self.seed, 0, 2**31)
         check_range("--seeds", self.n_seeds, 1, 1000)
@@ -103,11 +111,8 @@ class Options:
                 "Arguments `--layer` and `--weights` belong to a network of your own: name it with --backbone."
             )
         self._check_files()
-        numbers = (self.mean_numbers, self.std_numbers)
-        if (numbers[0] is None) != (numbers[1] is None):
-            raise ValueError("Expected arguments `--mean` and `--std` to be given together but got only one of them.")
-        if numbers[1] is not None and min(numbers[1]) <= 0:
-            raise ValueError(f"Expected argument `--std` to hold numbers above 0 but got {self.std}.")
+        if self.normalisation["mean"] is None and self.unnormalised and self.trains:
+            raise ValueError("Argument `--unnormalised` belongs to a network of your own: name it with --backbone.")
         self.torch_device()
 
     def _check_files(self) -> None:
@@ -147,14 +152,9 @@ class Options:
         return self.seeds if self.seeds is not None else DEFAULT_SEEDS[self.data]
 
     @property
-    def mean_numbers(self) -> tuple[float, ...] | None:
-        """The numbers of `--mean`."""
-        return _numbers("--mean", self.mean)
-
-    @property
-    def std_numbers(self) -> tuple[float, ...] | None:
-        """The numbers of `--std`."""
-        return _numbers("--std", self.std)
+    def normalisation(self) -> dict[str, Any]:
+        """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
+        return said_normalisation(self.mean, self.std, self.unnormalised)
 
     @property
     def bank(self) -> BankOptions:
@@ -175,15 +175,3 @@ class Options:
             If there is no such device here.
         """
         return torch_device(self.device)
-
-
-def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    if text is None:
-        return None
-    try:
-        numbers = tuple(float(part) for part in text.replace(" ", ",").split(",") if part)
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(math.isfinite(number) for number in numbers):
-        raise ValueError(f"Expected argument `{name}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.")
-    return numbers

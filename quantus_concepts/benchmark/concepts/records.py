@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from quantus_concepts.benchmark.concepts.collect import ConceptScores
 from quantus_concepts.benchmark.concepts.results import Record, baseline_name, item_records, mean_record
+from quantus_concepts.benchmark.concepts.scores import ConceptScores
 
 
 def score_records(
@@ -37,16 +38,16 @@ def score_records(
     -------
     list of Record
         Accuracy, concept accuracy where it is known, CEM on both image sets, CLM with its baselines, CGIM of
-        each concept and class with their means.
+        each concept and class with their means. Images of one predicted class share a ranking, and mostly its
+        concepts: intervals, but that of the accuracy, are over the classes.
     """
     records = [accuracy_record(scores.labels, scores.predicted, model, seed)]
+    common: dict[str, Any] = {"model": model, "seed": seed, "clusters": scores.predicted}
     if not np.isnan(scores.concept_accuracy).all():
-        records.append(mean_record(scores.concept_accuracy, model=model, metric="concept accuracy", seed=seed))
+        records.append(mean_record(scores.concept_accuracy, metric="concept accuracy", **common))
     if not np.isnan(scores.negative_first).all():
         records.append(
-            mean_record(
-                scores.negative_first, model=model, metric="negative first", explanation="contribution", l=1, seed=seed
-            )
+            mean_record(scores.negative_first, metric="negative first", explanation="contribution", l=1, **common)
         )
     return [
         *records,
@@ -105,6 +106,7 @@ def _existence(scores: ConceptScores, model: str, seed: int | None) -> list[Reco
                 l=top,
                 chance=chance,
                 seed=seed,
+                clusters=scores.predicted,
             )
             records.append(record)
     return records
@@ -128,6 +130,7 @@ def _location(scores: ConceptScores, model: str, seed: int | None) -> list[Recor
             alpha=alpha,
             chance=alpha / 12,
             seed=seed,
+            clusters=scores.predicted,
         )
         for (name, explanation), top, alpha, column in own + other
     ]

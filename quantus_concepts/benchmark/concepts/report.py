@@ -13,7 +13,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from quantus_concepts.benchmark.concepts import paper as published
-from quantus_concepts.benchmark.concepts.plot import EXPLANATION_LABELS, ranked_items
+from quantus_concepts.benchmark.concepts.controls import control_of
+from quantus_concepts.benchmark.concepts.palette import EXPLANATION_LABELS
+from quantus_concepts.benchmark.concepts.plot_cgim import ranked_items
 from quantus_concepts.benchmark.concepts.results import (
     EXPLANATIONS,
     GAUSSIAN,
@@ -38,20 +40,29 @@ LEGEND = {
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
     TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
     ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
-    RANDOM: "The post-hoc CBM with random directions in place of concepts: what knowing nothing scores.",
+    RANDOM: "The post-hoc CBM with random directions in place of concepts, drawn many times, each with a head of its "
+    "own: what knowing nothing scores. Mean over the banks, in small type where 95 % of them lie.",
     PLAIN: "The backbone with its own classifier, without a bottleneck.",
     OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
     GAUSSIAN: "Baseline of CLM: one blob at the centre of every image, scored against the true parts.",
 }
 
 CAPTIONS = {
-    "cem": "Is the concept ranked first in the image? Means with 95 % intervals; the black line is chance.",
-    "clm": "Is the map's strongest region where the concept is? Dashed lines know nothing of the concept.",
-    "cgim_histograms": "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1.",
-    "concepts": "The best and the worst concepts.",
-    "classes": "The best and the worst classes.",
-    "gallery": "Images with the concepts ranked first, ✓ present or ✗ absent in the image, and their maps.",
+    "cem": "Is the concept ranked first {whose}? Means with 95 % intervals; grey is what 95 % of random banks score.",
+    "clm": "Is the map's strongest region where the concept is? Dashed lines know nothing of the concept, and the grey "
+    "band is what 95 % of random banks score.",
+    "cgim_histograms": "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1. Nothing is held "
+    "against 0: the grey band is where the means of 95 % of random banks lie.",
+    "concepts": "The best and the worst concepts, and in grey what 95 % of random banks score for them.",
+    "classes": "The best and the worst classes, and in grey what 95 % of random banks score for them.",
+    "gallery": "Correctly classified images, and below them wrong ones, with the concepts ranked first, their "
+    "contributions to the predicted class, and their maps. ✓ {present} or ✗ not; “no …” speaks for the class by being "
+    "absent, and its map shows where the concept would be.",
 }
+
+
+#: Held-out accuracy below which a direction hardly knows its concept.
+WEAK = 0.6
 
 
 @dataclass(frozen=True)
@@ -67,12 +78,13 @@ def render_report(
     title: str,
     records: Sequence[Record],
     tables: Sequence[PaperTable],
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, Figure | bytes],
     settings: Mapping[str, Any],
     notes: Sequence[str] = (),
     versions: Mapping[str, str] | None = None,
     paper: bool = False,
     linear_pool: bool = True,
+    by_class: bool = False,
     created: datetime | None = None,
 ) -> str:
     """Return the report as one self-contained HTML document.
@@ -85,7 +97,7 @@ def render_report(
         Of any number of seeds.
     tables : sequence of PaperTable
         As `paper_tables` makes them.
-    figures : mapping of str to Figure
+    figures : mapping of str to Figure or bytes
         By name: "cem", "clm", "cgim_histograms", "concepts", "classes", "gallery" have their places, others
         follow.
     settings : mapping of str to Any
@@ -98,6 +110,8 @@ def render_report(
         Whether the tables hold the paper's own figures.
     linear_pool : bool
         Whether the backbone pools by the plain mean; otherwise the report says what its maps are not.
+    by_class : bool
+        Whether the concept labels are those of an image's class, rather than its own.
     created : datetime or None
         Time shown; None for the present.
 
@@ -110,10 +124,14 @@ def render_report(
     seeds = seeds_of(records)
     models = models_of(joined)
     present = {record.model.split(",")[0] for record in joined}
+    words = {
+        "whose": "one of the image's class" if by_class else "in the image",
+        "present": "a concept of the image's class" if by_class else "present in the image",
+    }
     placed = {
         name: {
             "data": png_base64(figure),
-            "caption": CAPTIONS.get(name, name.replace("_", " ").capitalize()),
+            "caption": CAPTIONS.get(name, name.replace("_", " ").capitalize()).format(**words),
         }
         for name, figure in figures.items()
     }
@@ -121,7 +139,7 @@ def render_report(
         "concepts.html.j2",
         title=title,
         created=f"{created or datetime.now():%d %B %Y, %H:%M}",
-        verdicts=verdicts(joined),
+        verdicts=verdicts(joined, by_class),
         tables={table.name: _grid(table) for table in tables},
         figures=placed,
         other_figures=[name for name in placed if name not in CAPTIONS],
@@ -129,6 +147,9 @@ def render_report(
         main_model=POST_HOC if POST_HOC in models or not models else models[0],
         extremes=[_extremes(joined, kind) for kind in ("concept", "class")],
         lists=[_full_list(joined, kind) for kind in ("concept", "class")],
+        directions=_directions(joined),
+        by_class=by_class,
+        n_banks=_n_banks(records),
         defined=_defined(joined),
         seeds=seeds,
         notes=notes,
@@ -220,35 +241,70 @@ def _number(record: Record | None) -> str:
 
 def _extremes(records: Sequence[Record], kind: str) -> dict[str, Any]:
     best, worst = ranked_items(records, item_kind=kind, count=5)
+    controls = select(records, metric="CGIM", model=RANDOM, item_kind=kind, explanation="contribution")
     if not worst and len(best) > 1:
         middle = (len(best) + 1) // 2
         best, worst = best[:middle], best[middle:]
     return {
         "kind": kind,
         "plural": "classes" if kind == "class" else "concepts",
-        "best": [(record.item, _number(record)) for record in best],
-        "worst": [(record.item, _number(record)) for record in reversed(worst)],
+        "best": [(record.item, _number(record), _control_range(controls, record)) for record in best],
+        "worst": [(record.item, _number(record), _control_range(controls, record)) for record in reversed(worst)],
     }
+
+
+def _control_range(controls: Sequence[Record], record: Record) -> str:
+    control = control_of(controls, record)
+    return "" if control is None else _range(control.low, control.high, 2)
 
 
 def _full_list(records: Sequence[Record], kind: str) -> dict[str, Any]:
     """All CGIM scores, model by model, as the paper's Tables 6 to 8."""
     found = [record for record in select(records, metric="CGIM", item_kind=kind) if record.item]
     models = [model for model in models_of(found) if model in (POST_HOC, TRADITIONAL)] or models_of(found)
+    controls = {(r.explanation, r.item): _range(r.low, r.high, 2) for r in found if r.model == RANDOM}
+    accuracies = {r.item: r for r in select(records, metric="CAV accuracy", item_kind=kind)}
     scores = {(record.model, record.explanation, record.item): record for record in found}
     names = dict.fromkeys(record.item for record in found)
     return {
         "plural": "classes" if kind == "class" else "concepts",
         "models": models,
         "explanations": list(EXPLANATION_LABELS.values()),
+        "has_control": bool(controls),
+        "has_accuracy": bool(accuracies),
         "rows": [
             (
                 name,
-                [_number(scores.get((model, sign, name))) for model in models for sign in EXPLANATIONS],
+                [
+                    *(_number(scores.get((model, sign, name))) for model in models for sign in EXPLANATIONS),
+                    *(controls.get((sign, name), "") for sign in EXPLANATIONS if controls),
+                    *([_accuracy(accuracies.get(name))] if accuracies else []),
+                ],
             )
             for name in names
         ],
     }
+
+
+def _accuracy(record: Record | None) -> str:
+    return _number(record) + (" (weak)" if record is not None and record.value < WEAK else "")
+
+
+def _directions(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the quality of the concept directions: their mean, and the names of those not better than a guess."""
+    found = [record for record in select(records, metric="CAV accuracy") if not math.isnan(record.value)]
+    items = sorted((record for record in found if record.item), key=lambda record: record.value)
+    return {
+        "mean": next((_number(record) for record in found if not record.item), ""),
+        "weak": [(record.item, _number(record)) for record in items if record.value < WEAK],
+        "unknown": sum(math.isnan(r.value) for r in select(records, metric="CAV accuracy") if r.item),
+        "limit": f"{WEAK:g}",
+    }
+
+
+def _n_banks(records: Sequence[Record]) -> int:
+    single = (record for record in records if record.model == RANDOM and record.seed is not None)
+    return max((record.n + record.undefined for record in single), default=0)
 
 
 def _defined(records: Sequence[Record]) -> dict[str, Any]:

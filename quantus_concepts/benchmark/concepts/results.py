@@ -27,7 +27,7 @@ MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
 BASELINES = (OTHER_IMAGE, GAUSSIAN)
 #: Rankings of the concepts, and the sign the paper writes for each.
 EXPLANATIONS = {"weight": "θ", "value": "u", "contribution": "θ·u"}
-METRICS = ("CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first")
+METRICS = ("CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy")
 SETS = ("all", "correct")
 
 
@@ -38,7 +38,8 @@ class Record:
     Attributes
     ----------
     model : str
-        Whose number it is: one of `MODELS`, `PLAIN`, or for CLM a baseline as `baseline_name` names it.
+        Whose number it is: one of `MODELS`, `PLAIN`, or for CLM a baseline as `baseline_name` names it. `RANDOM` is
+        the distribution over many random banks.
     metric : str
         One of `METRICS`.
     explanation : str
@@ -56,15 +57,15 @@ class Record:
     value : float
         The number, as a share (not a percentage) or a cosine; NaN where nothing was defined.
     n : int
-        Number of defined scores behind it.
+        Number of defined scores behind it; of `RANDOM`, of banks.
     undefined : int
         Number of scores that were NaN and do not enter.
     chance : float
-        What chance gives here; NaN where that is not known.
+        What a formula says of chance: the label density for CEM, the size of the region for CLM; else NaN.
     low : float
-        Lower end of the 95 % interval; NaN where there is none.
+        Lower end of the 95 % interval, NaN where there is none; of `RANDOM`, what 2.5 % of the banks do not reach.
     high : float
-        Upper end.
+        Upper end; of `RANDOM`, what 2.5 % of the banks exceed.
     seed : int or None
         Seed of the run; None for a number over all seeds.
     """
@@ -171,7 +172,7 @@ def _bounds(metric: str) -> tuple[float, float]:
     return (-1.0, 1.0) if metric == "CGIM" else (0.0, 1.0)
 
 
-def mean_record(scores: Any, *, model: str, metric: str, **fields: Any) -> Record:
+def mean_record(scores: Any, *, model: str, metric: str, clusters: Any = None, **fields: Any) -> Record:
     """Sum up scores of samples in one record: mean of the defined ones, their number, 95 % interval.
 
     Parameters
@@ -182,6 +183,8 @@ def mean_record(scores: Any, *, model: str, metric: str, **fields: Any) -> Recor
         As in `Record`.
     metric : str
         As in `Record`.
+    clusters : array, optional
+        (N,): samples of one name are not independent of each other.
     **fields
         Other fields of `Record`: explanation, set, l, alpha, item_kind, item, chance, seed.
 
@@ -200,7 +203,7 @@ def mean_record(scores: Any, *, model: str, metric: str, **fields: Any) -> Recor
     check_choice("set", fields.get("set", "all"), SETS)
     values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
     defined = values[~np.isnan(values)]
-    low, high = interval(defined, _bounds(metric))
+    low, high = interval(values, _bounds(metric), clusters)
     return Record(
         model=model,
         metric=metric,
@@ -213,8 +216,10 @@ def mean_record(scores: Any, *, model: str, metric: str, **fields: Any) -> Recor
     )
 
 
-def item_records(scores: Any, names: Sequence[str], *, model: str, item_kind: str, **fields: Any) -> list[Record]:
-    """Return one CGIM record per concept or class, and first the one of their mean.
+def item_records(
+    scores: Any, names: Sequence[str], *, model: str, item_kind: str, metric: str = "CGIM", **fields: Any
+) -> list[Record]:
+    """Return one record per concept or class, and first the one of their mean.
 
     Parameters
     ----------
@@ -226,6 +231,8 @@ def item_records(scores: Any, names: Sequence[str], *, model: str, item_kind: st
         As in `Record`.
     item_kind : str
         "concept" or "class".
+    metric : str
+        As in `Record`.
     **fields
         Other fields of `Record`: explanation, set, seed.
 
@@ -243,13 +250,13 @@ def item_records(scores: Any, names: Sequence[str], *, model: str, item_kind: st
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     if values.shape != (len(names),):
         raise ValueError(f"Expected argument `scores` to have shape ({len(names)},) but got {values.shape}.")
-    records = [mean_record(values, model=model, metric="CGIM", item_kind=item_kind, **fields)]
+    records = [mean_record(values, model=model, metric=metric, item_kind=item_kind, **fields)]
     for name, value in zip(names, values, strict=True):
         missing = int(np.isnan(value))
         records.append(
             Record(
                 model=model,
-                metric="CGIM",
+                metric=metric,
                 item_kind=item_kind,
                 item=name,
                 value=float(value),
@@ -275,7 +282,8 @@ def over_seeds(records: Iterable[Record]) -> list[Record]:
     list of Record
         One record a group, seed None, in order of first appearance. With two seeds or more the interval is
         Student's t over the seeds' values; with one it is that of the seed, over its images. `n` and
-        `undefined` are sums; value and chance are means of the seeds where they are defined.
+        `undefined` are sums; value and chance are means of the seeds where they are defined. The ends of the random
+        control's distribution are means of the seeds' ends: they say what one bank on one seed's data scores.
     """
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
@@ -291,19 +299,26 @@ def _join(group: list[Record]) -> Record:
         return dataclasses.replace(group[0], seed=None)
     values = np.array([record.value for record in group])
     values = values[~np.isnan(values)]
-    chances = np.array([record.chance for record in group])
-    chances = chances[~np.isnan(chances)]
     low, high = t_interval(values, _bounds(group[0].metric))
+    if group[0].model == RANDOM:
+        low, high = (mean_of([getattr(record, end) for record in group]) for end in ("low", "high"))
     return dataclasses.replace(
         group[0],
-        value=float(values.mean()) if values.size else math.nan,
+        value=mean_of(values),
         n=sum(record.n for record in group),
         undefined=sum(record.undefined for record in group),
-        chance=float(chances.mean()) if chances.size else math.nan,
+        chance=mean_of([record.chance for record in group]),
         low=low,
         high=high,
         seed=None,
     )
+
+
+def mean_of(values: Sequence[float] | np.ndarray) -> float:
+    """Return the mean of what is not NaN, NaN where nothing is."""
+    defined = np.asarray(values, dtype=np.float64)
+    defined = defined[~np.isnan(defined)]
+    return float(defined.mean()) if defined.size else math.nan
 
 
 def seeds_of(records: Iterable[Record]) -> list[int]:
@@ -357,7 +372,9 @@ def ordered(models: Iterable[str]) -> list[str]:
 
 
 def against(record: Record, reference: Record | float) -> str:
-    """Say whether a number lies above, at or below a reference, by its 95 % interval.
+    """Say whether a number lies above, at or below another, by its 95 % interval.
+
+    For chance and the random control it is `controls.against_control` that tells.
 
     Parameters
     ----------

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
+import itertools
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import torch
 import typer
 from matplotlib.figure import Figure
-from rich.console import Console
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -22,15 +20,16 @@ from captum_concepts.cbm import ConceptLayer
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
 from quantus_concepts.benchmark.backbone_option import Network, cut_network, load_network
-from quantus_concepts.benchmark.concepts.collect import collect
-from quantus_concepts.benchmark.concepts.data_option import BenchmarkData, load_data
+from quantus_concepts.benchmark.concepts.collect import ScoredModel, collect_all
+from quantus_concepts.benchmark.concepts.controls import control_records
+from quantus_concepts.benchmark.concepts.data_option import BenchmarkData, labels_by_class, load_data
 from quantus_concepts.benchmark.concepts.gallery import draw_gallery
 from quantus_concepts.benchmark.concepts.models import (
     bank_model,
     fit_bank,
     oracle_model,
     predicted_classes,
-    random_bank,
+    random_models,
     traditional_model,
 )
 from quantus_concepts.benchmark.concepts.options import CUB, Options
@@ -44,28 +43,30 @@ from quantus_concepts.benchmark.concepts.results import (
     RANDOM,
     TRADITIONAL,
     Record,
+    item_records,
     setting_name,
 )
-from quantus_concepts.benchmark.concepts.tables import main_table, paper_tables
+from quantus_concepts.benchmark.concepts.tables import paper_tables
+from quantus_concepts.benchmark.concepts.terminal import main_table
 from quantus_concepts.benchmark.figures import save_figures
 from quantus_concepts.benchmark.loading import KeptImages, sample_loader
 from quantus_concepts.benchmark.notes import warnings_as_notes
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.records import to_frame
+from quantus_concepts.benchmark.report_tables import terminal
 from quantus_concepts.benchmark.training import SmallResNet, train_together
+from quantus_concepts.benchmark.usual_means import better_normalised
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.protocols import ConceptModel
 
 TOPS = (1, 3, 5)
 ALPHAS = (1.0, 3.0, 6.0)
+#: Images on which the maps of one random bank are scored, at least.
+RANDOM_MAPS = 200
 #: The paper's Table 3.
 SWEEP_C = (0.001, 0.01, 0.1, 1.0, 10.0)
 SWEEP_N = (50, 100)
-#: Columns of the main table in a file or a pipe.
-FILE_WIDTH = 100
-#: Images are read as RGB.
-N_CHANNELS = 3
 
 
 @dataclass
@@ -82,6 +83,8 @@ class Outcome:
         Of the first seed.
     linear_pool : bool
         Whether the backbone pools by the mean.
+    by_class : bool
+        Whether all images of a class have the same concept labels.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -89,6 +92,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     gallery: Figure | None = None
     linear_pool: bool = True
+    by_class: bool = False
 
 
 def run(options: Options) -> Path:
@@ -116,30 +120,29 @@ def run(options: Options) -> Path:
         outcome.notes += [note for note in warned if note not in outcome.notes]
         outcome.settings["time"] = f"{time.monotonic() - started:.0f} s"
         paper = options.data == CUB
-        figures = default_figures(outcome.records)
+        figures = default_figures(outcome.records, outcome.by_class)
         if outcome.gallery is not None:
             figures["gallery"] = outcome.gallery
         with folder.file("results.csv") as path:
             to_frame(outcome.records, Record).to_csv(path, index=False)
-        save_figures(folder, figures)
+        drawn = [path.read_bytes() for path in save_figures(folder, figures)]
         with folder.file("report.html") as path:
             write_report(
                 path,
                 title=f"Concept benchmark: {outcome.settings['data']}",
                 records=outcome.records,
-                tables=paper_tables(outcome.records, paper),
-                figures=figures,
+                tables=paper_tables(outcome.records, paper, outcome.by_class),
+                figures=dict(zip(figures, drawn, strict=True)),
                 settings=outcome.settings,
                 notes=outcome.notes,
                 versions=versions(),
                 paper=paper,
                 linear_pool=outcome.linear_pool,
+                by_class=outcome.by_class,
             )
         for note in outcome.notes:
             typer.echo(f"Note: {note}", err=True)
-        console = Console(file=sys.stdout)
-        if not console.is_terminal and "COLUMNS" not in os.environ:
-            console.width = FILE_WIDTH
+        console = terminal()
         console.print(main_table(outcome.records, console.width))
     return folder.path
 
@@ -200,41 +203,57 @@ def _run_seed(
     models[POST_HOC] = (post_hoc, threshold)
     if data.has_oracle:
         models[ORACLE] = (oracle_model(data.train, data.test, data.n_classes).to(options.torch_device()), 0.5)
-    random = random_bank(train_set, data.concept_names, seed)
-    models[RANDOM] = (bank_model(backbone, random, train_set, data.n_classes, options.values), threshold)
+    random = random_models(
+        backbone, train_set, data.concept_names, data.n_classes, options.values, options.random_banks, seed
+    )
 
-    outcome.records += _plain_accuracy(module, test_loader, data, seed, outcome)
-    for name, (model, boundary) in models.items():
-        scores = collect(
-            model,
-            test_loader,
-            data.part_of_concept,
-            data.class_concepts,
-            tops=tuple(top for top in TOPS if top <= len(data.concept_names)),
-            alphas=ALPHAS,
-            value_threshold=boundary,
-            seed=seed,
-            display_progressbar=bars,
-        )
-        outcome.records += score_records(scores, name, data.concept_names, data.class_names, seed)
-    if options.sweep and options.method == "svm":
-        outcome.records += _sweep(options, backbone, train_set, test_loader, data, seed)
+    test_set = embed(backbone, test_loader, display_progressbar=bars) if network is None or options.sweep else None
+    if network is None and test_set is not None:
+        guessed = predicted_classes(small.classifier, test_set.features)
+        outcome.records.append(accuracy_record(data.test.labels.numpy(), guessed, PLAIN, seed))
+    else:
+        outcome.records += _plain_accuracy(module, test_loader, data, seed, outcome)
+    if first and network is not None:
+        outcome.notes += better_normalised(module, data.test, data.mean, data.std)
+    # Which images they are counts for little beside which bank it is, and maps take most of the time.
+    every = max(1, len(data.test) // RANDOM_MAPS)
+    scores = collect_all(
+        # The baselines ask for a model's maps at other places: of random ones nobody wants to know.
+        [ScoredModel(*pair) for pair in models.values()]
+        + [ScoredModel(each, threshold, False, every) for each in random],
+        test_loader,
+        data.part_of_concept,
+        data.class_concepts,
+        tops=tuple(top for top in TOPS if top <= len(data.concept_names)),
+        alphas=ALPHAS,
+        seed=seed,
+        display_progressbar=bars,
+    )
+    names = [*models, *[RANDOM] * len(random)]
+    found = [
+        score_records(each, name, data.concept_names, data.class_names, seed)
+        for name, each in zip(names, scores, strict=True)
+    ]
+    outcome.records += [*itertools.chain.from_iterable(found[: len(models)]), *control_records(found[len(models) :])]
+    outcome.records += item_records(
+        bank.test_accuracy.double(),
+        data.concept_names,
+        model=POST_HOC,
+        metric="CAV accuracy",
+        item_kind="concept",
+        seed=seed,
+    )
+    if options.sweep and options.method == "svm" and test_set is not None:
+        outcome.records += _sweep(options, train_set, test_set, data, seed)
     if first:
-        outcome.linear_pool = post_hoc.linear_pool
+        outcome.linear_pool, outcome.by_class = post_hoc.linear_pool, labels_by_class(data.train)
         outcome.settings["concept bank"] = repr(bank)
-        outcome.gallery = draw_gallery(post_hoc, data.test, mean=data.mean, std=data.std, seed=seed)
+        predicted = scores[names.index(POST_HOC)].predicted
+        outcome.gallery = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
 
 
 def _user_network(options: Options) -> Network:
-    network = load_network(options.backbone_name, options.weights)
-    if options.mean_numbers is not None:
-        network = dataclasses.replace(network, mean=options.mean_numbers, std=options.std_numbers)
-    for numbers in (network.mean, network.std):
-        if numbers is not None and len(numbers) != N_CHANNELS:
-            raise ValueError(
-                f"Expected mean and deviation of the images to hold one number for each of {N_CHANNELS} channels but "
-                f"got {len(numbers)}."
-            )
+    network = load_network(options.backbone_name, options.weights, **options.normalisation)
     network.module.to(options.torch_device())
     return network
 
@@ -281,15 +300,9 @@ def _plain_accuracy(
 
 
 def _sweep(
-    options: Options,
-    backbone: Backbone,
-    train_set: Embeddings,
-    test_loader: DataLoader[ConceptSample],
-    data: BenchmarkData,
-    seed: int,
+    options: Options, train_set: Embeddings, test_set: Embeddings, data: BenchmarkData, seed: int
 ) -> list[Record]:
     """Return the class accuracy for other settings of the bank: the paper's Table 3."""
-    test_set = embed(backbone, test_loader)
     records = []
     for count in SWEEP_N:
         for strength in SWEEP_C:

@@ -6,21 +6,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
-from rich import box
-from rich.table import Table
 
 from quantus_concepts.benchmark.concepts import paper as published
+from quantus_concepts.benchmark.concepts.controls import against_control
 from quantus_concepts.benchmark.concepts.results import (
     BASELINES,
     EXPLANATIONS,
-    OTHER_IMAGE,
     PLAIN,
     POST_HOC,
+    RANDOM,
     SETS,
     Record,
-    against,
     baseline_name,
     models_of,
     ordered,
@@ -31,11 +28,8 @@ from quantus_concepts.benchmark.records import find, select
 
 PAPER = "paper"
 CHANCE = "chance"
-#: Signs of a number that is not above chance.
+#: Signs of a number that is not above 97.5 % of the random banks.
 MARKS = {"at": "≈", "below": "▼"}
-#: From this many columns on the terminal's table has decimals.
-WIDE = 104
-TERMINAL_SETS = {"all": "all images", "correct": "if correct"}
 SET_NAMES = {"all": "all images", "correct": "correctly classified"}
 
 
@@ -52,11 +46,11 @@ class PaperTable:
     values : pandas.DataFrame
         The numbers; rows and columns with two levels each, NaN where there is none.
     low : pandas.DataFrame
-        Lower ends of the 95 % intervals, same rows and columns.
+        Lower ends of the 95 % intervals, of the random control of 95 % of its banks; same rows and columns.
     high : pandas.DataFrame
         Upper ends.
     marks : pandas.DataFrame
-        "above", "at" or "below" chance, "" where that is not known; same rows and columns.
+        "above", "at" or "below" 95 % of the random banks, "" where there are none; same rows and columns.
     decimals : int
         Decimals to show.
     """
@@ -73,8 +67,9 @@ class PaperTable:
 class _Builder:
     """Collects cells by (row, column) and makes the four frames of a table of them."""
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale: float, records: Iterable[Record] = ()) -> None:
         self.scale = scale
+        self.controls = select(records, model=RANDOM)
         self.rows: dict[tuple[str, str], None] = {}
         self.columns: dict[tuple[str, str], None] = {}
         self.cells: dict[tuple[tuple[str, str], tuple[str, str]], tuple[float, float, float, str]] = {}
@@ -85,7 +80,7 @@ class _Builder:
         if record is not None:
             numbers = (self.scale * number for number in (record.value, record.low, record.high))
             value, low, high = numbers
-            self.cells[row, column] = (value, low, high, against(record, record.chance))
+            self.cells[row, column] = (value, low, high, against_control(self.controls, record))
 
     def put_value(self, row: tuple[str, str], column: tuple[str, str], value: float) -> None:
         self.rows.setdefault(row)
@@ -105,7 +100,8 @@ class _Builder:
         return PaperTable(name, caption, values, low, high, marks, decimals)
 
 
-def _levels(records: Sequence[Record], metric: str) -> list[int]:
+def levels_of(records: Sequence[Record], metric: str) -> list[int]:
+    """Return the l that occur in a metric."""
     return sorted({record.l for record in records if record.metric == metric and record.l is not None})
 
 
@@ -117,7 +113,7 @@ def _first_chance(records: Iterable[Record]) -> float:
     return next((record.chance for record in records if not math.isnan(record.chance)), math.nan)
 
 
-def cem_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
+def cem_table(records: Sequence[Record], paper: bool = False, by_class: bool = False) -> PaperTable:
     """Return Table 1 of the paper: CEM in %, by image set, ranking, model and l.
 
     Parameters
@@ -126,6 +122,8 @@ def cem_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
         Of any number of seeds.
     paper : bool
         Whether the paper's own figures stand behind the post-hoc CBM's.
+    by_class : bool
+        Whether the labels are those of an image's class, rather than its own.
 
     Returns
     -------
@@ -133,8 +131,8 @@ def cem_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
         Rows (set, explanation), columns (model, l); the last column is chance, the images' label density.
     """
     records = over_seeds(record for record in records if record.metric == "CEM")
-    levels = _levels(records, "CEM")
-    builder = _Builder(100.0)
+    levels = levels_of(records, "CEM")
+    builder = _Builder(100.0, records)
     for chosen in SETS:
         if not select(records, set=chosen):
             continue
@@ -149,7 +147,8 @@ def cem_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
                         value = published.CEM.get((chosen, explanation, level), math.nan)
                         builder.put_value(row, (PAPER, f"l = {level}"), value)
             builder.put_value(row, (CHANCE, ""), 100 * _first_chance(select(records, set=chosen)))
-    caption = "Concept existence (CEM): how often the first l concepts are present in the image, in %."
+    whose = "are concepts of the image's class" if by_class else "are present in the image"
+    caption = f"Concept existence (CEM): how often the first l concepts {whose}, in %."
     return builder.table("Table 1", caption)
 
 
@@ -169,8 +168,8 @@ def clm_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
         Rows (alpha, explanation or baseline), columns (model, l); the last is chance for a point anywhere.
     """
     records = over_seeds(record for record in records if record.metric == "CLM")
-    levels = _levels(records, "CLM")
-    builder = _Builder(100.0)
+    levels = levels_of(records, "CLM")
+    builder = _Builder(100.0, records)
     for alpha in _alphas(records):
         group = f"α = {alpha:g}"
         for ranking in [*EXPLANATIONS, *BASELINES]:
@@ -277,20 +276,34 @@ def cgim_table(records: Sequence[Record]) -> PaperTable:
         Rows (concepts or classes, explanation), columns models; cosines.
     """
     records = over_seeds(record for record in records if record.metric == "CGIM" and not record.item)
-    builder = _Builder(1.0)
+    builder = _Builder(1.0, records)
     for kind, group in (("concept", "per concept"), ("class", "per class")):
         for explanation in EXPLANATIONS:
             for model in models_of(records):
                 found = find(records, model=model, explanation=explanation, item_kind=kind)
                 builder.put((group, explanation), (model, ""), found)
     caption = (
-        "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; "
-        "1 is best, 0 is unrelated."
+        "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; 1 is best, "
+        f"what knows nothing scores as random directions do. θ is of all classes{_left_out(records)}."
     )
     return builder.table("CGIM", caption, decimals=2)
 
 
-def paper_tables(records: Sequence[Record], paper: bool = False) -> list[PaperTable]:
+def _left_out(records: Sequence[Record]) -> str:
+    """Say how many classes types 2 and 3 of CGIM are without, for want of a correctly classified image."""
+    listed = []
+    for record in select(records, metric="CGIM", item_kind="class", explanation="contribution", item=""):
+        of_all = find(records, metric="CGIM", model=record.model, item_kind="class", explanation="weight", item="")
+        # A class without any concept has no cosine in any type.
+        missing = record.undefined - (of_all.undefined if of_all else 0)
+        if missing and record.model != RANDOM:
+            listed.append(f"{record.model} {missing} of {record.n + record.undefined}")
+    if not listed:
+        return "; so are u and θ·u, each class having a correctly classified image"
+    return f"; u and θ·u leave out classes without a correctly classified image ({'; '.join(listed)})"
+
+
+def paper_tables(records: Sequence[Record], paper: bool = False, by_class: bool = False) -> list[PaperTable]:
     """Return all tables of the report that have a number in them.
 
     Parameters
@@ -299,6 +312,8 @@ def paper_tables(records: Sequence[Record], paper: bool = False) -> list[PaperTa
         Of any number of seeds.
     paper : bool
         Whether the paper's own figures stand beside ours: only where the data are CUB-200-2011.
+    by_class : bool
+        As in `cem_table`.
 
     Returns
     -------
@@ -306,7 +321,7 @@ def paper_tables(records: Sequence[Record], paper: bool = False) -> list[PaperTa
         Tables 1, 2, 3, CGIM and accuracy.
     """
     tables = [
-        cem_table(records, paper) if select(records, metric="CEM") else None,
+        cem_table(records, paper, by_class) if select(records, metric="CEM") else None,
         clm_table(records, paper) if select(records, metric="CLM") else None,
         accuracy_table(records, paper) if select(records, metric="accuracy", item_kind="setting") else None,
         cgim_table(records) if select(records, metric="CGIM") else None,
@@ -329,12 +344,13 @@ def defined_frame(records: Sequence[Record]) -> pd.DataFrame:
         Rows metric and case, columns models, entries "520 of 600"; ranked by contribution.
     """
     records = over_seeds(record for record in records if not record.item and record.metric != "accuracy")
-    models = models_of(records)
+    # Of the random control the scores are banks.
+    models = [model for model in models_of(records) if model != RANDOM]
     rows: dict[str, list[str]] = {}
     for chosen in SETS:  # the same whatever the ranking and l
         cells = [find(records, model=m, metric="CEM", set=chosen) for m in models]
         rows[f"CEM, {SET_NAMES[chosen]}"] = [_share(cell) for cell in cells]
-    for level in _levels(records, "CLM"):
+    for level in levels_of(records, "CLM"):
         cells = [find(records, model=m, metric="CLM", explanation="contribution", l=level) for m in models]
         rows[f"CLM, θ·u, l = {level}"] = [_share(cell) for cell in cells]
     for kind, title in (("concept", "concepts"), ("class", "classes")):
@@ -347,84 +363,3 @@ def defined_frame(records: Sequence[Record]) -> pd.DataFrame:
 
 def _share(record: Record | None) -> str:
     return "" if record is None else f"{record.n} of {record.n + record.undefined}"
-
-
-def main_table(records: Sequence[Record], width: int = 80) -> Table:
-    """Return the main table for the terminal.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    width : int
-        Columns of the terminal: from `WIDE` on numbers have one decimal.
-
-    Returns
-    -------
-    rich.table.Table
-        CEM, CLM and accuracies in %, CGIM as cosine; models side by side.
-    """
-    tables = {table.name: table for table in paper_tables(records)}
-    models = models_of(records)
-    decimals = 1 if width >= WIDE else 0
-    levels = sorted({*_levels(records, "CEM"), *_levels(records, "CLM")})
-    table = Table(
-        title="Are the concepts real, present, and in the right place?",
-        caption=f"In %, CGIM as cosine. Three numbers: l = {', '.join(str(level) for level in levels)}. "
-        "θ weight, u concept value, θ·u contribution. ≈ not distinguishable from chance, ▼ below it.",
-        box=box.SIMPLE_HEAD,
-        title_style="bold",
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    table.add_column("", no_wrap=True)
-    for model in models:
-        # Two lines leave room for the numbers.
-        heading = "\n".join(model.rsplit(" ", 1))
-        table.add_column(heading, justify="right", style="bold" if model == POST_HOC else None, no_wrap=True)
-    table.add_column("chance", justify="right", style="dim", no_wrap=True, min_width=len("chance"))
-    for name, heading in (("Table 1", "CEM"), ("Table 2", "CLM"), ("CGIM", "CGIM")):
-        if name in tables:
-            _add_section(table, heading, tables[name], models, decimals)
-    if "Accuracy" in tables:
-        _add_accuracies(table, tables["Accuracy"], models, decimals)
-    return table
-
-
-def _add_section(table: Table, heading: str, source: PaperTable, models: list[str], decimals: int) -> None:
-    decimals = decimals if source.decimals == 1 else source.decimals
-    group = None
-    for row in source.values.index:
-        if row[0] != group:
-            group = row[0]
-            table.add_section()
-            table.add_row(f"[bold]{heading}, {TERMINAL_SETS.get(group, group)}[/]")
-        cells = []
-        for model in models:
-            columns = [column for column in source.values.columns if column[0] == model]
-            cells.append(_cell(source, row, columns, decimals))
-        chance = source.values.loc[row].get((CHANCE, ""), math.nan)
-        label = EXPLANATIONS.get(row[1], "another's parts" if row[1] == OTHER_IMAGE else row[1])
-        table.add_row(f"  {label}", *cells, "" if math.isnan(chance) else f"{chance:.{decimals}f}")
-
-
-def _add_accuracies(table: Table, source: PaperTable, models: list[str], decimals: int) -> None:
-    table.add_section()
-    for column in source.values.columns:
-        cells = [_cell(source, (model, ""), [column], decimals) for model in models]
-        table.add_row(f"[bold]{column[0].capitalize()}[/]", *cells)
-    plain = source.values.loc[PLAIN].iloc[0, 0]
-    if not math.isnan(plain):
-        table.add_row(f"  {PLAIN} {plain:.{decimals}f}")
-
-
-def _cell(source: PaperTable, row: tuple[str, str], columns: list[tuple[str, str]], decimals: int) -> str:
-    if row not in source.values.index:
-        return "–"
-    values = source.values.loc[row, columns].to_numpy(dtype=np.float64)
-    signs = [MARKS.get(mark, "") if row[1] not in BASELINES else "" for mark in source.marks.loc[row, columns]]
-    if np.isnan(values).all():
-        return "–"
-    return " ".join(
-        "–" if math.isnan(value) else f"{sign}{value:.{decimals}f}" for value, sign in zip(values, signs, strict=True)
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from quantus_concepts.benchmark.concepts.controls import against_control, control_of
 from quantus_concepts.benchmark.concepts.results import (
     BASELINES,
     GAUSSIAN,
@@ -22,19 +23,22 @@ from quantus_concepts.benchmark.concepts.results import (
 )
 from quantus_concepts.benchmark.records import find, select
 
+RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below"}
 BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
+def verdicts(records: Sequence[Record], by_class: bool = False) -> list[str]:
     """Return sentences on existence, location, global importance and accuracy.
 
-    "Above" and "below" are said where 95 % intervals do not overlap (or exclude a fixed chance value),
-    otherwise that the two cannot be told apart.
+    "Above" and "below" random directions are said where a number lies outside what 95 % of many random banks score;
+    of two models where their 95 % intervals do not overlap.
 
     Parameters
     ----------
     records : sequence of Record
         Of any number of seeds.
+    by_class : bool
+        Whether the concept labels are those of an image's class, rather than its own.
 
     Returns
     -------
@@ -45,7 +49,7 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     models = models_of(joined)
     main = POST_HOC if POST_HOC in models else next(iter(models), "")
     sentences = [
-        _existence(joined, main),
+        _existence(joined, main, by_class),
         _existence_of_others(joined, main),
         _explained_by_absence(joined, main),
         *(_location(joined, model) for model in (main, TRADITIONAL) if model in models),
@@ -96,26 +100,34 @@ def _cem(records: Sequence[Record], model: str, explanation: str, chosen: str = 
     return _usable(find(records, metric="CEM", model=model, explanation=explanation, set=chosen, l=1))
 
 
-def _existence(records: Sequence[Record], model: str) -> str:
+def _beside_control(records: Sequence[Record], record: Record) -> str:
+    """Say how a number stands to the distribution over random banks, "" where there is none."""
+    control = control_of(records, record)
+    relation = RELATIONS.get(against_control(records, record), "")
+    if control is None or not relation:
+        return ""
+    if record.metric == "CGIM":
+        low, high = _signed(control.low), _signed(control.high)
+        return f"{relation} random directions (mean {_signed(control.value)}, 95 % of the banks {low} to {high})"
+    low, high = (f"{100 * end:.{_decimals(control.value)}f}" for end in (control.low, control.high))
+    return f"{relation} random directions (mean {percent(control.value)}, 95 % of the banks {low}–{high})"
+
+
+def _existence(records: Sequence[Record], model: str, by_class: bool) -> str:
     chosen = "correct" if _cem(records, model, "contribution") else "all"
     record = _cem(records, model, "contribution", chosen)
     if record is None:
         return ""
     images = "the correctly classified images" if chosen == "correct" else "the images"
-    text = f"The concept the {model} ranks first by contribution is present in "
-    text += f"{_with_interval(record)} of {images}"
-    if not math.isnan(record.chance):
-        relation = {
-            "above": "above chance, {chance}",
-            "at": "not distinguishable from chance, {chance}",
-            "below": "below chance, {chance}",
-            "": "chance {chance}",
-        }[against(record, record.chance)]
-        text += "; " + relation.format(chance=percent(record.chance))
-    text += "."
+    text = f"The concept the {model} ranks first by contribution is "
+    text += f"{'one of its class' if by_class else 'present'} in {_with_interval(record)} of {images}"
+    beside = _beside_control(records, record)
+    text += f", {beside}" if beside else ""
+    text += "." if math.isnan(record.chance) else f"; the share of labelled concepts is {percent(record.chance)}."
     by_value = _cem(records, model, "value", chosen)
     if by_value is not None:
-        text += f" Ranked by concept value alone it is {percent(by_value.value)}, "
+        beside = _beside_control(records, by_value)
+        text += f" Ranked by concept value alone it is {percent(by_value.value)}{', ' + beside if beside else ''}, "
         text += "but the value alone does not decide the class."
     return text
 
@@ -128,7 +140,6 @@ def _existence_of_others(records: Sequence[Record], main: str) -> str:
     for model, name in (
         (TRADITIONAL, "the traditional CBM"),
         (ORACLE, "the oracle"),
-        (RANDOM, "random directions"),
     ):
         record = _cem(records, model, "contribution") if model != main else None
         if record is not None:
@@ -187,19 +198,18 @@ def _location(records: Sequence[Record], model: str) -> str:
         f"At α = {record.alpha:g} the map of the {model}'s first concept contains the concept's part in "
         f"{_with_interval(record)} of the cases"
     )
-    relations = {"above": "above", "at": "not distinguishable from", "below": "below"}
-    said = []
-    if not math.isnan(record.chance):
-        relation = relations.get(against(record, record.chance), "to compare with")
-        said.append(f"{relation} blind chance ({percent(record.chance)})")
+    beside = _beside_control(records, record)
+    said = [beside] if beside else []
     for baseline, other in _baselines(records, record).items():
-        relation = relations.get(against(record, other), "to compare with")
+        relation = RELATIONS.get(against(record, other), "to compare with")
         said.append(f"{relation} {BASELINE_PHRASES[baseline]} ({percent(other.value)})")
+    if not math.isnan(record.chance):
+        said.append(f"a point anywhere would be in it in {percent(record.chance)}")
     return f"{text}: {', '.join(said)}." if said else f"{text}."
 
 
 def _no_map_is_better(records: Sequence[Record], models: Sequence[str]) -> str:
-    """Say so plainly when no trained model beats the honest baselines at any size of the region."""
+    """Say so plainly when no trained model beats the honest baselines and random maps at any size of the region."""
     trained = [model for model in models if model not in (ORACLE, RANDOM)]
     compared = False
     for model in trained:
@@ -207,13 +217,16 @@ def _no_map_is_better(records: Sequence[Record], models: Sequence[str]) -> str:
         for record in chosen:
             others = _baselines(records, record).values()
             compared = compared or bool(others)
-            if others and all(against(record, other) == "above" for other in others):
+            beaten = [against(record, other) for other in others]
+            if control_of(records, record) is not None:
+                beaten.append(against_control(records, record))
+            if others and all(relation == "above" for relation in beaten):
                 return ""
     if not compared:
         return ""
     return (
-        "No trained model's maps rise above both honest baselines at any α: there is no evidence that they "
-        "tell more about where a concept is than that it is somewhere on the object."
+        "No trained model's maps rise above both honest baselines and the maps of random directions at any α: there is "
+        "no evidence that they tell more about where a concept is than that it is somewhere on the object."
     )
 
 
@@ -225,14 +238,19 @@ def _global_importance(records: Sequence[Record], model: str) -> str:
     ]
     if not items:
         return ""
-    mean = sum(record.value for record in items) / len(items)
-    negative = sum(record.value < 0 for record in items)
+    mean = find(records, metric="CGIM", model=model, explanation="contribution", item_kind="concept", item="")
     worst = min(items, key=lambda record: record.value)
-    return (
+    value = sum(record.value for record in items) / len(items)
+    text = (
         f"Over the classes, the {model}'s contributions agree with the truth with a mean cosine of "
-        f"{_signed(mean)} per concept (CGIM₃); {negative} of {len(items)} concepts are negative, and "
-        f"“{worst.item}” is worst with {_signed(worst.value)}."
+        f"{_signed(value)} per concept (CGIM₃)"
     )
+    beside = _beside_control(records, mean) if mean is not None else ""
+    if beside:
+        controls = select(records, metric="CGIM", model=RANDOM)
+        weak = sum(against_control(controls, record) != "above" for record in items)
+        text += f", {beside}; {weak} of {len(items)} concepts are not above their own random range"
+    return f"{text}; “{worst.item}” is worst with {_signed(worst.value)}."
 
 
 def _accuracy(records: Sequence[Record], model: str) -> str:

@@ -1,4 +1,4 @@
-"""Explanations on disk: `.npy` maps and `.json` concepts beside the images they are of."""
+"""Explanations on disk: `.npy` maps, `.png` drawings and `.json` concepts beside the images they are of."""
 
 from __future__ import annotations
 
@@ -14,18 +14,26 @@ from tqdm.auto import tqdm
 
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.pasta_files import (
+    CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,
+    COUNTERFACTUAL_EXPLAINERS,
+    DRAWING_SUFFIX,
     MAP_SUFFIX,
     FileName,
+    attribution_path,
     list_some,
     load_concepts,
     load_map,
+    parse_rated_name,
     parse_scored_name,
 )
-from quantus_concepts.pasta.explanations import ConceptExplanation, Explanation, MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, Explanation, MapExplanation
+from quantus_concepts.pasta.released_concepts import RELEASED_CONCEPTS, released_scale
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-FROM_FILE_NAME, NO_LABELS = "file-name", "none"
+FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
+SUFFIXES = (MAP_SUFFIX, DRAWING_SUFFIX, CONCEPT_SUFFIX)
+_KINDS = {MAP_SUFFIX: "map", DRAWING_SUFFIX: "drawing", CONCEPT_SUFFIX: "concepts"}
 SHOWN_PROBLEMS = 20
 
 
@@ -36,7 +44,7 @@ class ExplanationFile:
     Attributes
     ----------
     path : Path
-        A ``.npy`` or a ``.json`` file.
+        A ``.npy``, a ``.png`` or a ``.json`` file.
     image : Path or None
         The image it explains; None where there is none.
     explainer : str
@@ -64,8 +72,8 @@ class ExplanationFile:
 
     @property
     def modality(self) -> str:
-        """The kind of explanation: "map" or "concepts"."""
-        return "map" if self.path.suffix.lower() == MAP_SUFFIX else "concepts"
+        """The kind of explanation: "map", "drawing" or "concepts"."""
+        return _KINDS[self.path.suffix.lower()]
 
     def read(self) -> Explanation:
         """Read the explanation.
@@ -73,7 +81,7 @@ class ExplanationFile:
         Returns
         -------
         Explanation
-            Map and image, or concepts.
+            Map and image, drawing, or concepts.
 
         Raises
         ------
@@ -83,13 +91,15 @@ class ExplanationFile:
         if self.note:
             raise ValueError(self.note)
         if self.modality == "concepts":
-            return ConceptExplanation(_read_concepts(self.path), ascending=self.ascending)
+            return _read_concepts(self.path, self.ascending, self.name.dataset)
+        if self.modality == "drawing":
+            return DrawingExplanation(_read_drawing(self.path))
         if self.image is None:
             raise ValueError("no image of this name")
         image = load_image(self.image)
         values = _read_map(self.path)
         _check_proportions(values, tuple(image.shape[1:]))
-        return MapExplanation(image, values)
+        return MapExplanation(image, values, released_scale(self.name.explainer or "", float(values.min())))
 
 
 class FileExplanations(Sequence[Explanation]):
@@ -125,17 +135,20 @@ def find_explanations(
     """List the explanations of a folder, each with its image.
 
     An explanation belongs to the image of the same name, or else to the one image of the same data set and image id:
-    the label of an explanation's name is the class explained, that of an image's name the true one.
+    the label of an explanation's name is the class explained, that of an image's name the true one. Files of the
+    release, ``{dataset}_{image id}_{explainer id}_{label}``, go by the id; for the drawings (charts) of its concept
+    explainers their values are read, where they lie under ``activations``.
 
     Parameters
     ----------
     images : Path or str
         Folder of images called ``{dataset}_{image id}_{label}``.
     explanations : Path or str
-        Folder of ``.npy`` and ``.json`` files called the same, or with one such folder for each explainer.
+        Folder of ``.npy``, ``.png`` and ``.json`` files called the same, or with one such folder for each explainer.
     labels_from : str
-        "file-name", "none", or a CSV file with the columns ``image`` and ``label`` (the class explained) and, if
-        wanted, ``true_label``; an image is named by its file, with or without suffix.
+        "file-name" (of the explanation), "image-name", "none", or a CSV file with the columns ``image`` and ``label``
+        (the class explained) and, if wanted, ``true_label``, one row for each image, which is named by its file, with
+        or without suffix.
     ascending : iterable of str
         Explainers whose small values mean important.
     with_images : bool
@@ -159,19 +172,27 @@ def find_explanations(
     found = [
         _locate(path, explainer, index, with_images)
         for explainer, folder in _explainer_folders(explanations, own_name)
-        for path in _files(folder, (MAP_SUFFIX, CONCEPT_SUFFIX))
+        # The images themselves are no drawings.
+        for path in _files(folder, SUFFIXES if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX))
+    ]
+    drawn = {file.path.with_suffix("") for file in found if file.modality == "drawing"}
+    found = [
+        replace(file, note=f"its drawing {file.path.stem}{DRAWING_SUFFIX} is taken")
+        if file.modality == "map" and file.path.with_suffix("") in drawn
+        else file
+        for file in found
     ]
     if not found:
         raise ValueError(
-            f"Expected argument `--explanations` to be a folder of {MAP_SUFFIX} maps or {CONCEPT_SUFFIX} concepts, or "
-            f"of one such folder for each explainer, but {explanations} holds none."
+            f"Expected argument `--explanations` to be a folder of {MAP_SUFFIX} maps, {DRAWING_SUFFIX} drawings or "
+            f"{CONCEPT_SUFFIX} concepts, or of one such folder for each explainer, but {explanations} holds none."
         )
     known, slow = {file.explainer for file in found}, set(ascending)
     if slow - known:
         raise ValueError(
             f"Expected argument `--ascending` to name explainers of {sorted(known)} but got {sorted(slow - known)}."
         )
-    found = [replace(file, ascending=file.explainer in slow) for file in found]
+    found = [replace(file, ascending=file.ascending or file.explainer in slow) for file in found]
     return _with_labels(found, labels_from)
 
 
@@ -306,12 +327,35 @@ def _locate(path: Path, explainer: str, index: Mapping[str, list[Path]], with_im
         name, note = parse_scored_name(path), ""
     except ValueError as error:
         name, note = _scored_name(path), str(error)
+    released = _released_name(path) if name.dataset in RELEASED_CONCEPTS else None
+    if released is not None and released.explainer is not None:
+        name, explainer = released, released.explainer
+        values = Path(attribution_path(path.as_posix(), CONCEPT_SUFFIX))
+        if explainer in CONCEPT_EXPLAINERS and values.is_file():
+            path = values
     candidates = index.get(path.stem) or index.get(name.image_id, [])
     if not note and (with_images or path.suffix.lower() == MAP_SUFFIX):
         note = _image_problem(path, name, candidates)
     image = candidates[0] if len(candidates) == 1 else None
     true_label = _scored_name(image).label if image is not None else ""
-    return ExplanationFile(path, image, explainer, name, name.label, true_label or name.label, note=note)
+    return ExplanationFile(
+        path,
+        image,
+        explainer,
+        name,
+        name.label,
+        true_label or name.label,
+        ascending=name.explainer in COUNTERFACTUAL_EXPLAINERS,
+        note=note,
+    )
+
+
+def _released_name(path: Path) -> FileName | None:
+    try:
+        name = parse_rated_name(path)
+    except ValueError:
+        return None
+    return name if name.label and (name.explainer or "").isdigit() else None
 
 
 def _image_problem(path: Path, name: FileName, candidates: Sequence[Path]) -> str:
@@ -325,10 +369,17 @@ def _image_problem(path: Path, name: FileName, candidates: Sequence[Path]) -> st
 def _with_labels(files: list[ExplanationFile], labels_from: str) -> list[ExplanationFile]:
     if labels_from == FROM_FILE_NAME:
         return files
+    if labels_from == FROM_IMAGE_NAME:
+        return [_of_image(file) for file in files]
     if labels_from == NO_LABELS:
         return [replace(file, label="") for file in files]
     rows = _read_labels(Path(labels_from).expanduser())
     return [_relabelled(file, rows) for file in files]
+
+
+def _of_image(file: ExplanationFile) -> ExplanationFile:
+    # An explanation that needs no image may have none; it is called like its image.
+    return replace(file, label=file.true_label)
 
 
 def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> ExplanationFile:
@@ -342,16 +393,32 @@ def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) ->
 def _read_labels(path: Path) -> dict[str, dict[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
-            rows = list(csv.DictReader(stream))
+            reader = csv.DictReader(stream)
+            rows = [(reader.line_num, row) for row in reader]
+            columns = list(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
-            f"Expected argument `--labels-from` to be {FROM_FILE_NAME}, {NO_LABELS} or a CSV file with the columns "
-            f"image and label, but {path} cannot be read ({error})."
+            f"Expected argument `--labels-from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
+            f"with the columns image and label, but {path} cannot be read ({error})."
         ) from error
-    if not rows or not {"image", "label"} <= set(rows[0]):
-        columns = list(rows[0]) if rows else []
+    if not {"image", "label"} <= set(columns):
         raise ValueError(f"Expected {path} to have the columns image and label but got {columns}.")
-    return {row["image"]: {key: value or "" for key, value in row.items() if key} for row in rows}
+    found: dict[str, dict[str, str]] = {}
+    lines: dict[str, int] = {}
+    faults = []
+    for line, row in rows:
+        image = row["image"]
+        if None in row or None in row.values() or not image:
+            got = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
+            what = "names no image" if not image else f"has {got} of {len(columns)} columns"
+            faults.append(f"line {line} {what}")
+        elif image in lines:
+            faults.append(f"line {line} names {image} again, after line {lines[image]}")
+        else:
+            found[image], lines[image] = row, line
+    if faults:
+        raise ValueError(f"Expected {path} to have one complete row for each image but {list_some(faults)}.")
+    return found
 
 
 def _read_map(path: Path) -> Tensor:
@@ -374,10 +441,17 @@ def _check_proportions(values: Tensor, size: tuple[int, ...]) -> None:
         )
 
 
-def _read_concepts(path: Path) -> dict[str, float]:
-    concepts = load_concepts(path)
-    if any(not name.strip() for name in concepts):
+def _read_drawing(path: Path) -> Tensor:
+    picture = load_image(path)
+    if picture.min() == picture.max():
+        raise ValueError("the drawing is of one colour")
+    return picture
+
+
+def _read_concepts(path: Path, ascending: bool, dataset: str) -> ConceptExplanation:
+    concepts = load_concepts(path, ascending=ascending, dataset=dataset)
+    if any(not name.strip() for name in concepts.values):
         raise ValueError("a concept has no name")
-    if len(concepts) > 1 and not any(concepts.values()):
+    if len(concepts.values) > 1 and not any(concepts.values.values()):
         raise ValueError("every value is 0, so that no concept is first")
     return concepts

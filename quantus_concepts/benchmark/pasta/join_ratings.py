@@ -17,6 +17,8 @@ from quantus_concepts.pasta.questions import QUESTIONS
 #: In a file of the page: who answered. Left out of the joined file.
 ANNOTATOR = "annotator"
 VOTES = "Annotation"
+#: Of an explanation that was drawn already; there are no values of it.
+MODALITY = "modality"
 
 
 @dataclass
@@ -145,7 +147,9 @@ def _rated_files(joined: JoinedRatings, data: Path) -> list[str]:
     for name, record in joined.records.items():
         values = [attribution_path(name, suffix) for suffix in (MAP_SUFFIX, CONCEPT_SUFFIX)]
         there = [value for value in values if (data / value).is_file()]
-        for place in (record["img"], name, *(there or values[:1])):
+        if record.get(MODALITY) != "drawing":
+            there = there or values[:1]
+        for place in (record["img"], name, *there):
             (found if (data / place).is_file() else missing).append(place)
     if missing:
         raise ValueError(

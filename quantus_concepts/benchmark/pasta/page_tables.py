@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quantus_concepts.benchmark.attribution.writing import correlation, minus
-from quantus_concepts.benchmark.pasta.paper import SOURCE, TABLE_17
+from quantus_concepts.benchmark.pasta.paper import SOURCE, paper_table
 from quantus_concepts.benchmark.pasta.results import (
     CEILING,
+    HUMAN,
     MEASURES,
     SCORER,
     SHUFFLED,
@@ -41,7 +42,7 @@ MEASURE_NAMES = {
     "SCC rounded": "SCC ↑ of rounded scores, as the release computes it",
 }
 REGRESSORS = ("SVM", "ridge", "lasso")
-KIND_NAMES = {"map": "Maps alone", "concepts": "Concepts alone"}
+KIND_NAMES = {"map": "Maps alone", "drawing": "Drawings alone", "concepts": "Concepts alone"}
 
 
 def report_tables(
@@ -70,7 +71,7 @@ def report_tables(
         agreement_table(records, encoder, simulated),
         ceiling_table(records, simulated),
         kind_table(records, simulated),
-        regressor_table(records, simulated),
+        regressor_table(records, encoder, simulated),
         split_table(outcome, simulated),
         votes_table(ratings, questions),
     ]
@@ -185,7 +186,7 @@ def ceiling_table(records: Sequence[Record], simulated: bool) -> ReportTable:
         "agree.",
         tuple((question, "") for question in questions),
         tuple(rows),
-        "Small numbers are 95 % intervals over splits. The share is taken split by split.",
+        "Small numbers are 95 % intervals over splits, where there are at least 3. The share is taken split by split.",
         SIMULATED if simulated else "",
     )
 
@@ -233,18 +234,20 @@ def kind_table(records: Sequence[Record], simulated: bool) -> ReportTable:
         "being rated higher than the other, this one does not.",
         tuple((question, "") for question in questions),
         tuple(rows),
-        "Small numbers are 95 % intervals over splits.",
+        "Small numbers are 95 % intervals over splits, where there are at least 3.",
         SIMULATED if simulated else "",
     )
 
 
-def regressor_table(records: Sequence[Record], simulated: bool) -> ReportTable:
+def regressor_table(records: Sequence[Record], encoder: str | None, simulated: bool) -> ReportTable:
     """Return the scoring functions side by side, as the paper's Table 17.
 
     Parameters
     ----------
     records : sequence of Record
         Of one run.
+    encoder : str or None
+        Name of the encoder; the paper's figures are on SigLIP's embeddings.
     simulated : bool
         Whether the raters are; the paper's figures are then left out.
 
@@ -255,14 +258,16 @@ def regressor_table(records: Sequence[Record], simulated: bool) -> ReportTable:
     """
     fitted = [model for model in REGRESSORS if model in models_of(records)]
     questions = questions_of(records)
-    beside = not simulated and "Q1" in questions
+    beside = encoder == "siglip" and not simulated and "Q1" in questions
+    printed = paper_table(17)
     rows = []
     for measure in SHOWN if fitted else ():
         for model in (SCORER, *fitted):
             cells = (_split_cell(summary(records, model, question, measure)) for question in questions)
             rows.append(Row(model, tuple(cells), group=MEASURE_NAMES[measure] if model == SCORER else ""))
             if beside:
-                known = Summary(*TABLE_17[measure][model], n_seeds=5)
+                row = printed[(printed["row"] == model) & (printed["measure"] == measure)].iloc[0]
+                known = Summary(row["value"], row["deviation"], n_seeds=5)
                 others = (_split_cell(known if question == "Q1" else None, PAPER) for question in questions)
                 rows.append(Row(f"paper, {model}", tuple(others)))
     return ReportTable(
@@ -367,7 +372,7 @@ def orientation_table(questions: Sequence[str], encoder: str | None = None) -> R
     """
     rows = []
     for measure in SHOWN:
-        for model, row in paper_rows(encoder).items():
+        for model, row in {SCORER: encoder or "siglip", HUMAN: "human"}.items():
             cells = tuple(_split_cell(published(measure, question, row), PAPER) for question in questions)
             rows.append(Row(row, cells, group=MEASURE_NAMES[measure] if model == SCORER else ""))
     return ReportTable(

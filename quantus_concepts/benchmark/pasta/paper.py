@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pandas as pd
+
+PAPER = "paper"
 SOURCE = "Kazmierczak et al., Table 1: 5 splits of the PASTA data set, 21,110 rated explanations"
 
 #: Table 1, from question to (mean, deviation): measure, encoder, Q1 to Q6.
@@ -34,12 +39,14 @@ TABLE_1: dict[str, dict[str, dict[str, tuple[float, float]]]] = {
     }.items()
 }
 
-#: Table 17: scoring functions on SigLIP embeddings, Q1, (mean, deviation).
-TABLE_17: dict[str, dict[str, tuple[float, float]]] = {
-    "MSE": {"PASTA-score": (0.989, 0.113), "SVM": (0.965, 0.077), "ridge": (1.169, 0.143), "lasso": (0.998, 0.075)},
-    "QWK": {"PASTA-score": (0.471, 0.055), "SVM": (0.463, 0.056), "ridge": (0.423, 0.046), "lasso": (0.395, 0.048)},
-    "SCC": {"PASTA-score": (0.501, 0.052), "SVM": (0.501, 0.051), "ridge": (0.444, 0.043), "lasso": (0.454, 0.052)},
-}
-
 #: Mean faithfulness correlation of the explanations the score chooses, and of all explainers.
 MIXTURE_FAITHFULNESS = {"chosen": 0.0627, "average": 0.0579}
+
+
+def paper_table(number: int) -> pd.DataFrame:
+    """Return a table of the paper as it is printed: model ("paper"), row, question, measure, value, deviation."""
+    frame = pd.read_csv(Path(__file__).with_name("paper_tables.csv"), dtype={"row": str, "question": str})
+    chosen = frame[frame["table"] == number].reset_index(drop=True)
+    if chosen.empty:
+        raise ValueError(f"Expected the number of a table, one of {sorted(set(frame['table']))}, but got {number}.")
+    return chosen.assign(model=PAPER, question=chosen["question"].fillna(""))

@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 from quantus_concepts.benchmark.figures import INK, png_base64
 from quantus_concepts.functional.overlay import overlay, unit_maps
-from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 
 N_CONCEPTS = 15
 #: Of JPEG; with full colour resolution, since maps are red on blue.
@@ -63,23 +63,12 @@ def resized(image: Tensor, longest: int) -> Tensor:
     return interpolate(image[None], size, mode="bicubic", antialias=True, align_corners=False)[0].clamp(0, 1)
 
 
-def overlay_picture(explanation: MapExplanation, longest: int) -> Tensor:
-    """Lay a map over its image.
-
-    Parameters
-    ----------
-    explanation : MapExplanation
-        Image and map.
-    longest : int
-        The longer side of the picture.
-
-    Returns
-    -------
-    Tensor
-        (3, h, w) in [0, 1]: red where the map is high, blue where it is low, in equal parts with the image.
-    """
+def shown_picture(explanation: MapExplanation | DrawingExplanation, longest: int) -> Tensor:
+    """Return (3, h, w) in [0, 1], its longer side `longest`: a drawing as it is, or a map drawn over its image."""
+    if isinstance(explanation, DrawingExplanation):
+        return resized(explanation.picture, longest)
     image = resized(explanation.image, longest)
-    return overlay(image[None], unit_maps(explanation.map[None].float()))[0]
+    return overlay(image[None], unit_maps(explanation.map[None].float(), explanation.normalise or "min-max"))[0]
 
 
 def jpeg(image: Tensor) -> bytes:

@@ -49,8 +49,8 @@ COLOURS = {
 }
 #: What the bars are held against is drawn as a line across them.
 LINES = {HUMAN: "-", SIMULATED_HUMAN: "-", CEILING: (0, (4, 1.5))}
-MODALITY_COLOURS = {"map": "#0072B2", "concepts": "#E69F00"}
-KIND_NAMES = {"map": "maps", "concepts": "concepts"}
+MODALITY_COLOURS = {"map": "#0072B2", "drawing": "#56B4E9", "concepts": "#E69F00"}
+KIND_NAMES = {"map": "maps", "drawing": "drawings", "concepts": "concepts"}
 
 
 def plot_measure(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.explanation_files import ExplanationFile
-from quantus_concepts.benchmark.pasta.pictures import concepts_png, overlay_picture, png
+from quantus_concepts.benchmark.pasta.pictures import concepts_png, png, shown_picture
 from quantus_concepts.pasta.explanations import ConceptExplanation
 
 IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"
@@ -119,12 +119,15 @@ def write_rated(folder: OutputFolder, files: Sequence[ExplanationFile], picture_
     for image in sorted(images):
         folder.write_bytes(f"{IMAGES}/{image.name}", image.read_bytes())
     for file in files:
+        stem = explanation_stem(file)
+        if file.modality == "drawing":
+            folder.write_bytes(f"{PICTURES}/{stem}.png", file.path.read_bytes())
+            continue
         explanation = file.read()
         drawn = (
             concepts_png(explanation)
             if isinstance(explanation, ConceptExplanation)
-            else png(overlay_picture(explanation, picture_size))
+            else png(shown_picture(explanation, picture_size))
         )
-        stem = explanation_stem(file)
         folder.write_bytes(f"{PICTURES}/{stem}.png", drawn)
         folder.write_bytes(f"{ACTIVATIONS}/{stem}{file.path.suffix.lower()}", file.path.read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,10 @@ class KindDifference:
     n: int
 
 
-def image_means(ratings: RatedExplanations, question: str, kind: str, votes: str = "mode") -> dict[str, float]:
-    """Return the mean vote on each image's explanations of a kind.
+def image_means(
+    ratings: RatedExplanations, question: str, kinds: str | Sequence[str], votes: str = "mode"
+) -> dict[str, float]:
+    """Return the mean vote on each image's explanations of some kinds.
 
     Parameters
     ----------
@@ -55,8 +58,8 @@ def image_means(ratings: RatedExplanations, question: str, kind: str, votes: str
         With votes.
     question : str
         Which question.
-    kind : str
-        "map" or "concepts".
+    kinds : str or sequence of str
+        Of `MODALITIES`.
     votes : str
         How the votes on one explanation are joined.
 
@@ -66,7 +69,7 @@ def image_means(ratings: RatedExplanations, question: str, kind: str, votes: str
         By id of the image; without those that have no vote.
     """
     joined = ratings.targets(votes)[:, QUESTION_NAMES.index(question)]
-    chosen = (ratings.modalities == kind) & ~np.isnan(joined)
+    chosen = np.isin(ratings.modalities, kinds) & ~np.isnan(joined)
     images, places = np.unique(ratings.image_ids[chosen], return_inverse=True)
     counts = np.bincount(places, minlength=len(images))
     sums = np.bincount(places, weights=joined[chosen], minlength=len(images))
@@ -90,7 +93,7 @@ def kind_difference(ratings: RatedExplanations, question: str, votes: str = "mod
     KindDifference or None
         None where no image is explained in both ways.
     """
-    maps, concepts = (image_means(ratings, question, kind, votes) for kind in ("map", "concepts"))
+    maps, concepts = (image_means(ratings, question, kind, votes) for kind in (("map", "drawing"), "concepts"))
     shared = sorted(maps.keys() & concepts.keys())
     if not shared:
         return None

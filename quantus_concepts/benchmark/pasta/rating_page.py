@@ -15,9 +15,9 @@ from quantus_concepts.benchmark.pasta.explanation_files import ExplanationFile
 from quantus_concepts.benchmark.pasta.pictures import (
     data_url,
     jpeg,
-    overlay_picture,
     resized,
     short_number,
+    shown_picture,
     top_concepts,
 )
 from quantus_concepts.benchmark.pasta.rated_files import explanation_name, image_name
@@ -108,9 +108,11 @@ def empty_record(file: ExplanationFile) -> dict[str, Any]:
     Returns
     -------
     dict
-        With the keys img, explication, GTclass, predictedclass, Annotation.
+        With the keys img, explication, GTclass, predictedclass, Annotation; and modality for drawings, which have no
+        values beside them.
     """
-    return {
+    drawn = {"modality": "drawing"} if file.modality == "drawing" else {}
+    return drawn | {
         "img": image_name(file),
         "explication": explanation_name(file),
         "GTclass": file.true_label,
@@ -148,7 +150,7 @@ class _Gallery:
             largest = max(abs(value) for _, value in top) or 1.0
             section["concepts"] = [[name, short_number(value), round(value / largest, 4)] for name, value in top]
         else:
-            section["map"] = self._add(str(file.path), jpeg(overlay_picture(explanation, self.size)))
+            section["map"] = self._add(str(file.path), jpeg(shown_picture(explanation, self.size)))
         return section
 
     def check(self, n_done: int, n_all: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import typer
 from markupsafe import escape
-from rich.console import Console
 
 from quantus_concepts.benchmark.figures import png_base64
 from quantus_concepts.benchmark.output import OutputFolder
@@ -30,6 +27,7 @@ from quantus_concepts.benchmark.pasta.uses_tables import uses_tables, uses_verdi
 from quantus_concepts.benchmark.pasta.verdicts import SIMULATED as SIMULATED_TEXT
 from quantus_concepts.benchmark.pasta.verdicts import verdicts
 from quantus_concepts.benchmark.records import to_frame
+from quantus_concepts.benchmark.report_tables import terminal
 from quantus_concepts.benchmark.versions import versions
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.pasta.correlations import RatingCorrelation
@@ -38,8 +36,6 @@ from quantus_concepts.pasta.questions import QUESTIONS
 if TYPE_CHECKING:
     from quantus_concepts.benchmark.pasta.seeds import Outcome, Plan
 
-#: Columns of the main table in a file or a pipe.
-FILE_WIDTH = 100
 SHEETS = ("ranked", "steering", "light", "strong")
 CAPTIONS = {
     "scc": "Spearman's correlation of scores with joined votes, of unseen explanations. Bars are means over splits, "
@@ -128,9 +124,7 @@ def write_report(
     )
     for note in notes:
         typer.echo(f"Note: {note}", err=True)
-    console = Console(file=sys.stdout)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = FILE_WIDTH
+    console = terminal()
     console.print(main_table(outcome.records, encoder, ratings.simulated, console.width))
 
 

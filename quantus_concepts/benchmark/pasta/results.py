@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from quantus_concepts.benchmark.records import select
+from quantus_concepts.functional.agreement import LEAST_SPLITS, correlation_interval
 from quantus_concepts.functional.intervals import t_interval
 
 #: Measures, each with whether low is good.
@@ -43,7 +44,7 @@ class Record:
     seed : int
         Seed of split and training.
     modality : str
-        "map" or "concepts", or "all".
+        "map", "drawing" or "concepts", or "all".
     """
 
     model: str
@@ -69,12 +70,15 @@ class Summary:
         Number of seeds with a number.
     values : tuple of float
         What was found, a number for each of these seeds.
+    share : bool
+        Whether these are shares, which may exceed 1, and no correlations (or kappas).
     """
 
     mean: float
     deviation: float
     n_seeds: int
     values: tuple[float, ...] = ()
+    share: bool = False
 
 
 def summary(
@@ -139,11 +143,12 @@ def of_ceiling(records: Sequence[Record], question: str, measure: str = "SCC") -
     }
     shared = [seed for seed in found if seed in limits and limits[seed] > 0]
     ratios = [Record(SCORER, question, measure, found[seed] / limits[seed], seed=seed) for seed in shared]
-    return summary(ratios, SCORER, question, measure) if ratios else None
+    found_ratio = summary(ratios, SCORER, question, measure)
+    return None if found_ratio is None else replace(found_ratio, share=True)
 
 
 def seed_interval(found: Summary | None) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over seeds.
+    """Return the 95 % interval of a correlation, a kappa or a share over seeds.
 
     Parameters
     ----------
@@ -153,10 +158,13 @@ def seed_interval(found: Summary | None) -> tuple[float, float]:
     Returns
     -------
     tuple of float
-        Low and high end of Student's interval, not clipped; NaN for fewer than two seeds.
+        Low and high end of Student's interval, of correlations and kappas on Fisher's z; NaN for fewer than three
+        seeds.
     """
     values = np.array(() if found is None else found.values)
-    return t_interval(values, (-math.inf, math.inf))
+    if found is None or not found.share:
+        return correlation_interval(values)
+    return t_interval(values, (-math.inf, math.inf)) if values.size >= LEAST_SPLITS else (math.nan, math.nan)
 
 
 def models_of(records: Sequence[Record]) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import typer
-from rich.console import Console
 
 from captum_concepts.checks import check_whole
 from quantus_concepts.benchmark.notes import warnings_as_notes
@@ -18,6 +17,7 @@ from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.encoder_option import load_encoder
 from quantus_concepts.benchmark.pasta.explanation_files import (
     FROM_FILE_NAME,
+    FROM_IMAGE_NAME,
     ExplanationFile,
     FileExplanations,
     check_explanations,
@@ -29,6 +29,7 @@ from quantus_concepts.benchmark.pasta.score_report import write_scores
 from quantus_concepts.benchmark.pasta.score_table import Scores, terminal_table
 from quantus_concepts.benchmark.pasta.sheet import words
 from quantus_concepts.benchmark.pasta.train_options import ALL, question_names
+from quantus_concepts.benchmark.report_tables import terminal
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.explanations import ConceptExplanation
 from quantus_concepts.pasta.matching import embedder_for
@@ -61,8 +62,11 @@ class ScoreOptions:
         File of its weights.
     encoder_tokenizer : Path or None
         Folder of its tokenizer.
-    labels_from : str
-        "file-name", "none" or a CSV file.
+    labels_from : str or None
+        "file-name" (of the explanation), "image-name", "none" or a CSV file; None for what the scorer learned from:
+        "image-name" where that is released, else "file-name".
+    clip : bool
+        Whether scores above 5 become 5; the release leaves them.
     ascending : str or None
         Explainers whose small values mean important, with commas.
     n_shown : int
@@ -88,7 +92,8 @@ class ScoreOptions:
     encoder: str | None = None
     encoder_weights: Path | None = None
     encoder_tokenizer: Path | None = None
-    labels_from: str = FROM_FILE_NAME
+    labels_from: str | None = None
+    clip: bool = True
     ascending: str | None = None
     n_shown: int = 12
     cache: Path | None = None
@@ -121,23 +126,26 @@ def run_scoring(options: ScoreOptions) -> Path:
     check_whole("--batch-size", options.batch_size, 1)
     scorer = _scorer(options)
     embedder = _embedder(scorer, options)
+    if options.labels_from is None:
+        by_image = scorer.labelled_by == FROM_IMAGE_NAME
+        options = replace(options, labels_from=FROM_IMAGE_NAME if by_image else FROM_FILE_NAME)
     with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
         with warnings_as_notes() as notes:
             found = find_explanations(
                 options.images,
                 options.explanations,
-                labels_from=options.labels_from,
+                labels_from=options.labels_from or FROM_FILE_NAME,
                 ascending=words(options.ascending),
             )
             files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
             good = _usable(files)
             embeddings = embedder.embed(FileExplanations(good))
-            votes = scorer.score(embeddings.to(scorer.device), _indices(good, scorer)).cpu().numpy()
+            votes = scorer.score(embeddings.to(scorer.device), _indices(good, scorer), clip=options.clip).cpu().numpy()
         frame = _frame(files, good, pd.DataFrame(votes, columns=list(scorer.questions)))
         notes = [*_remarks(files, good, scorer, options), *notes]
         scores = Scores(frame, scorer.questions, files)
         write_scores(folder, scores, _about(scorer, embedder, options), notes, options.n_shown)
-    console = Console()
+    console = terminal()
     console.print(terminal_table(scores))
     for note in notes:
         typer.echo(note)
@@ -271,7 +279,8 @@ def _about(scorer: Scorer, embedder: Embedder, options: ScoreOptions) -> dict[st
     return {
         "scorer": str(options.scorer),
         "encoder": embedder.name,
-        "labels": "none, as trained" if scorer.labels is None else options.labels_from,
+        "labels": "none, as trained" if scorer.labels is None else str(options.labels_from),
+        "scores above 5": "set to 5" if options.clip else "left as they are",
         "images": str(options.images),
         "explanations": str(options.explanations),
     } | {name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)}

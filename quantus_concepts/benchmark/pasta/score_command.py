@@ -12,7 +12,6 @@ from quantus_concepts.benchmark.pasta.sheet_command import (
     AscendingOption,
     ExplanationsOption,
     ImagesOption,
-    LabelsOption,
 )
 from quantus_concepts.benchmark.run_options import (
     BatchSizeOption,
@@ -58,8 +57,17 @@ def score(
             help="Folder of the encoder's tokenizer, where it is one of transformers.", rich_help_panel=SCORER_HELP
         ),
     ] = None,
-    labels_from: LabelsOption = ScoreOptions.labels_from,
+    labels_from: Annotated[
+        str | None,
+        typer.Option(
+            help="file-name (of the explanation), image-name, none, or a CSV file with the columns image, label and, "
+            "if wanted, true_label; by default image-name for scorers trained so, as the released ones, else file-name."
+        ),
+    ] = None,
     ascending: AscendingOption = None,
+    clip: Annotated[
+        bool, typer.Option(help="Set scores above 5 to 5; the release leaves them.", rich_help_panel=SCORER_HELP)
+    ] = ScoreOptions.clip,
     n_shown: Annotated[int, typer.Option(help="How many of the best, and of the worst, the sheet shows.")] = (
         ScoreOptions.n_shown
     ),
@@ -73,7 +81,7 @@ def score(
     overwrite: OverwriteOption = False,
     progress: ProgressOption = True,
 ) -> None:
-    """Predict how people would rate explanations on disk: maps and lists of concepts, on one scale.
+    """Predict how people would rate explanations on disk: maps, drawings and lists of concepts, on one scale.
 
     Prints a table of the explainers; the last line is the folder with scores.csv (a row for each explanation), and
     report.html with the best and the worst and, of several explainers, which one is best how often.
@@ -87,6 +95,7 @@ def score(
         encoder_weights=encoder_weights,
         encoder_tokenizer=encoder_tokenizer,
         labels_from=labels_from,
+        clip=clip,
         ascending=ascending,
         n_shown=n_shown,
         cache=cache,

@@ -16,9 +16,9 @@ from quantus_concepts.benchmark.pasta.explanation_files import ExplanationFile
 from quantus_concepts.benchmark.pasta.pictures import (
     data_url,
     jpeg,
-    overlay_picture,
     resized,
     short_number,
+    shown_picture,
     top_concepts,
 )
 from quantus_concepts.benchmark.pasta.score_table import Scores, arrow, score_text
@@ -175,7 +175,7 @@ def _card(row: pd.Series, scores: Scores) -> Card:
         largest = max(abs(value) for _, value in top) or 1.0
         concepts = [Concept(name, short_number(value), value / largest) for name, value in top]
     else:
-        drawn = data_url(jpeg(overlay_picture(explanation, PICTURE)))
+        drawn = data_url(jpeg(shown_picture(explanation, PICTURE)))
     numbers = [f"{name} {score_text(row[name])}" for name in scores.questions]
     below = (
         file.path.stem if not file.label or file.path.stem.endswith(file.label) else f"{file.path.stem}: {file.label}"

@@ -162,7 +162,7 @@ def train_seeds(
         If there are too few images or explainers to split, or a training dies.
     """
     outcome = Outcome()
-    labels = _label_indices(ratings, plan)
+    labels = label_places(ratings, plan)
     targets = ratings.targets(plan.votes)[:, plan.columns]
     votes = ratings.votes[:, :, plan.columns]
     human = SIMULATED_HUMAN if ratings.simulated else HUMAN
@@ -192,11 +192,13 @@ def train_seeds(
             )
 
         training = trained(targets)
-        scores = _scored(training.scorer, embeddings[test], told)
+        scores = predicted_votes(training.scorer, embeddings[test], told)
         outcome.seeds.append(SeedResult(seed, split, training, scores, targets[test]))
         tested(SCORER, scores)
         if plan.control:
-            tested(SHUFFLED, _scored(trained(_shuffled(targets, split, seed)).scorer, embeddings[test], told))
+            tested(
+                SHUFFLED, predicted_votes(trained(shuffled_votes(targets, split, seed)).scorer, embeddings[test], told)
+            )
         if plan.regressors:
             for kind in KINDS:
                 regressor = fit_regressor(
@@ -207,7 +209,7 @@ def train_seeds(
                     questions=plan.questions,
                     label_names=plan.label_names,
                 )
-                tested(REGRESSOR_NAMES[kind], _scored(regressor, embeddings[test], told))
+                tested(REGRESSOR_NAMES[kind], predicted_votes(regressor, embeddings[test], told))
         for column, question in enumerate(plan.questions):
             found = human_figures(votes[test, :, column], plan.votes)
             if found is not None:
@@ -227,14 +229,15 @@ def train_seeds(
     return outcome
 
 
-def _label_indices(ratings: RatedExplanations, plan: Plan) -> np.ndarray | None:
+def label_places(ratings: RatedExplanations, plan: Plan) -> np.ndarray | None:
+    """Return the place of each label among those a scorer is told; None where it is told none."""
     if plan.label_names is None:
         return None
     known = [label or None for label in ratings.labels.tolist()]
     return label_indices(plan.label_names, known, len(ratings)).numpy()
 
 
-def _shuffled(targets: np.ndarray, split: Split, seed: int) -> np.ndarray:
+def shuffled_votes(targets: np.ndarray, split: Split, seed: int) -> np.ndarray:
     """Return targets dealt out anew among the explanations of each part."""
     rng = np.random.default_rng([seed, 1])
     shuffled = targets.copy()
@@ -243,7 +246,8 @@ def _shuffled(targets: np.ndarray, split: Split, seed: int) -> np.ndarray:
     return shuffled
 
 
-def _scored(scorer: object, embeddings: Tensor, labels: np.ndarray | None) -> np.ndarray:
+def predicted_votes(scorer: object, embeddings: Tensor, labels: np.ndarray | None) -> np.ndarray:
+    """Return what a scorer, or a regressor, gives embeddings: (n, Q)."""
     told = None if labels is None else torch.as_tensor(labels)
     return scorer.score(embeddings, told).cpu().numpy().astype(np.float64)  # type: ignore[attr-defined]
 

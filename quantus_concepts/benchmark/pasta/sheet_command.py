@@ -18,13 +18,16 @@ ImagesOption = Annotated[Path, typer.Option(help="Folder of images called {datas
 ExplanationsOption = Annotated[
     Path,
     typer.Option(
-        help="Folder of .npy maps and .json concepts called like their images, or with one such folder for each "
-        "explainer."
+        help="Folder of .npy maps, .png drawings and .json concepts called like their images, or with one such folder "
+        "for each explainer."
     ),
 ]
 LabelsOption = Annotated[
     str,
-    typer.Option(help="file-name, none, or a CSV file with the columns image, label and, if wanted, true_label."),
+    typer.Option(
+        help="file-name (of the explanation), image-name, none, or a CSV file with the columns image, label and, if "
+        "wanted, true_label."
+    ),
 ]
 AscendingOption = Annotated[str | None, typer.Option(help="Explainers whose small values mean important, with commas.")]
 

@@ -23,6 +23,7 @@ from quantus_concepts.benchmark.pasta.results import (
     summary,
 )
 from quantus_concepts.benchmark.records import select
+from quantus_concepts.pasta.open_clip_encoder import PRESETS
 
 #: Mark of every table and figure whose raters are.
 SIMULATED = "simulated raters"
@@ -54,20 +55,19 @@ def written(found: Summary | None) -> str:
 
 
 def paper_rows(encoder: str | None) -> dict[str, str]:
-    """Return which rows of the paper's Table 1 ours stand beside.
+    """Return which rows of the paper's Table 1 ours stand beside: the scorer's only where the encoder is the paper's.
 
     Parameters
     ----------
     encoder : str or None
-        The preset used; with None that of the paper's best scorer.
+        Its name: of the presets, with the weights of the paper, the name alone.
 
     Returns
     -------
     dict
         By our model the paper's row.
     """
-    row = encoder if encoder in TABLE_1["SCC"] else "siglip"
-    return {SCORER: row, HUMAN: "human"}
+    return ({SCORER: encoder} if encoder in PRESETS else {}) | {HUMAN: "human"}
 
 
 def published(measure: str, question: str, row: str) -> Summary | None:

@@ -35,8 +35,27 @@ def train(
         str | None, typer.Option(help="Only these data sets, with commas.", rich_help_panel=DATA_HELP)
     ] = None,
     modality: Annotated[
-        str | None, typer.Option(help="Only explanations of this kind: map, concepts.", rich_help_panel=DATA_HELP)
+        str | None,
+        typer.Option(
+            help="Only explanations of this kind: drawing, concepts, or map (drawn anew from its values).",
+            rich_help_panel=DATA_HELP,
+        ),
     ] = None,
+    drawings: Annotated[
+        bool,
+        typer.Option(
+            "--drawings/--redraw",
+            help="Show maps by the pictures people rated, or draw them anew from their values.",
+            rich_help_panel=DATA_HELP,
+        ),
+    ] = TrainOptions.drawings,
+    labels: Annotated[
+        str,
+        typer.Option(
+            help="predicted: the class predicted. image-name: the one in the name of the image's file, as the release.",
+            rich_help_panel=DATA_HELP,
+        ),
+    ] = TrainOptions.labels,
     votes: Annotated[
         str,
         typer.Option(
@@ -84,6 +103,13 @@ def train(
             rich_help_panel=EMBEDDING_HELP,
         ),
     ] = TrainOptions.concepts,
+    sentence: Annotated[
+        str,
+        typer.Option(
+            help="How concepts are put: ours, or release for exactly the released code's sentence.",
+            rich_help_panel=EMBEDDING_HELP,
+        ),
+    ] = TrainOptions.sentence,
     seeds: Annotated[
         int, typer.Option(help="Splits to train and test on.", rich_help_panel=TRAINING_HELP)
     ] = TrainOptions.seeds,
@@ -133,6 +159,8 @@ def train(
         data=data,
         datasets=datasets,
         modality=modality,
+        drawings=drawings,
+        labels=labels,
         votes=votes,
         question=question,
         encoder=encoder,
@@ -142,6 +170,7 @@ def train(
         n_top=n_top,
         template=template,
         concepts=concepts,
+        sentence=sentence,
         seeds=seeds,
         loss=loss,
         epochs=epochs,

@@ -10,10 +10,12 @@ import torch
 
 from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.benchmark.option_values import AUTO, torch_device
+from quantus_concepts.datasets.pasta_records import LABELS, PREDICTED
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS
 from quantus_concepts.functional.votes import JOINS
 from quantus_concepts.pasta.explanations import MODALITIES
 from quantus_concepts.pasta.questions import QUESTIONS, question_named
+from quantus_concepts.pasta.sentences import SENTENCES
 from quantus_concepts.pasta.training import TrainingSettings
 
 ALL = "all"
@@ -58,11 +60,11 @@ class TrainOptions:
 
     Attributes
     ----------
-    data, datasets, modality, votes
-        Which ratings, and how the votes on an explanation are joined.
+    data, datasets, modality, drawings, labels, votes
+        Which ratings, how maps are shown, what labels are taken from, and how the votes on an explanation are joined.
     question
         Which questions.
-    encoder, encoder_weights, encoder_tokenizer, saliency, n_top, template, concepts
+    encoder, encoder_weights, encoder_tokenizer, saliency, n_top, template, concepts, sentence
         How explanations are embedded.
     seeds, loss, epochs, learning_rate, train_share, labelled, regressors
         How scorers are trained.
@@ -75,6 +77,8 @@ class TrainOptions:
     data: Path
     datasets: str | None = None
     modality: str | None = None
+    drawings: bool = True
+    labels: str = PREDICTED
     votes: str = "mode"
     question: str = ALL
     encoder: str = "siglip"
@@ -84,6 +88,7 @@ class TrainOptions:
     n_top: int = 15
     template: str = ""
     concepts: str = "sentence"
+    sentence: str = "ours"
     seeds: int = 5
     loss: str = "paper"
     epochs: int = TrainingSettings.epochs
@@ -109,6 +114,8 @@ class TrainOptions:
             check_choice("--modality", self.modality, MODALITIES)
         check_choice("--saliency", self.saliency, ("overlay", "masked"))
         check_choice("--concepts", self.concepts, ("sentence", "weighted"))
+        check_choice("--sentence", self.sentence, SENTENCES)
+        check_choice("--labels", self.labels, LABELS)
         for name in ("seeds", "epochs", "batch_size", "n_top"):
             check_range("--" + name.replace("_", "-"), getattr(self, name), 1, MANY)
         check_range("--learning-rate", self.learning_rate, 0, math.inf, open_low=True)

@@ -17,6 +17,7 @@ from quantus_concepts.benchmark.pasta.seeds import Outcome, Plan, train_seeds
 from quantus_concepts.benchmark.pasta.train_options import TrainOptions
 from quantus_concepts.benchmark.pasta.uses_results import Uses
 from quantus_concepts.datasets.pasta_ratings import PastaRatings
+from quantus_concepts.datasets.pasta_records import PREDICTED
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
@@ -50,25 +51,21 @@ def run_training(options: TrainOptions) -> Path:
     started = time.monotonic()
     with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
         with warnings_as_notes() as notes:
-            ratings = PastaRatings(
-                options.data,
-                datasets=None if options.datasets is None else [name.strip() for name in options.datasets.split(",")],
-                modality=options.modality,
-            )
+            ratings = _ratings(options, options.modality)
             embedder = _embedder(options)
             _say(options, f"Embedding {len(ratings)} explanations with {embedder.name}")
             embeddings = embedder.embed(ratings.explanations).cpu()
             plan = training_plan(options, ratings)
             outcome = train_seeds(ratings, embeddings, plan, say=lambda text: _say(options, text))
-            uses = _sparseness(options, ratings) if options.sparseness else None
-        save_scorers(folder, outcome, embedder, ratings)
+            uses = _sparseness(options) if options.sparseness else None
+        save_scorers(folder, outcome, embedder, ratings, labels_from=options.labels)
         write_report(
             folder,
             title=f"PASTA-score: training on {ratings.name}",
             outcome=outcome,
             ratings=ratings,
             plan=plan,
-            encoder=options.encoder,
+            encoder=embedder.encoder.name,
             settings=_settings(options, embedder, f"{time.monotonic() - started:.0f} s"),
             notes=[*ratings.notes, *notes],
             uses=uses,
@@ -76,8 +73,20 @@ def run_training(options: TrainOptions) -> Path:
     return folder.path
 
 
-def _sparseness(options: TrainOptions, ratings: RatedExplanations) -> Uses:
+def _ratings(options: TrainOptions, modality: str | None) -> PastaRatings:
+    return PastaRatings(
+        options.data,
+        datasets=None if options.datasets is None else [name.strip() for name in options.datasets.split(",")],
+        modality=modality,
+        drawings=options.drawings,
+        labels=options.labels,
+    )
+
+
+def _sparseness(options: TrainOptions) -> Uses:
     """Correlate votes with the one metric that needs neither a classifier nor its explainers: the paper's Table 9."""
+    # Of the maps themselves, whatever people saw of them.
+    ratings = _ratings(options, "map")
     columns = [ratings.questions.index(question) for question in options.questions]
     values = metric_values(ratings, display_progressbar=options.progress)
     return Uses(
@@ -133,7 +142,9 @@ def known_labels(ratings: RatedExplanations) -> tuple[str, ...]:
     return tuple(RELEASED_LABELS) if released else tuple(sorted(names))
 
 
-def save_scorers(folder: OutputFolder, outcome: Outcome, embedder: Embedder, ratings: RatedExplanations) -> None:
+def save_scorers(
+    folder: OutputFolder, outcome: Outcome, embedder: Embedder, ratings: RatedExplanations, labels_from: str = PREDICTED
+) -> None:
     """Write the scorer of every split, and once more the one that did best on its validation explanations.
 
     Parameters
@@ -146,6 +157,8 @@ def save_scorers(folder: OutputFolder, outcome: Outcome, embedder: Embedder, rat
         Its settings are stored with each scorer.
     ratings : RatedExplanations
         What they learned from.
+    labels_from : str
+        What their labels were taken from.
     """
     names = _concept_names(ratings)
     for result in outcome.seeds:
@@ -154,6 +167,7 @@ def save_scorers(folder: OutputFolder, outcome: Outcome, embedder: Embedder, rat
         scorer.metadata |= {
             "ratings": ratings.name,
             "simulated": ratings.simulated,
+            "labels_from": labels_from,
             "seed": result.seed,
             "images": result.split.images,
             "explainers": result.split.explainers,
@@ -200,6 +214,7 @@ def _embedder(options: TrainOptions) -> Embedder:
         n_top=options.n_top,
         template=options.template,
         concepts=options.concepts,
+        sentence=options.sentence,
         cache=options.cache,
         batch_size=options.batch_size,
         display_progressbar=options.progress,
@@ -207,7 +222,19 @@ def _embedder(options: TrainOptions) -> Embedder:
 
 
 def _settings(options: TrainOptions, embedder: Embedder, time_taken: str) -> dict[str, str]:
-    shown = ("datasets", "modality", "votes", "loss", "epochs", "learning_rate", "train_share", "labelled", "seeds")
+    shown = (
+        "datasets",
+        "modality",
+        "drawings",
+        "labels",
+        "votes",
+        "loss",
+        "epochs",
+        "learning_rate",
+        "train_share",
+        "labelled",
+        "seeds",
+    )
     chosen = {name.replace("_", " "): str(value) for name in shown if (value := getattr(options, name)) is not None}
     embedding = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
     return {"encoder": embedder.name} | embedding | chosen | {"device": str(options.torch_device()), "time": time_taken}

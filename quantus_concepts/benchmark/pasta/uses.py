@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from captum_concepts.randomness import seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.benchmark.loading import KeptImages
 from quantus_concepts.benchmark.pasta.options import Options
-from quantus_concepts.benchmark.pasta.pictures import overlay_picture, top_concepts
+from quantus_concepts.benchmark.pasta.pictures import shown_picture, top_concepts
 from quantus_concepts.benchmark.pasta.seeds import SeedResult
 from quantus_concepts.benchmark.pasta.uses_results import (
     MeanRow,
@@ -37,7 +38,7 @@ from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta_score import PASTAScore
 from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.explanations import MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.pasta.metric_values import Explainer, metric_values
 from quantus_concepts.pasta.mixture import best_explainer
 from quantus_concepts.pasta.perturbations import PERTURBATIONS
@@ -53,6 +54,8 @@ N_STEERED = 4
 #: Cells of a side of a mask: images are small.
 CELLS = 5
 N_RANKED = 8
+#: Longer side of a drawing among them.
+RANKED_SIZE = 224
 #: Explanations whose correlation with metrics is looked at.
 N_CORRELATED = 120
 #: ROAD is slow, so only few of the most and least relevant pixels are gone.
@@ -89,25 +92,32 @@ class Classifier:
         return float((self.predicted == self.labels).mean())
 
 
-def train_classifier(options: Options) -> Classifier:
-    """Train a small network on painted birds of the classes that were rated.
-
-    Parameters
-    ----------
-    options : Options
-        Of the run.
-
-    Returns
-    -------
-    Classifier
-        With `options.n_explained` birds it has not seen.
-    """
+def _birds(options: Options) -> Callable[..., PaintedBirds]:
     # The seed, the numbers of classes and of concepts settle which classes there are.
-    seed = options.seed
-    birds = partial(PaintedBirds, image_size=options.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=seed)
-    known = KeptImages(birds(N_CLASSIFIER, "train"))
-    unseen = KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
-    model = SmallResNet(N_CLASSES, seed=seed).to(options.torch_device())
+    return partial(
+        PaintedBirds, image_size=options.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=options.seed
+    )
+
+
+def classifier_birds(options: Options) -> tuple[KeptImages, KeptImages]:
+    """Return birds of the classes that were rated: those a network learns from, and those it has not seen."""
+    birds = _birds(options)
+    return KeptImages(birds(N_CLASSIFIER, "train")), KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
+
+
+def bird_masks(options: Options) -> np.ndarray:
+    """Return which pixels show the bird, (N, H, W) of bool, of the birds that a classifier has not seen."""
+    unseen = _birds(options)(max(options.n_explained, N_CLASSES), "test")
+    return np.stack([unseen.part_masks(place).any(0).numpy() for place in range(options.n_explained)])
+
+
+def train_classifier(
+    options: Options, birds: tuple[KeptImages, KeptImages] | None = None, *, channels: int = 64, network: int = 0
+) -> Classifier:
+    """Train a small network on painted birds of the classes that were rated, all drawn anew for each `network`."""
+    known, unseen = birds or classifier_birds(options)
+    seed = options.seed + network
+    model = SmallResNet(N_CLASSES, channels=channels, seed=seed).to(options.torch_device())
     train(
         model,
         known.images,
@@ -275,11 +285,11 @@ def _ranked(result: SeedResult, ratings: RatedExplanations, question: str) -> tu
     for place in chosen:
         row = int(result.split.test[place])
         explanation = ratings.explanations[row]
-        if isinstance(explanation, MapExplanation):
-            image = _picture(explanation.image)
-            seen: np.ndarray | list[str] = _picture(overlay_picture(explanation, max(image.shape[:2])))
+        image = _picture(explanation.image) if isinstance(explanation, MapExplanation) else np.empty((0, 0, 3))
+        if isinstance(explanation, ConceptExplanation):
+            seen: np.ndarray | list[str] = [name for name, _ in top_concepts(explanation)]
         else:
-            image, seen = np.empty((0, 0, 3)), [name for name, _ in top_concepts(explanation)]
+            seen = _picture(shown_picture(explanation, max(image.shape[:2]) or RANKED_SIZE))
         rows.append(RankedRow(str(ratings.explainer_ids[row]), image, seen, float(scores[place]), float(votes[place])))
     return tuple(rows)
 

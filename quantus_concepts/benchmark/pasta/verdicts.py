@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Share of the ceiling that a scorer has to reach on unseen images and explainers.
 ENOUGH = 0.6
-KIND_NAMES = {"map": "maps", "concepts": "concepts"}
+KIND_NAMES = {"map": "maps", "drawing": "drawings", "concepts": "concepts"}
 SIMULATED = (
     "The raters are simulated: a stated function of how well an explanation matches a known truth, with noise and a "
     "bias for each rater. No person was asked, and no number here says how people would judge."
@@ -116,8 +116,8 @@ def unseen(records: Sequence[Record], question: str) -> str:
     if place == "at":
         return f"{question}: whether it is above {threshold} cannot be told. {numbers}, {_share(share)}."
     return (
-        f"{question}: whether it is above {threshold} cannot be told from a single split, which has no interval. "
-        f"There: {numbers}, {_whole(share.mean)}."
+        f"{question}: whether it is above {threshold} cannot be told from {_splits(share.n_seeds)}: fewer than 3 have "
+        f"no interval. There: {numbers}, {_whole(share.mean)}."
     )
 
 
@@ -155,7 +155,9 @@ def control(records: Sequence[Record]) -> str:
     alone = [question for question, place in places.items() if not place and not math.isnan(trained[question].mean)]
     if alone:
         each = ", ".join(f"{question} ({correlation(trained[question].mean)})" for question in alone)
-        parts.append(f"Trained on shuffled votes, whether the correlation is 0 cannot be told from one split: {each}.")
+        parts.append(
+            f"Trained on shuffled votes, whether the correlation is 0 cannot be told from fewer than 3 splits: {each}."
+        )
     undefined = {
         question: len(select(records, model=SHUFFLED, question=question, measure="SCC", modality="all")) - each.n_seeds
         for question, each in trained.items()
@@ -198,7 +200,7 @@ def one_rater(records: Sequence[Record], simulated: bool) -> str:
         f"Agreement with the joined vote (QWK), scorer against {who}, whose own vote is part of it: "
         + _phrases(
             groups,
-            {"above": "higher on", "at": "not told apart on", "below": "lower on", "": "in one split, on"},
+            {"above": "higher on", "at": "not told apart on", "below": "lower on", "": "in fewer than 3 splits, on"},
         )
         + "."
     )
@@ -229,7 +231,7 @@ def within_kinds(records: Sequence[Record]) -> str:
                 "above": "above 0 on",
                 "at": "not told apart from 0 on",
                 "below": "below 0 on",
-                "": "one split, on",
+                "": "fewer than 3 splits, on",
             }
             parts.append(f"Spearman's correlation among {KIND_NAMES[kind]} alone: {_phrases(groups, phrases)}.")
     return " ".join(parts)
@@ -281,7 +283,7 @@ def _share(share: Summary) -> str:
 def _with_interval(found: Summary) -> str:
     low, high = seed_interval(found)
     if math.isnan(low):
-        return f"{correlation(found.mean)} in a single split"
+        return f"{correlation(found.mean)} in {_splits(found.n_seeds)}, too few for an interval"
     return (
         f"{correlation(found.mean)} ({percent(CONFIDENCE)} interval {_span(low, high)}, over {_splits(found.n_seeds)})"
     )

@@ -79,7 +79,7 @@ def data() -> AttributionData:
     def compose(split: str, n_per_pair: int, commonality: float | None = None) -> ObjectsOnScenes:
         return ObjectsOnScenes(
             Bright(12),
-            Gradients(12, names=("attic", "bedroom")),
+            Gradients(12, names=("attic", "bamboo forest")),
             split=split,
             n_per_pair=n_per_pair,
             image_size=SIZE,

@@ -8,7 +8,7 @@ from captum.attr import GuidedBackprop
 from torch import nn
 
 from quantus_concepts.benchmark.attribution.networks import Normalised, network_builder
-from quantus_concepts.benchmark.training import SmallResNet
+from quantus_concepts.benchmark.training import FineResNet, SmallResNet
 
 OWN = """
 import torch
@@ -103,12 +103,30 @@ def test_the_global_generator_is_left_alone(own):
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_the_small_network_is_small_resnet():
+def test_the_small_network_is_without_stride():
     network = network_builder("small", image_size=32, channels=16)(4, 2)
-    assert isinstance(network, SmallResNet)
     assert not network.training
-    expected = SmallResNet(4, 16, 2).eval()
+    expected = FineResNet(4, 16, 2).eval()
     assert torch.equal(network(images()), expected(images()))
+    assert all(part.stride == (1, 1) for part in network.modules() if isinstance(part, torch.nn.Conv2d))
+    assert network.features(images()).shape == (len(images()), 16, 4, 4)
+
+
+def phase_spread(network):
+    """How far mean absolute gradients of pixels differ by their place within squares of 4 pixels, inside the image."""
+    inputs = torch.rand(64, 3, 64, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    (gradient,) = torch.autograd.grad(network(inputs)[:, 0].sum(), inputs)
+    inside = gradient.abs().sum(1).mean(0)[8:-8, 8:-8]
+    means = inside.reshape(12, 4, 12, 4).mean((0, 2))
+    return float((means.max() - means.min()) / means.mean())
+
+
+def test_no_grid_of_four_pixels_in_its_gradient():
+    seeds = range(3)
+    folded = [phase_spread(SmallResNet(10, seed=seed).eval()) for seed in seeds]
+    fine = [phase_spread(FineResNet(10, 32, seed=seed).eval()) for seed in seeds]
+    # 64 images leave a few percent of noise
+    assert max(fine) < 0.1 < 0.15 < min(folded)
 
 
 @pytest.mark.parametrize(

@@ -341,3 +341,25 @@ def test_what_was_asked_for_reaches_the_methods():
     assert methods["SmoothGrad"].batch_size == 7
     assert methods["SmoothGrad"].seed == 5
     assert list(run_module.build_methods_asked_for(Options(device="cpu"))) == [*PAPER_METHODS, *CONTROL_METHODS]
+
+
+def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
+    def trained(batch_size: int, train_batch_size: int) -> set[str]:
+        options = Options(
+            n_train=1,
+            n_test=1,
+            image_size=32,
+            epochs=1,
+            batch_size=batch_size,
+            train_batch_size=train_batch_size,
+            device="cpu",
+            progress=False,
+        )
+        run_module._train(options, run_module.load_data(options), tmp_path)
+        return {path.name for path in tmp_path.glob("*.json")}
+
+    first = trained(64, 50)
+    assert len(first) == 3
+    # the same models are found again
+    assert trained(7, 50) == first
+    assert len(trained(64, 25)) == 6

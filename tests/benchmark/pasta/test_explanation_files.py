@@ -63,8 +63,55 @@ def test_labels_from_a_file(root, tmp_path):
     table.write_text("picture,label\na,b\n")
     with pytest.raises(ValueError, match=r"columns image and label but got \['picture', 'label'\]"):
         _found(root, labels_from=str(table))
-    with pytest.raises(ValueError, match="file-name, none or a CSV file"):
+    with pytest.raises(ValueError, match="file-name, image-name, none or a CSV file"):
         _found(root, labels_from=str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        # The last of two rows for one image won without a word.
+        ("image,label\na,cat\nb,dog\na,bird\n", "line 4 names a again, after line 2"),
+        ("image,label,true_label\na,cat,\nb,dog\n\nc\n", "line 3 has 2 of 3 columns, line 5 has 1 of 3 columns"),
+        ("image,label\na,cat,dog\n", "line 2 has 3 of 2 columns"),
+        ("image,label\n,cat\n", "line 2 names no image"),
+        ("", r"columns image and label but got \[\]"),
+    ],
+)
+def test_faulty_files_of_labels(root, tmp_path, text, message):
+    table = tmp_path / "labels.csv"
+    table.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        _found(root, labels_from=str(table))
+    assert str(table) in str(error.value)
+
+
+def test_labels_of_the_images(root):
+    file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
+    file.rename(file.with_name("pets_001_goat.npy"))
+    labels = {found.path.stem: found.label for found in _found(root, labels_from="image-name")}
+    assert labels == {"pets_000_cat": "cat", "pets_001_dog": "dog", "pets_001_goat": "dog", "pets_002_bird": "bird"}
+
+
+def test_drawings(root):
+    folder = root / "explanations" / "drawn"
+    folder.mkdir()
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    Image.fromarray(pixels).save(folder / "pets_000_cat.png")
+    Image.new("RGB", (4, 4), "white").save(folder / "pets_001_dog.png")
+    # A map of which there is a drawing is not an explanation of its own.
+    Image.fromarray(pixels).save(root / "explanations" / "lime_2" / "pets_000_cat.png")
+    files = check_explanations(_found(root))
+    drawn = [file for file in files if file.explainer == "drawn"]
+    assert [file.modality for file in drawn] == ["drawing"] * 2
+    assert [file.note for file in drawn] == ["", "the drawing is of one colour"]
+    picture = drawn[0].read().picture
+    np.testing.assert_allclose(picture.permute(1, 2, 0) * 255, pixels, atol=1e-4)
+    noted = {file.path.name: file.note for file in files if file.explainer == "lime_2" and file.note}
+    assert noted == {"pets_000_cat.npy": "its drawing pets_000_cat.png is taken"}
+    # In a folder that holds the images too, they are no drawings.
+    np.save(root / "images" / "pets_000_cat.npy", np.eye(4))
+    assert [file.path.name for file in find_explanations(root / "images", root / "images")] == ["pets_000_cat.npy"]
 
 
 def test_small_values_may_mean_important(root):

@@ -12,7 +12,7 @@ from explanation_folders import write_folders
 from quantus_concepts.benchmark.pasta.join_ratings import write_ratings
 from quantus_concepts.benchmark.pasta.sheet import SheetOptions, make_sheet
 from quantus_concepts.datasets.pasta_ratings import PastaRatings
-from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 
 N_ITEMS = 9
 #: Answer k of an annotator is a function of k: known for every explanation through the order in which they are shown.
@@ -248,10 +248,11 @@ def test_keys_answer_and_the_file_is_read_back(sheet, told, tmp_path):
     assert isinstance(concepts, ConceptExplanation)
     assert concepts.values["whiskers"] == -2.0
     row = int(np.flatnonzero((ratings.explainer_ids == "lime-2") & (ratings.image_ids == "pets_001"))[0])
-    shown = ratings.explanations[row]
-    assert isinstance(shown, MapExplanation)
+    assert isinstance(ratings.explanations[row], DrawingExplanation)
+    redrawn = PastaRatings(tmp_path / "joined", drawings=False).explanations[row]
+    assert isinstance(redrawn, MapExplanation)
     source = sheet.explanations / "lime_2" / "pets_001_dog.npy"
-    np.testing.assert_array_equal(shown.map, np.load(source))
+    np.testing.assert_array_equal(redrawn.map, np.load(source))
 
 
 def test_order_differs_between_annotators_and_is_the_same_again(told):

@@ -1,0 +1,281 @@
+"""What a bank of concepts is once it is made: vectors with names, looked up, cut down, moved and saved."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.bank_file import TENSORS, BankContents, read_bank, write_bank
+from captum_concepts.checks import check_finite, check_shape, to_tensor
+from captum_concepts.directions import weak_concepts
+
+
+class BankValue:
+    """Base of `ConceptBank`: all but the ways to make one of data."""
+
+    def __init__(
+        self,
+        cavs: Any,
+        intercepts: Any = None,
+        names: Sequence[str] | None = None,
+        *,
+        train_accuracy: Any = None,
+        test_accuracy: Any = None,
+        settings: Mapping[str, str | float | int] | None = None,
+    ) -> None:
+        values = to_tensor("cavs", cavs)
+        self.cavs = values.clone() if values.is_floating_point() else values.float()
+        check_shape("cavs", self.cavs, ("L", "d"), (None, None))
+        if self.cavs.numel() == 0:
+            raise ValueError(
+                f"Expected argument `cavs` to hold at least one concept of at least one dimension but got "
+                f"shape {tuple(self.cavs.shape)}."
+            )
+        check_finite("cavs", self.cavs)
+        self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
+        check_finite("intercepts", self.intercepts)
+        self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
+        self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
+        self.names = check_names(names, len(self.cavs))
+        self.settings = dict(settings or {})
+
+    def _per_concept(self, name: str, value: Any, default: float) -> Tensor:
+        if value is None:
+            return self.cavs.new_full((len(self.cavs),), default)
+        tensor = to_tensor(name, value)
+        check_shape(name, tensor, ("L",), (len(self.cavs),))
+        return tensor.to(self.cavs, copy=True)
+
+    @property
+    def norms(self) -> Tensor:
+        """Euclidean length of each CAV, (L,)."""
+        return self.cavs.norm(dim=1)
+
+    @property
+    def weak(self) -> list[str]:
+        """Names of concepts whose balanced accuracy on images held back is below .6, chance being .5."""
+        return weak_concepts(self.test_accuracy, self.names)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the bank is."""
+        return self.cavs.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the bank."""
+        return self.cavs.dtype
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} concept{'s' * (len(self) > 1)} x {self.cavs.shape[1]} dimensions"]
+        if "method" in self.settings:
+            parts.append(f"method={self.settings['method']!r}")
+        for label, accuracy in (("train", self.train_accuracy), ("held-out", self.test_accuracy)):
+            known = accuracy[~accuracy.isnan()]
+            if len(known):
+                parts.append(f"mean {label} accuracy {known.mean().item():.3f}")
+        shown = ", ".join(repr(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
+        return f"{type(self).__name__}({', '.join(parts)}, names: {shown})"
+
+    def index(self, name: str) -> int:
+        """Return the position of a concept, by name.
+
+        Parameters
+        ----------
+        name : str
+            Of the concept.
+
+        Returns
+        -------
+        int
+            From 0.
+
+        Raises
+        ------
+        ValueError
+            If there is no such concept; the message lists the nearest names.
+        """
+        if name not in self.names:
+            near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
+            raise ValueError(f"No concept is named {name!r}. The nearest of the {len(self)} are {near}.")
+        return self.names.index(name)
+
+    def select(self, concepts: Any) -> Self:
+        """Return a bank of some of the concepts, in the order given.
+
+        Parameters
+        ----------
+        concepts : str, int, sequence, array or tensor
+            Names, indices, or a mask (L,) of bool.
+
+        Returns
+        -------
+        ConceptBank
+            With the settings of this one.
+
+        Raises
+        ------
+        ValueError
+            If a name or index is not there, occurs twice, or nothing is selected.
+        """
+        chosen = self._positions(concepts)
+        if not chosen:
+            raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")
+        rows = torch.tensor(chosen, device=self.device)
+        return type(self)(
+            self.cavs[rows],
+            self.intercepts[rows],
+            [self.names[j] for j in chosen],
+            train_accuracy=self.train_accuracy[rows],
+            test_accuracy=self.test_accuracy[rows],
+            settings=self.settings,
+        )
+
+    def _positions(self, concepts: Any) -> list[int]:
+        if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
+            concepts = [concepts]
+        values = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else list(concepts)
+        if values and all(isinstance(value, bool | np.bool_) for value in values):
+            check_shape("concepts", np.asarray(values), ("L",), (len(self),))
+            return [j for j, value in enumerate(values) if value]
+        chosen = []
+        for value in values:
+            if isinstance(value, str):
+                chosen.append(self.index(value))
+            elif isinstance(value, int | np.integer) and not isinstance(value, bool):
+                if not 0 <= value < len(self):
+                    raise ValueError(
+                        f"Expected argument `concepts` to hold indices in 0..{len(self) - 1} but got {value}."
+                    )
+                chosen.append(int(value))
+            else:
+                raise ValueError(
+                    f"Expected argument `concepts` to hold names, indices, or one bool for each concept "
+                    f"but got {value!r}."
+                )
+        return chosen
+
+    def rename(self, mapping: Mapping[str, str]) -> Self:
+        """Return a bank with other names.
+
+        Parameters
+        ----------
+        mapping : mapping of str to str
+            Old names to new ones; concepts not in it keep theirs.
+
+        Returns
+        -------
+        ConceptBank
+            Otherwise as this one.
+
+        Raises
+        ------
+        ValueError
+            If an old name is not there, or two concepts would have one name.
+        """
+        for old in mapping:
+            self.index(old)
+        return self._with(names=[mapping.get(name, name) for name in self.names])
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Return a bank on another device or in another floating-point type.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where; as it is by default.
+        dtype : torch.dtype, optional
+            Which type; as it is by default.
+
+        Returns
+        -------
+        ConceptBank
+            A copy.
+        """
+        return self._with(cavs=self.cavs.to(device=device or self.device, dtype=dtype or self.dtype))
+
+    def _with(self, cavs: Tensor | None = None, names: list[str] | None = None) -> Self:
+        return type(self)(
+            self.cavs if cavs is None else cavs,
+            self.intercepts,
+            self.names if names is None else names,
+            train_accuracy=self.train_accuracy,
+            test_accuracy=self.test_accuracy,
+            settings=self.settings,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bank as one safetensors file, names and settings as its metadata.
+
+        The file appears under its name only when it is complete; one already there is replaced.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+
+        Raises
+        ------
+        FileNotFoundError
+            If its folder does not exist.
+        IsADirectoryError
+            If it is a folder.
+        """
+        tensors = {name: getattr(self, name) for name in TENSORS}
+        write_bank(path, BankContents(tensors, self.names, self.settings))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
+        """Read a bank that `save` has written; nothing in the file is executed.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        device : torch.device or str
+            Where to put the bank.
+
+        Returns
+        -------
+        ConceptBank
+            As it was saved.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If it is no safetensors file, is cut short, holds something else, or is not what was written.
+        """
+        tensors, names, settings = read_bank(path, str(device))
+        try:
+            return cls(names=names, settings=settings, **tensors)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is a damaged concept bank: {error}") from error
+
+
+def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
+    """Return L different names: those given, or numbers."""
+    if names is None:
+        return [f"concept {j}" for j in range(n_concepts)]
+    if isinstance(names, str):
+        raise ValueError(f"Expected argument `names` to be a sequence of {n_concepts} names but got one: {names!r}.")
+    listed = [str(name) for name in names]
+    if len(listed) != n_concepts:
+        raise ValueError(
+            f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."
+        )
+    twice = sorted({name for name in listed if listed.count(name) > 1}) if len(set(listed)) < n_concepts else []
+    if twice:
+        raise ValueError(f"Expected argument `names` to hold different names but {twice[:3]} occur more than once.")
+    return listed

@@ -1,0 +1,76 @@
+"""The random control: what many random banks score, and how a number stands to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from quantus_concepts.benchmark.concepts.results import RANDOM, Record, mean_of
+from quantus_concepts.functional.intervals import distribution, relation
+
+
+def control_records(banks: Sequence[Sequence[Record]]) -> list[Record]:
+    """Return the random control: of each number its mean over random banks, and where 95 % of them lie.
+
+    Parameters
+    ----------
+    banks : sequence of sequence of Record
+        Of one bank each, all of one seed.
+
+    Returns
+    -------
+    list of Record
+        Of the model `RANDOM`; `n` is the number of banks in which the number is defined, `undefined` of the others.
+    """
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in itertools.chain.from_iterable(banks):
+        groups.setdefault(record.key[1:], []).append(record)
+    joined = []
+    for group in groups.values():
+        value, low, high = distribution([record.value for record in group])
+        missing = sum(math.isnan(record.value) for record in group)
+        joined.append(
+            dataclasses.replace(
+                group[0],
+                model=RANDOM,
+                value=value,
+                low=low,
+                high=high,
+                chance=mean_of([record.chance for record in group]),
+                n=len(group) - missing,
+                undefined=missing,
+            )
+        )
+    return joined
+
+
+def against_control(records: Iterable[Record], record: Record | None) -> str:
+    """Say whether a number lies above, among ("at") or below what 95 % of the random banks score.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Over seeds; where the control is looked for.
+    record : Record or None
+        The number.
+
+    Returns
+    -------
+    str
+        "" for the control itself, and where there is none.
+    """
+    control = control_of(records, record)
+    if record is None or control is None or record.model == RANDOM:
+        return ""
+    return relation((record.value, record.value), (control.low, control.high))
+
+
+def control_of(records: Iterable[Record], record: Record | None) -> Record | None:
+    """Return the random control of a number, None where there is none."""
+    if record is None:
+        return None
+    wanted = (RANDOM, *record.key[1:])
+    return next((found for found in records if found.key == wanted and not math.isnan(found.value)), None)

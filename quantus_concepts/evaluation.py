@@ -1,0 +1,224 @@
+"""`quantus.evaluate` in which one metric's failure costs only its own results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from quantus.evaluation import evaluate as quantus_evaluate
+from quantus.functions.explanation_func import explain
+
+from captum_concepts.running import evaluation_mode
+from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.call import Record
+from quantus_concepts.summary import COLUMNS, summary_row, with_control
+
+
+class Evaluation(NamedTuple):
+    """What `evaluate` returns.
+
+    Attributes
+    ----------
+    results : dict
+        As of `quantus.evaluate`: ``results[method][metric]``, NaN for each sample where metric or method raised;
+        ``results[method][metric][call]`` with several entries of `call_kwargs`; a DataFrame with ``return_as_df=True``.
+    summary : DataFrame
+        As of `summarise`, the message of what raised under ``reason``; with several entries of `call_kwargs` it has a
+        column ``call``.
+    """
+
+    results: Any
+    summary: pd.DataFrame
+
+
+def evaluate(
+    metrics: Mapping[str, Any],
+    xai_methods: Mapping[str, Any],
+    model: Any,
+    x_batch: np.ndarray,
+    y_batch: np.ndarray,
+    s_batch: np.ndarray | None = None,
+    agg_func: Callable[[Any], Any] | None = None,
+    explain_func_kwargs: Mapping[str, Any] | None = None,
+    call_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
+    return_as_df: bool | None = None,
+    verbose: bool | None = None,
+    progress: bool | None = None,
+    *,
+    control: Any = None,
+    **kwargs: Any,
+) -> Evaluation:
+    """Evaluate explanation methods with metrics, as `quantus.evaluate` does, and lose nothing.
+
+    Quantus does the work, one method after another. Different from a call of its own: a metric or method that raises
+    costs its own results only, where the rest would end in a KeyError; where Quantus refuses a method's maps (constant
+    ones, or nowhere positive), the metrics of this package score them all the same; keyword arguments of one method
+    do not reach the next; and a model in train mode is evaluated in eval mode and put back.
+
+    Parameters
+    ----------
+    metrics : dict
+        Metrics by name, of Quantus and of this package.
+    xai_methods : dict
+        Explanation methods by name, each a dict for `quantus.explain`, a callable or an array.
+    model : nn.Module
+        The model explained.
+    x_batch : np.ndarray
+        Inputs.
+    y_batch : np.ndarray
+        (N,) explained outputs.
+    s_batch : np.ndarray, optional
+        Masks (N, 1, H, W).
+    agg_func : callable, optional
+        Applied to the scores in the results; the summary is of the scores themselves.
+    explain_func_kwargs : dict, optional
+        Keyword arguments of methods that are callables; none if left out.
+    call_kwargs : dict of dict, optional
+        Sets of keyword arguments of the metrics' calls, by name.
+    return_as_df : bool, optional
+        Whether the results are a DataFrame; only with one set of `call_kwargs`.
+    verbose : bool, optional
+        Whether to print what is evaluated.
+    progress : bool, optional
+        Quantus's older name of `verbose`.
+    control : str, sequence of str, dict or sequence of dict, optional
+        As in `summarise`.
+    **kwargs : Any
+        Passed to every metric's call.
+
+    Returns
+    -------
+    Evaluation
+        The results and their summary.
+
+    Raises
+    ------
+    TypeError
+        If `metrics`, `xai_methods` or `call_kwargs` is no mapping, or a metric is not callable.
+    ValueError
+        If there is no metric or method, or `control` names a method that is not evaluated.
+    """
+    _check_mappings(metrics=metrics, xai_methods=xai_methods, call_kwargs=call_kwargs)
+    for name, metric in metrics.items():
+        if isinstance(metric, type) or not callable(metric):
+            raise TypeError(
+                f"Expected argument `metrics` to hold metric objects but {name!r} is {metric!r}. Write {name}(...)."
+            )
+    names = [control] if isinstance(control, str) else control
+    if isinstance(names, list | tuple):
+        absent = [name for name in names if isinstance(name, str) and name not in xai_methods]
+        if absent:
+            raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but got {absent}.")
+    calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    rows = []
+    with evaluation_mode(model):
+        for method, value in xai_methods.items():
+            guards = {name: _Guard(f"{name} of {method}", metric, len(x_batch)) for name, metric in metrics.items()}
+            failure = ""
+            try:
+                quantus_evaluate(
+                    metrics=guards,
+                    xai_methods={method: value},
+                    model=model,
+                    x_batch=x_batch,
+                    y_batch=y_batch,
+                    s_batch=s_batch,
+                    explain_func_kwargs=_method_kwargs(value, explain_func_kwargs),
+                    call_kwargs=calls,
+                    verbose=verbose if progress is None else progress,
+                    **kwargs,
+                )
+            except Exception as error:
+                failure = f"the explanation method raised {type(error).__name__}: {error}"
+                warnings.warn(f"{method}: {failure}", UserWarning, stacklevel=2)
+                # Quantus refuses maps that are constant or nowhere positive; the metrics of this package score them.
+                for guard in guards.values():
+                    for keywords in calls.values() if isinstance(guard.metric, ConceptMetric) else ():
+                        explainer = _explainer(method, value, explain_func_kwargs)
+                        guard(model=model, x_batch=x_batch, y_batch=y_batch, s_batch=s_batch, **explainer, **keywords)
+            found[method] = {name: {} for name in metrics}
+            for name, guard in guards.items():
+                outcomes = guard.outcomes or [guard.failed(failure) for _ in calls]
+                for call, outcome in zip(calls, outcomes, strict=True):
+                    found[method][name][call] = outcome.scores if agg_func is None else outcome.summed_up(agg_func)
+                    row = summary_row(method, name, outcome.scores, outcome.record, outcome.error)
+                    rows.append({**row, "call": call})
+    summary = pd.DataFrame(rows, columns=[*COLUMNS, "call"])
+    if len(calls) > 1:
+        parts = [with_control(part, metrics, control) for _, part in summary.groupby("call", sort=False)]
+        return Evaluation(found, pd.concat(parts, ignore_index=True))
+    (only,) = calls
+    results = {method: {name: scores[only] for name, scores in of.items()} for method, of in found.items()}
+    summary = with_control(summary.drop(columns="call"), metrics, control)
+    return Evaluation(pd.DataFrame.from_dict(results) if return_as_df else results, summary)
+
+
+@dataclass
+class _Outcome:
+    """What came of one call of a metric."""
+
+    scores: Any
+    record: Record | None = None
+    error: str = ""
+
+    def summed_up(self, agg_func: Callable[[Any], Any]) -> Any:
+        """Return the scores aggregated; NaN where that raises."""
+        try:
+            return agg_func(self.scores)
+        except Exception as error:
+            self.error = self.error or f"agg_func raised {type(error).__name__}: {error}"
+            warnings.warn(self.error, UserWarning, stacklevel=2)
+            return float("nan")
+
+
+class _Guard:
+    """A metric whose exception becomes NaN and a message."""
+
+    def __init__(self, name: str, metric: Any, n_samples: int) -> None:
+        self.name, self.metric, self.n_samples = name, metric, n_samples
+        self.outcomes: list[_Outcome] = []
+
+    def __call__(self, **kwargs: Any) -> Any:
+        try:
+            scores = self.metric(**kwargs)
+        except Exception as error:
+            outcome = self.failed(f"{type(error).__name__}: {error}")
+            warnings.warn(f"{self.name} failed. {outcome.error}", UserWarning, stacklevel=2)
+        else:
+            records = getattr(self.metric, "records", None)
+            outcome = _Outcome(scores, records[-1] if records else None)
+        self.outcomes.append(outcome)
+        return outcome.scores
+
+    def failed(self, error: str) -> _Outcome:
+        """Return the outcome of a call that raised, or was never made."""
+        return _Outcome([float("nan")] * self.n_samples, error=error)
+
+
+def _explainer(method: str, value: Any, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how a metric explains by itself, with the arguments Quantus explains with."""
+    if isinstance(value, Mapping):
+        return {"explain_func": explain, "explain_func_kwargs": dict(value)}
+    if callable(value):
+        return {"explain_func": value, "explain_func_kwargs": {**(given or {}), "method": method}}
+    return {"a_batch": value}
+
+
+def _method_kwargs(value: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the keyword arguments of a method; Quantus wants some for a callable, and none beside a dict."""
+    return None if isinstance(value, Mapping) else dict(given or {})
+
+
+def _check_mappings(**mappings: Any) -> None:
+    for name, value in mappings.items():
+        if value is None and name == "call_kwargs":
+            continue
+        if not isinstance(value, Mapping):
+            raise TypeError(f"Expected argument `{name}` to be a dict by name but got {type(value).__name__}.")
+        if not value:
+            raise ValueError(f"Expected argument `{name}` to hold at least one entry but it is empty.")

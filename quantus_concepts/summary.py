@@ -1,0 +1,234 @@
+"""What an evaluation found, in one tidy table: each number beside its interval, chance and a control."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.text import Text
+
+from quantus_concepts.functional.intervals import interval
+from quantus_concepts.metrics.call import Record
+
+COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
+#: From so many controls on, their 2.5 and 97.5 % quantiles are told.
+ENOUGH_CONTROLS = 30
+
+
+def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> pd.DataFrame:
+    """Turn what `quantus.evaluate` returned into one tidy table.
+
+    Parameters
+    ----------
+    results : dict or DataFrame
+        ``results[method][metric]``, scores for each sample: what `quantus.evaluate` returns without `agg_func` and with
+        at most one entry of `call_kwargs`.
+    metrics : dict
+        The metrics that were evaluated, by the same names. Metrics of this package remember chance, and why scores are
+        undefined; of others only the scores are known.
+    control : str, sequence of str, dict or sequence of dict, optional
+        What knows nothing: the names of methods in `results` (random attributions), or results of the same metrics for
+        models that know nothing (random concept banks).
+
+    Returns
+    -------
+    DataFrame
+        A row for each method and metric: ``value``, mean of the ``n`` defined scores; ``low`` and ``high``, its 95 %
+        interval over samples, over explained classes as clusters for metrics whose samples are not independent, NaN
+        where scores are not of samples (`CGIM`); ``undefined``, how many scores are NaN, and ``reason``, why;
+        ``chance``, the score of what knows nothing where it can be computed; ``control``, the mean of the controls.
+        With at least 30 controls also ``control_low`` and ``control_high``, the 2.5 and 97.5 % quantiles of their
+        values: only above the latter is a score above chance.
+
+    Raises
+    ------
+    TypeError
+        If `results` are not of such a form.
+    ValueError
+        If `metrics` or `control` names what `results` do not hold.
+
+    Examples
+    --------
+    >>> scores = {"Saliency": {"Sparseness": [1.0, 0.0, 1.0, 1.0]}}
+    >>> summarise(scores, {"Sparseness": None})["value"].tolist()
+    [0.75]
+    """
+    table = _checked_results("results", results, metrics)
+    rows = [
+        _row(method, metric, found, _remembered(metrics[metric], found))
+        for method, of_method in table.items()
+        for metric, found in of_method.items()
+    ]
+    return with_control(pd.DataFrame(rows, columns=COLUMNS), metrics, control)
+
+
+def summary_row(method: str, metric: str, scores: Any, record: Record | None, error: str = "") -> dict[str, Any]:
+    """Return the row of one call of a metric, whose failure is the reason where it raised."""
+    row = _row(method, metric, scores, record)
+    return {**row, "reason": error} if error else row
+
+
+def with_control(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any) -> pd.DataFrame:
+    """Return a summary with the columns of its controls."""
+    if control is None:
+        return summary
+    names = [control] if isinstance(control, str) else control
+    if isinstance(names, Mapping):
+        names = [names]
+    names = list(names)
+    if all(isinstance(name, str) for name in names):
+        missing = sorted(set(names) - set(summary["method"]))
+        if missing or not names:
+            raise ValueError(
+                f"Expected argument `control` to name methods of the results, {sorted(set(summary['method']))}, but "
+                f"got {missing or names}."
+            )
+        values = summary[summary["method"].isin(names)]
+    else:
+        tables = [_checked_results("control", each, metrics) for each in names]
+        values = pd.DataFrame(
+            [
+                {"metric": metric, "value": _row("", metric, found, None)["value"]}
+                for table in tables
+                for of_method in table.values()
+                for metric, found in of_method.items()
+            ],
+            columns=["metric", "value"],
+        )
+    groups = values.groupby("metric")["value"]
+    summary = summary.assign(control=summary["metric"].map(groups.mean()).astype(float))
+    many = groups.count() >= ENOUGH_CONTROLS
+    if many.any():
+        for name, share in (("control_low", 0.025), ("control_high", 0.975)):
+            summary[name] = summary["metric"].map(groups.quantile(share).where(many)).astype(float)
+    return summary
+
+
+def plot_summary(summary: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
+    """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        What `summarise` returned.
+    ax : array of matplotlib Axes, optional
+        One for each metric; a new figure if None.
+
+    Returns
+    -------
+    tuple
+        Figure and array of axes, one for each metric. Nothing is shown or saved.
+
+    Raises
+    ------
+    ValueError
+        If `summary` lacks a column or holds nothing, or there are too few axes.
+    """
+    lacking = [name for name in COLUMNS if name not in getattr(summary, "columns", [])]
+    if lacking or summary.empty:
+        raise ValueError(
+            f"Expected argument `summary` to be what `summarise` returns, with a row for each method and metric, but "
+            f"{f'it has no column {lacking}' if lacking else 'it is empty'}."
+        )
+    names = list(dict.fromkeys(summary["metric"]))
+    methods = list(dict.fromkeys(summary["method"]))
+    if ax is None:
+        size = (1.6 + 2.6 * len(names), 1.3 + 0.32 * len(methods))
+        _, ax = plt.subplots(1, len(names), figsize=size, sharey=True, squeeze=False, layout="constrained")
+    axes = np.asarray(ax, dtype=object).ravel()
+    if len(axes) < len(names):
+        raise ValueError(f"Expected argument `ax` to hold {len(names)} axes, one for each metric, but got {len(axes)}.")
+    for panel, name in zip(axes, names, strict=False):
+        _draw_metric(panel, summary[summary["metric"] == name].set_index("method").reindex(methods), name)
+    for text in axes[0].figure.findobj(Text):
+        # A $ in a name begins no formula.
+        text.set_parse_math(False)
+    return axes[0].figure, axes[: len(names)]
+
+
+def _draw_metric(panel: Any, rows: pd.DataFrame, name: str) -> None:
+    places = np.arange(len(rows))
+    value = rows["value"].to_numpy(float)
+    reach = np.stack([value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value])
+    chance, control = rows["chance"].mean(), rows["control"].astype(float).mean()
+    if "control_low" in rows and rows["control_low"].notna().any():
+        panel.axvspan(rows["control_low"].mean(), rows["control_high"].mean(), color="#c4522f", alpha=0.15, lw=0)
+    if not math.isnan(control):
+        panel.axvline(control, color="#c4522f", linestyle=":", label="control")
+    if not math.isnan(chance):
+        panel.axvline(chance, color="#777777", linestyle="--", label="chance")
+    panel.errorbar(value, places, xerr=np.nan_to_num(reach).clip(min=0), fmt="o", color="#3b6ea5", capsize=3)
+    for place, (_, row) in zip(places, rows.iterrows(), strict=True):
+        if row["n"] == 0:
+            panel.text(0.5, place, "undefined", ha="center", va="center", transform=panel.get_yaxis_transform())
+    if panel.get_legend_handles_labels()[0]:
+        panel.legend(frameon=False, fontsize="small", loc="best")
+    panel.set_yticks(places, list(rows.index))
+    panel.set_ylim(len(rows) - 0.5, -0.5)
+    panel.set(title=name)
+
+
+def _checked_results(name: str, results: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    if isinstance(results, pd.DataFrame):
+        results = results.to_dict()
+    if not isinstance(results, Mapping) or not all(isinstance(value, Mapping) for value in results.values()):
+        raise TypeError(
+            f"Expected argument `{name}` to be what quantus.evaluate returns, results[method][metric], but got "
+            f"{type(results).__name__}."
+        )
+    unknown = sorted({metric for of_method in results.values() for metric in of_method} - set(metrics))
+    if unknown:
+        raise ValueError(f"Expected argument `metrics` to hold every metric of `{name}` but {unknown} are not in it.")
+    return {method: dict(of_method) for method, of_method in results.items()}
+
+
+def _remembered(metric: Any, scores: Any) -> Record | None:
+    """Return the newest record of a metric that belongs to scores, which Quantus does not tell."""
+    values = _flat(scores)
+    if values is None:
+        return None
+    records: Iterable[Record] = reversed(getattr(metric, "records", ()))
+    return next((each for each in records if np.array_equal(each.scores, values, equal_nan=True)), None)
+
+
+def _flat(scores: Any) -> np.ndarray | None:
+    """Return scores as (n,) of float; None where they are not one number each."""
+    try:
+        values = np.asarray(scores, dtype=float)
+    except (TypeError, ValueError):
+        return None
+    return np.atleast_1d(values) if values.ndim < 2 else None
+
+
+def _row(method: str, metric: str, scores: Any, record: Record | None) -> dict[str, Any]:
+    values = _flat(scores) if record is None else record.values
+    row = {"method": method, "metric": metric, "chance": math.nan, "control": math.nan}
+    if values is None:
+        nothing = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0, "undefined": 0}
+        return {**row, **nothing, "reason": "not one score for each sample: see the results themselves"}
+    defined = values[~np.isnan(values)]
+    low, high = math.nan, math.nan
+    if record is None or record.of_samples:
+        binary = bool(np.isin(defined, (0.0, 1.0)).all())
+        bounds = (0.0, 1.0) if binary else (-math.inf, math.inf)
+        if record is not None:
+            bounds = record.bounds
+        low, high = interval(values, bounds, None if record is None else record.clusters)
+    return {
+        **row,
+        "value": float(defined.mean()) if defined.size else math.nan,
+        "low": low,
+        "high": high,
+        "n": int(defined.size),
+        "undefined": int(values.size - defined.size),
+        "reason": "" if record is None else "; ".join(_reasons(record)),
+        "chance": math.nan if record is None else record.chance,
+    }
+
+
+def _reasons(record: Record) -> Iterator[str]:
+    return (f"{why} ({count})" for why, count in record.reasons.items())

@@ -1,0 +1,125 @@
+"""Two threads on one model: each gets the answer for its own images, and the model is left as it was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import BottleneckCBM, CoAM, ConceptBank, LayerFeatures, PostHocCBM
+from captum_concepts.layers import last_spatial_layer
+
+PATIENCE = 60.0
+
+
+class Gate(nn.Module):
+    """The identity, in which the pass of one thread waits until another thread is through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: int | None = None
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if threading.get_ident() == self.waiting:
+            self.reached.set()
+            assert self.opened.wait(PATIENCE)
+        return x
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3), Gate(), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(2)
+        ).eval()
+
+
+@pytest.fixture
+def net() -> nn.Sequential:
+    return network()
+
+
+@pytest.fixture
+def batches() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.rand(n, 3, 8, 8, generator=generator) for n in (2, 3)]
+
+
+def meanwhile(net: nn.Sequential, slow: Callable[[], Tensor], fast: Callable[[], Tensor]) -> list[Tensor]:
+    """Run `fast` from beginning to end while `slow`, in another thread, is in the middle of its pass."""
+    gate = net[1]
+
+    def wait() -> Tensor:
+        gate.waiting = threading.get_ident()
+        return slow()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(wait)
+        assert gate.reached.wait(PATIENCE)
+        try:
+            second = pool.submit(fast).result(PATIENCE)
+        finally:
+            gate.opened.set()
+        return [first.result(PATIENCE), second]
+
+
+def runs(net: nn.Sequential) -> dict[str, Callable[[Tensor], Tensor]]:
+    """All that runs a model; what holds it for itself comes last."""
+    cbm = PostHocCBM(net, ConceptBank.random(5, 4), nn.Linear(5, 3)).eval()
+    traditional = BottleneckCBM(net, nn.Linear(4, 5), nn.Linear(5, 3)).eval()
+    return {
+        "layer": LayerFeatures(net, "3"),
+        "concept maps": lambda x: cbm.concept_maps(x).detach(),
+        "classes": lambda x: cbm(x).detach(),
+        "classes of a traditional model": lambda x: traditional(x).detach(),
+        "concept maps of a traditional model": lambda x: traditional.concept_maps(x).detach(),
+        "model of a layer": PostHocCBM(LayerFeatures(net, "3"), ConceptBank.random(5, 4), nn.Linear(5, 3)).eval(),
+        "last spatial layer": lambda x: torch.tensor([int(last_spatial_layer(net, x))]),
+        "CoAM of a layer": CoAM(net, "3", ConceptBank.random(5, 4)).attribute,
+        "CoAM of a layer's input": lambda x: CoAM(net, "3", torch.ones(1, 4)).attribute(
+            x, attribute_to_layer_input=True
+        ),
+        "CoAM of a model": CoAM.of(cbm).attribute,
+    }
+
+
+NAMES = list(runs(network()))
+
+
+@pytest.mark.parametrize("fast", [name for name in NAMES if not name.startswith("CoAM")])
+@pytest.mark.parametrize("slow", NAMES)
+def test_a_pass_in_the_middle_of_another(net: nn.Sequential, batches: list[Tensor], slow: str, fast: str) -> None:
+    every = runs(net)
+    expected = [every[slow](batches[0]), every[fast](batches[1])]
+    found = meanwhile(net, lambda: every[slow](batches[0]), lambda: every[fast](batches[1]))
+    for got, want in zip(found, expected, strict=True):
+        assert torch.equal(got, want)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_many_short_calls_at_once_in_train_mode(net: nn.Sequential, batches: list[Tensor], name: str) -> None:
+    run = runs(net)[name]
+    expected = [run(batch) for batch in batches]
+    state = {key: value.clone() for key, value in net.state_dict().items()}
+    # CoAM and the search for a layer go to eval mode by themselves; what is a plain pass needs it.
+    alone = name.startswith("CoAM") or name == "last spatial layer"
+    net.train(alone)
+    modes = [module.training for module in net.modules()]
+    start = threading.Barrier(2)
+
+    def work(i: int) -> int:
+        start.wait(PATIENCE)
+        return sum(not torch.equal(run(batches[i]), expected[i]) for _ in range(40))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [0, 0]
+    assert [module.training for module in net.modules()] == modes
+    for key, value in net.state_dict().items():
+        assert torch.equal(value, state[key])
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())

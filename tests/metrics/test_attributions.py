@@ -1,0 +1,176 @@
+"""Attributions of every kind: scored where they are numbers, NaN with one warning where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from torch import nn
+
+from pooling_encoder import PoolingEncoder
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore
+from quantus_concepts.pasta.scorer import Scorer
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+
+N, SIZE = 6, 12
+MASKS = np.zeros((N, 1, SIZE, SIZE))
+MASKS[:, :, 3:6, 3:8] = 1
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
+LABELS, TABLE = RNG.integers(0, 2, (N, N_CONCEPTS)), RNG.uniform(size=(N_CLASSES, N_CONCEPTS))
+MODEL = SharingConceptModel()
+with torch.no_grad():
+    VALUES = MODEL.concept_predictor(torch.as_tensor(IMAGES)).numpy()
+    CLASSES = MODEL(torch.as_tensor(IMAGES)).argmax(1).numpy()
+
+METRICS: dict[str, Callable[..., Any]] = {
+    "CEM": lambda: CEM(LABELS, top_l=2),
+    "CGIM": lambda: CGIM(TABLE),
+    "CLM": lambda: CLM(alpha=3),
+    "Faithfulness": lambda: Faithfulness("black", thresholds=(10, 30)),
+    "PASTA-score": lambda: PASTAScore(
+        Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid
+    ),
+    "MCS": lambda: MCS(MODEL, CLASSES, agreement=-1),
+    "IDR": lambda: IDR(np.where(MASKS == 1, 0.9 * IMAGES, IMAGES).astype(np.float32), agreement=-1),
+    "IIR": lambda: IIR(np.where(MASKS == 1, 0.9 * IMAGES, IMAGES).astype(np.float32), tolerance=10, agreement=-1),
+}
+# What each is asked about: concepts at the bottleneck, or images.
+AT_THE_BOTTLENECK = ("CEM", "CGIM")
+
+
+def whole_numbers(name: str) -> np.ndarray:
+    """Attributions that are exact in every type, of the shape a metric wants."""
+    shape = (N, N_CONCEPTS) if name in AT_THE_BOTTLENECK else (N, SIZE, SIZE)
+    return np.random.default_rng(1).integers(-90, 90, shape).astype(float)
+
+
+def scored(name: str, a_batch: Any = None, explain_func: Any = None) -> np.ndarray:
+    call = {"x_batch": IMAGES, "s_batch": MASKS, "model": MODEL}
+    if name in AT_THE_BOTTLENECK:
+        call = {"x_batch": VALUES, "model": MODEL.head}
+
+    def constant(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        return np.ones((len(inputs), SIZE, SIZE))
+
+    # The three that explain again need to be able to.
+    explain_func = constant if explain_func is None and name in ("MCS", "IDR", "IIR") else explain_func
+    return np.asarray(METRICS[name]()(**call, y_batch=CLASSES, a_batch=a_batch, explain_func=explain_func))
+
+
+def read_only(values: np.ndarray) -> np.ndarray:
+    values.setflags(write=False)
+    return values
+
+
+GOOD: dict[str, Callable[[np.ndarray], Any]] = {
+    "int64": lambda values: values.astype(np.int64),
+    "int8": lambda values: values.astype(np.int8),
+    "float32": lambda values: values.astype(np.float32),
+    "float16": lambda values: values.astype(np.float16),
+    "80 bits": lambda values: values.astype(np.longdouble),
+    "other byte order": lambda values: values.astype(">f4"),
+    "read-only": read_only,
+    "turned twice": lambda values: values[:, ::-1].copy()[:, ::-1],
+    "tensor": torch.as_tensor,
+    "tensor with gradient": lambda values: torch.as_tensor(values).requires_grad_(),
+    "bfloat16": lambda values: torch.as_tensor(values).to(torch.bfloat16),
+    "half": lambda values: torch.as_tensor(values).half(),
+    "list": lambda values: values.tolist(),
+    "list of tensors": lambda values: [torch.as_tensor(row).requires_grad_() for row in values],
+    "masked, nothing hidden": lambda values: np.ma.masked_array(values, mask=False),
+}
+BAD: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+    "objects": (lambda values: values.astype(object), "not numeric but object"),
+    "complex": (lambda values: values.astype(complex), "not numeric but complex128"),
+    "complex tensor": (lambda values: torch.as_tensor(values.astype(complex)), "not numeric but complex128"),
+    "text": (lambda values: values.astype(str), "not numeric but <U"),
+    "ragged": (lambda values: [row[: i + 1] for i, row in enumerate(values.reshape(N, -1))], "gave no array but list"),
+    "sparse": (lambda values: torch.as_tensor(values).to_sparse(), "gave no array but Tensor"),
+    "nothing": (lambda values: None, r"shape \(\)"),
+    "number": (lambda values: 3.0, r"shape \(\)"),
+    "fewer samples": (lambda values: values[:2], r"of shape \(2, .* for 6 samples"),
+    "no samples": (lambda values: values[:0], r"of shape \(0, .* for 6 samples"),
+    "no values": (lambda values: values.reshape(N, -1)[:, :0], "without a value"),
+    "another shape": (lambda values: values.reshape(N, -1)[:, :3], "shape|agree|asked again"),
+    "five axes": (lambda values: values.reshape(N, 1, 1, 1, -1), "shape"),
+    "NaN": (lambda values: values * np.nan, "NaN or infinity"),
+    "hidden": (lambda values: np.ma.masked_array(values, mask=True), "NaN or infinity"),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("kind", GOOD)
+def test_scores_are_those_of_floats(name: str, kind: str) -> None:
+    if name in ("MCS", "IDR", "IIR"):
+        pytest.skip("what they are given has to come again from `explain_func`: tests/metrics/test_reexplaining.py")
+    expected = scored(name, whole_numbers(name))
+    assert np.isfinite(expected).any()
+    np.testing.assert_allclose(scored(name, GOOD[kind](whole_numbers(name))), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["CEM", "CGIM", "CLM"])
+def test_bool_is_0_and_1(name: str) -> None:
+    values = whole_numbers(name) > 40
+    np.testing.assert_array_equal(scored(name, values), scored(name, values.astype(float)))
+    np.testing.assert_array_equal(scored(name, torch.as_tensor(values)), scored(name, values.astype(float)))
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_is_no_attribution_is_nan_and_told(name: str, kind: str, asked: bool) -> None:
+    if not asked and kind == "nothing":
+        pytest.skip("no attributions are none")
+    if name == "PASTA-score" and kind == "another shape":
+        pytest.skip("a row for each sample is of concepts: an error where they have no names")
+    spoil, message = BAD[kind]
+    a_batch = spoil(whole_numbers(name))
+    explain = (lambda model, inputs, targets, **kwargs: a_batch) if asked else None
+    with pytest.warns(UserWarning, match=message) as told:
+        scores = scored(name, None if asked else a_batch, explain)
+    assert np.isnan(scores).all()
+    assert len([each for each in told if issubclass(each.category, UserWarning)]) == 1
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_method_that_raises_within_quantus_is_nan_and_told(name: str) -> None:
+    kwargs = {"method": "LayerGradCam", "gc_layer": "no such layer", "xai_lib": "captum"}
+    call = {"x_batch": IMAGES, "model": MODEL, "s_batch": MASKS}
+    if name in AT_THE_BOTTLENECK:
+        call = {"x_batch": VALUES, "model": MODEL.head}
+    metric = METRICS[name]()
+    with pytest.warns(UserWarning, match="the explanation method 'LayerGradCam' failed: .*it raised"):
+        scores = metric(**call, y_batch=CLASSES, explain_func=quantus.explain, explain_func_kwargs=kwargs, device="cpu")
+    assert np.isnan(scores).all()
+    assert any(reason.startswith("the explanation method failed: ") for reason in metric.records[-1].reasons)
+
+
+class Plain(nn.Module):
+    """A classifier that is no concept model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, N_CLASSES))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layers(images)
+
+
+@pytest.mark.parametrize("name", AT_THE_BOTTLENECK)
+def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name: str) -> None:
+    message = r"argument `model`, Plain, is no concept model, which .*PostHocCBM\.fit makes one"
+    with pytest.raises(ValueError, match=message):
+        METRICS[name]()(Plain(), IMAGES, CLASSES)
+    with pytest.warns(UserWarning, match=message) as told:
+        scores = METRICS[name]()(Plain(), IMAGES, CLASSES, explain_func=quantus.explain, device="cpu")
+    assert np.isnan(scores).all()
+    assert "failed" not in "".join(str(each.message) for each in told if name in str(each.message))
+    # Importances of concepts are welcome, wherever they come from.
+    with torch.no_grad():
+        predicted = Plain()(torch.as_tensor(IMAGES)).argmax(1).numpy()
+    assert np.isfinite(METRICS[name]()(Plain(), IMAGES, predicted, whole_numbers(name))).any()

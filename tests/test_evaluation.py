@@ -1,0 +1,256 @@
+"""`evaluate` loses nothing and changes no number; `summarise` says what each number stands beside."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import quantus
+from scipy import stats
+
+from captum_concepts import RandomAttribution, explain_func
+from quantus_concepts import CEM, CGIM, CLM, IDR, evaluate, plot_summary, summarise
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+
+N = 12
+
+
+@pytest.fixture
+def model() -> SharingConceptModel:
+    return SharingConceptModel()
+
+
+@pytest.fixture
+def call(model):
+    rng = np.random.default_rng(3)
+    return {
+        "model": model,
+        "x_batch": rng.normal(size=(N, 3, 12, 12)).astype(np.float32),
+        "y_batch": rng.integers(0, N_CLASSES, N),
+    }
+
+
+@pytest.fixture
+def labels() -> np.ndarray:
+    return np.random.default_rng(4).integers(0, 2, (N, N_CONCEPTS))
+
+
+def constant(model, inputs, targets, **kwargs):
+    maps = np.full_like(inputs, 0.5)
+    maps[0] = 1
+    return maps
+
+
+def negative(model, inputs, targets, **kwargs):
+    return -1 - np.random.default_rng(0).random(size=inputs.shape)
+
+
+def broken(model, inputs, targets, **kwargs):
+    raise RuntimeError("no gradient here")
+
+
+class Raising(quantus.Sparseness):
+    """A metric of Quantus that fails for one method only."""
+
+    def __call__(self, *args, a_batch=None, **kwargs):
+        if a_batch.max() == 1:
+            raise KeyError("constant maps")
+        return super().__call__(*args, a_batch=a_batch, **kwargs)
+
+
+METHODS = {"gradient": {"method": "Gradient"}, "random": explain_func(RandomAttribution)}
+
+
+def test_results_are_those_of_quantus(call, labels):
+    def metrics():
+        return {"CEM": CEM(labels), "Sparseness": quantus.Sparseness()}
+
+    stock = quantus.evaluate(metrics(), METHODS, **call, explain_func_kwargs={})
+    assert evaluate(metrics(), METHODS, **call).results == stock
+    framed = evaluate(metrics(), METHODS, **call, return_as_df=True, agg_func=np.mean).results
+    expected = quantus.evaluate(metrics(), METHODS, **call, explain_func_kwargs={}, agg_func=np.mean, return_as_df=True)
+    pd.testing.assert_frame_equal(framed, expected)
+
+
+def test_metric_that_raises_costs_its_own_results_only(call, labels):
+    metrics = {"Raising": Raising(), "CEM": CEM(labels)}
+    methods = {"constant": constant, "gradient": {"method": "Gradient"}}
+    with pytest.raises(KeyError):
+        quantus.evaluate(metrics, methods, **call, explain_func_kwargs={})
+    with pytest.warns(UserWarning, match="Raising of constant failed. KeyError: 'constant maps'"):
+        results, summary = evaluate(metrics, methods, **call)
+    assert np.isnan(results["constant"]["Raising"]).all()
+    assert len(results["constant"]["Raising"]) == N
+    assert np.isfinite(results["gradient"]["Raising"]).all()
+    assert results["constant"]["CEM"] == results["gradient"]["CEM"] == CEM(labels)(**call)
+    failed = summary.query("method == 'constant' and metric == 'Raising'").iloc[0]
+    assert (failed["n"], failed["undefined"], failed["reason"]) == (0, N, "KeyError: 'constant maps'")
+    assert math.isnan(failed["value"])
+
+
+def test_method_that_raises_costs_its_own_results_only(call, labels):
+    metrics = {"CEM": CEM(labels), "Sparseness": quantus.Sparseness()}
+    with pytest.warns(UserWarning, match="broken: the explanation method raised RuntimeError: no gradient here"):
+        results, summary = evaluate(metrics, {"broken": broken, **METHODS}, **call)
+    assert np.isnan(results["broken"]["Sparseness"]).all()
+    assert np.isfinite(results["random"]["Sparseness"]).all()
+    reasons = summary.query("method == 'broken'").set_index("metric")["reason"]
+    assert reasons["Sparseness"] == "the explanation method raised RuntimeError: no gradient here"
+    # On images with a concept model CEM needs no explanation.
+    assert reasons["CEM"] == ""
+    assert results["broken"]["CEM"] == results["random"]["CEM"]
+
+
+def test_maps_that_quantus_refuses_are_scored(call):
+    masks = np.zeros((N, 1, 12, 12))
+    masks[:, :, :6, :6] = 1
+    metrics = {"CLM": CLM(alpha=3, masks=masks), "Sparseness": quantus.Sparseness()}
+    with pytest.warns(UserWarning, match="less than zero"):
+        results = evaluate(metrics, {"negative": negative, **METHODS}, **call).results
+    # Classes serve as concepts here: the maps are given.
+    expected = CLM(alpha=3, masks=masks)(**call, a_batch=negative(None, call["x_batch"], call["y_batch"]))
+    assert results["negative"]["CLM"] == expected
+    assert np.isfinite(expected).all()
+    assert np.isnan(results["negative"]["Sparseness"]).all()
+
+
+def test_keyword_arguments_of_a_method_do_not_reach_the_next(call):
+    seen = []
+
+    def noting(model, inputs, targets, **kwargs):
+        seen.append(kwargs)
+        return np.random.default_rng(0).normal(size=inputs.shape)
+
+    evaluate({"Sparseness": quantus.Sparseness()}, {"IG": {"method": "IntegratedGradients"}, "mine": noting}, **call)
+    assert seen == [{"method": "mine"}]
+
+
+def test_call_kwargs_make_a_column(call, labels):
+    calls = {"small": {"batch_size": 2}, "large": {"batch_size": 8}}
+    results, summary = evaluate({"CEM": CEM(labels)}, {"random": METHODS["random"]}, **call, call_kwargs=calls)
+    assert results["random"]["CEM"]["small"] == results["random"]["CEM"]["large"]
+    assert summary["call"].tolist() == ["small", "large"]
+
+
+def test_aggregation_that_raises_is_told(call, labels):
+    def spoilt(scores):
+        raise ZeroDivisionError("nothing to divide")
+
+    with pytest.warns(UserWarning, match="agg_func raised ZeroDivisionError"):
+        results, summary = evaluate({"CEM": CEM(labels)}, {"random": METHODS["random"]}, **call, agg_func=spoilt)
+    assert math.isnan(results["random"]["CEM"])
+    assert "agg_func raised" in summary["reason"][0]
+    assert summary["n"][0] == N
+
+
+def test_model_in_train_mode_is_put_back(call, labels):
+    model = call["model"].train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    evaluate({"CEM": CEM(labels), "Sparseness": quantus.Sparseness()}, METHODS, **call)
+    assert all(module.training for module in model.modules())
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"metrics": [CEM]}, TypeError, "`metrics` to be a dict by name but got list"),
+        ({"metrics": {}}, ValueError, "`metrics` to hold at least one entry"),
+        ({"metrics": {"CEM": CEM}}, TypeError, r"'CEM' is <class .*Write CEM\(...\)"),
+        ({"xai_methods": "Saliency"}, TypeError, "`xai_methods` to be a dict by name but got str"),
+        ({"xai_methods": {}}, ValueError, "`xai_methods` to hold at least one entry"),
+        ({"call_kwargs": {}}, ValueError, "`call_kwargs` to hold at least one entry"),
+        (
+            {"control": "rndom"},
+            ValueError,
+            r"`control` to name methods of .* but got \['rndom'\]",
+        ),
+    ],
+)
+def test_wrong_arguments(call, change, error, message):
+    arguments = {"metrics": {"Sparseness": quantus.Sparseness()}, "xai_methods": METHODS, **call, **change}
+    with pytest.raises(error, match=message):
+        evaluate(**arguments)
+
+
+def test_summary_by_hand():
+    results = {"a": {"m": [0.5, 0.25, math.nan, 0.75]}, "chance": {"m": [0.25, 0.25, 0.5, 0.0]}}
+    summary = summarise(results, {"m": None}, control="chance")
+    a = summary.iloc[0]
+    half = stats.t.ppf(0.975, 2) * 0.25 / math.sqrt(3)
+    assert (a["value"], a["n"], a["undefined"], a["control"]) == (0.5, 3, 1, 0.25)
+    assert a["low"] == pytest.approx(0.5 - half)
+    assert a["high"] == pytest.approx(0.5 + half)
+    assert math.isnan(a["chance"])
+
+
+def test_summary_of_stock_results_remembers_what_the_metric_knows(call, labels):
+    classes, masks = call["y_batch"], np.zeros((N, 1, 12, 12))
+    masks[1:, :, :4, :4] = 1
+    metrics = {"CEM": CEM(labels), "IDR": IDR(counterpart=np.where(masks == 1, 0, call["x_batch"]), masks=masks)}
+    with pytest.warns(UserWarning, match="masks are empty"):
+        results = quantus.evaluate(metrics, METHODS, **call, explain_func_kwargs={})
+    for summary in (summarise(results, metrics), summarise(pd.DataFrame.from_dict(results), metrics)):
+        reasons = summary.query("metric == 'IDR'")["reason"]
+        assert reasons.str.contains(r"masks are empty or full, of samples 0 \(1\)").all()
+    own = metrics["CEM"].records[-1]
+    row = summarise(results, metrics).query("metric == 'CEM'").iloc[0]
+    assert row["value"] == pytest.approx(np.mean(own.scores))
+    assert len(classes) == row["n"]
+
+
+def test_scores_that_are_not_of_samples_have_no_interval(call):
+    truth = np.random.default_rng(0).uniform(size=(N_CLASSES, N_CONCEPTS))
+    metrics = {"CGIM": CGIM(truth, importance="weight")}
+    summary = evaluate(metrics, {"random": METHODS["random"]}, **call).summary
+    assert summary[["low", "high"]].isna().all(axis=None)
+    assert summary["n"][0] + summary["undefined"][0] == N_CONCEPTS
+
+
+def test_curves_are_told_not_averaged():
+    summary = summarise({"a": {"m": np.ones((3, 7))}, "b": {"m": {"layer": [1.0]}}}, {"m": None})
+    assert summary["n"].tolist() == [0, 0]
+    assert summary["value"].isna().all()
+    assert summary["reason"].str.startswith("not one score for each sample").all()
+
+
+def test_controls_of_many_models_are_a_distribution():
+    own = {"cbm": {"m": [0.9, 0.8]}}
+    banks = [{"random": {"m": [share, share]}} for share in np.linspace(0, 1, 41)]
+    row = summarise(own, {"m": None}, control=banks).iloc[0]
+    assert row["control"] == pytest.approx(0.5)
+    assert (row["control_low"], row["control_high"]) == (pytest.approx(0.025), pytest.approx(0.975))
+    few = summarise(own, {"m": None}, control=banks[:5])
+    assert "control_low" not in few
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([1.0], {}), TypeError, "`results` to be what quantus.evaluate returns"),
+        (({"a": [1.0]}, {}), TypeError, "`results` to be what quantus.evaluate returns"),
+        (({"a": {"m": [1.0]}}, {}), ValueError, r"`metrics` to hold every metric of `results` but \['m'\]"),
+        (({"a": {"m": [1.0]}}, {"m": None}, "b"), ValueError, r"`control` to name methods .* got \['b'\]"),
+        (({"a": {"m": [1.0]}}, {"m": None}, []), ValueError, "`control` to name methods"),
+        (({"a": {"m": [1.0]}}, {"m": None}, [[1.0]]), TypeError, "`control` to be what quantus.evaluate returns"),
+    ],
+)
+def test_wrong_summaries(arguments, error, message):
+    with pytest.raises(error, match=message):
+        summarise(*arguments)
+
+
+def test_plot_shows_each_number_beside_what_knows_nothing():
+    results = {"$x$": {"m": [0.5, 0.7], "n": [math.nan]}, "random": {"m": [0.1, 0.2], "n": [0.3]}}
+    fig, axes = plot_summary(summarise(results, {"m": None, "n": None}, control="random"))
+    assert [ax.get_title() for ax in axes] == ["m", "n"]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["$x$", "random"]
+    assert [text.get_text() for text in axes[1].texts] == ["undefined"]
+    assert axes[0].get_legend_handles_labels()[1] == ["control"]
+    fig.canvas.draw()
+    with pytest.raises(ValueError, match="`ax` to hold 2 axes"):
+        plot_summary(summarise(results, {"m": None, "n": None}), ax=axes[:1])
+    with pytest.raises(ValueError, match=r"no column \['method'"):
+        plot_summary(pd.DataFrame({"value": [1.0]}))
