@@ -15,7 +15,7 @@ from captum.attr import Attribution, NoiseTunnel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice, check_finite, check_whole
+from captum_concepts.checks import check_choice, check_finite, check_materialised, check_whole
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
 from captum_concepts.randomness import seeded_generators
@@ -212,6 +212,7 @@ class ExplainFunc:
         """
         if not isinstance(inputs, Tensor):
             inputs = np.asarray(inputs)
+        check_materialised("model", model)
         place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
         n = len(inputs)

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from captum_concepts.running import tensor_output
 
-# What puts hooks on layers inside a model.
-_HOOKING = (LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam, LayerAttribution, NeuronAttribution)
+# What puts hooks on every layer of a model, and on one.
+_ON_EVERY_LAYER = (LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam)
+_ON_ONE_LAYER = (LayerAttribution, NeuronAttribution)
 
 
 class Hookable(nn.Module):
@@ -45,16 +46,19 @@ def hookable(model: Any) -> Any:
 def check_scripted(attribution: Any, model: Any) -> None:
     """Raise where a method needs hooks inside a ScriptModule, which takes none or, traced, never calls them."""
     method = getattr(attribution, "attribution_method", attribution)
-    if isinstance(model, Hookable) and isinstance(method, _HOOKING):
+    every = isinstance(method, _ON_EVERY_LAYER) and isinstance(model, nn.Module)
+    if (isinstance(method, _ON_ONE_LAYER) and isinstance(model, Hookable)) or (
+        every and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
+    ):
         raise ValueError(scripted(type(method).__name__))
 
 
 def scripted(wanting: str) -> str:
     """Return why something cannot be had of a ScriptModule."""
     return (
-        f"Expected argument `model` to be a Python module but got a ScriptModule, and {wanting} needs hooks on its "
-        "layers, which ScriptModules do not run. Give the module that it was scripted or traced from, or use a method "
-        "that needs inputs and outputs only, Saliency for instance."
+        "Expected argument `model` to be a Python module but it is, or holds, a ScriptModule, and "
+        f"{wanting} needs hooks on its layers, which ScriptModules do not run. Give the module that it was scripted or "
+        "traced from, or use a method that needs inputs and outputs only, Saliency for instance."
     )
 
 

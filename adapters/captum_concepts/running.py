@@ -17,13 +17,7 @@ from torch import Tensor, nn
 def first_floating(module: nn.Module) -> Tensor | None:
     """Return the parameter or buffer that tells device and type of a module; None without any."""
     tensors = chain(module.parameters(), module.buffers())
-    found = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
-    if found is not None and found.is_meta:
-        raise ValueError(
-            f"Expected the model to have weights but those of {type(module).__name__} are on the meta device, where "
-            "there are only shapes. Load them: `model.to_empty(device=...)`, then `model.load_state_dict(...)`."
-        )
-    return found
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
 
 
 def to_model(model: nn.Module, array: Any) -> Tensor:

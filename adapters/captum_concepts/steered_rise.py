@@ -14,7 +14,7 @@ from captum.log import log_usage
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
+from captum_concepts.checks import check_choice, check_materialised, check_range, check_shape, check_whole
 from captum_concepts.rise_masks import RandomMasks
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 
@@ -149,6 +149,7 @@ class SteeredRISE(Attribution):
             are not in [0, 1], or outputs are no probabilities where they have to be.
         """
         images = _only_image(inputs)
+        check_materialised("forward_func", self.forward_func, images)
         n, channels, *size = images.shape
         check_range("lam", lam, 0, 1)
         if lam > 0 and self.score_func is None:

@@ -19,7 +19,7 @@ from scipy import stats
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts.checks import check_choice, check_finite, check_range, check_shape, check_whole
+from captum_concepts.checks import check_choice, check_finite, check_materialised, check_range, check_shape, check_whole
 from captum_concepts.directions import METHODS
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import check_targets, scripted, tensor_outputs
@@ -187,6 +187,7 @@ def tcav_score(
     TypeError
         If `layers` is one string, `target` holds no integers, or a number is none.
     """
+    check_materialised("model", model)
     names = _check_layers(model, layers)
     _check_numbers(n_random, n_samples, batch_size, seed)
     check_range("alpha", alpha, 0, 1)

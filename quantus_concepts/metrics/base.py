@@ -17,7 +17,7 @@ from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_whole, to_numpy
+from captum_concepts.checks import check_finite, check_materialised, check_whole, to_numpy
 from captum_concepts.running import alone_with, evaluation_mode
 from quantus_concepts.metrics.attributions import as_attributions, missing, normalised
 from quantus_concepts.metrics.call import Call, Explanations, Record, nanmean
@@ -223,6 +223,7 @@ class ConceptMetric(Metric[list[float]]):
         """Raise for arguments no metric can work with, before anything is computed."""
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
+        check_materialised("model", model)
         if len(x_batch) == 0:
             raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
         if x_batch.dtype.kind not in "fiub":
