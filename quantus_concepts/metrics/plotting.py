@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -46,9 +47,9 @@ def plot_scores(
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False)
     ax.set(xlabel="score", ylabel="count")
-    ax.set_title(
-        f"{title}: {defined.size} defined, {values.size - defined.size} undefined", parse_math=False, wrap=True
-    )
+    counted = f"{title}: {defined.size} defined, {values.size - defined.size} undefined"
+    # Not with wrap=True, which measures names as formulas.
+    ax.set_title(textwrap.fill(counted, 60), parse_math=False)
     return ax.figure, ax
 
 

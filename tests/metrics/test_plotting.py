@@ -53,9 +53,9 @@ def test_the_scores_drawn_are_those_of_the_samples() -> None:
 
 
 def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
-    figure, ax = plot_scores([0.0, 1.0], title=r"costs $5 or $\frac$")
+    figure, ax = plot_scores([0.0, 1.0], title=r"$a_1$ and $\frac$")
     figure.savefig(tmp_path / "a.png")
-    assert ax.get_title().startswith(r"costs $5 or $\frac$:")
+    assert ax.get_title().startswith(r"$a_1$ and $\frac$:")
     plt.close(figure)
 
 
