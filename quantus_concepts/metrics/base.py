@@ -7,28 +7,28 @@ import threading
 import warnings
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from quantus.helpers import asserts
 from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_materialised, check_whole, to_numpy
+from captum_concepts.checks import check_whole, to_numpy
 from captum_concepts.running import alone_with, evaluation_mode
 from quantus_concepts.metrics.attributions import as_attributions, missing, normalised
 from quantus_concepts.metrics.call import Call, Explanations, Record, nanmean
-from quantus_concepts.metrics.plotting import draw_and_close, plot_scores
+from quantus_concepts.metrics.inputs import check_aligned_truth, check_inputs, check_passed
+from quantus_concepts.metrics.plotting import DrawsScores
 from quantus_concepts.metrics.truth import no_concept_model
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
 N_RECORDS = 256
 
 
-class ConceptMetric(Metric[list[float]]):
+class ConceptMetric(DrawsScores, Metric[list[float]]):
     """Base of the metrics: one call, one way of getting explanations, one way of failing.
 
     It differs from Quantus's own metrics in four things. Attributions are not passed through
@@ -164,7 +164,7 @@ class ConceptMetric(Metric[list[float]]):
             x_batch = np.ascontiguousarray(to_numpy(x_batch))
             y_batch = to_numpy(y_batch)
             batch_size = check_whole("batch_size", batch_size, 1)
-            self._check_inputs(model, x_batch, y_batch, explain_func)
+            check_inputs(model, x_batch, y_batch, explain_func)
             self._call = Call(
                 self._truth(len(x_batch), custom_batch),
                 n_samples=len(x_batch),
@@ -213,60 +213,14 @@ class ConceptMetric(Metric[list[float]]):
         """Parameters of the metric, as in Quantus."""
         return {k: v for k, v in super().get_params.items() if k not in ("_call", "_turn", "undefined", "records")}
 
-    def _check_inputs(
-        self,
-        model: nn.Module | None,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        explain_func: Callable[..., np.ndarray] | None,
-    ) -> None:
-        """Raise for arguments no metric can work with, before anything is computed."""
-        if model is not None and not isinstance(model, nn.Module):
-            raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
-        check_materialised("model", model)
-        if len(x_batch) == 0:
-            raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
-        if x_batch.dtype.kind not in "fiub":
-            raise TypeError(f"Expected argument `x_batch` to be numeric but got dtype {x_batch.dtype}.")
-        check_finite("x_batch", x_batch)
-        if y_batch.shape != (len(x_batch),):
-            raise ValueError(
-                f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}."
-            )
-        if y_batch.dtype.kind not in "iu":
-            raise TypeError(f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}.")
-        if explain_func is not None:
-            asserts.assert_explain_func(explain_func=explain_func)
-
     def _truth(self, n_samples: int, custom_batch: Any) -> dict[str, np.ndarray]:
         """Collect bound and passed ground truth, each array with one row for each sample."""
-        passed: Mapping[str, Any] = {} if custom_batch is None else custom_batch
-        if not isinstance(passed, Mapping):
-            raise TypeError(
-                f"Expected argument `custom_batch` to be a mapping from one of {list(self.sample_truth)} to an "
-                f"array but got {type(custom_batch).__name__}."
-            )
-        unknown = set(passed) - set(self.sample_truth)
-        if unknown:
-            raise ValueError(
-                f"Expected the keys of argument `custom_batch` to be among {list(self.sample_truth)} but got "
-                f"{sorted(unknown)}."
-            )
-        truth = {}
-        for name in self.sample_truth:
-            value = passed.get(name, getattr(self, name))
-            if value is None:
-                continue
-            if name in passed:
-                value = self._checked(name, value)
-            if len(value) != n_samples:
-                raise ValueError(
-                    f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but "
-                    f"got {len(value)}. What is bound in the constructor must be aligned with `x_batch`; for "
-                    f'loops over a loader pass custom_batch={{"{name}": ...}} with each call.'
-                )
-            truth[name] = value
-        return truth
+        passed = check_passed(custom_batch, self.sample_truth)
+        found = {name: self._checked(name, value) for name, value in passed.items() if value is not None}
+        bound = {name: getattr(self, name) for name in self.sample_truth if name not in passed}
+        found |= {name: value for name, value in bound.items() if value is not None}
+        check_aligned_truth(found, n_samples)
+        return found
 
     @abstractmethod
     def _checked(self, name: str, value: Any) -> np.ndarray:
@@ -354,22 +308,7 @@ class ConceptMetric(Metric[list[float]]):
         return np.abs(a_batch) if self.abs else a_batch
 
     def usable(self, a_batch: np.ndarray, shape: tuple[int, ...], meaning: str) -> np.ndarray:
-        """Return attributions of the expected shape; NaN, with the reason noted, where they cannot be used.
-
-        Parameters
-        ----------
-        a_batch : np.ndarray
-            Attributions of some samples.
-        shape : tuple of int
-            The shape one sample must have.
-        meaning : str
-            The names of the axes, for the warning.
-
-        Returns
-        -------
-        np.ndarray
-            (n, *shape), NaN in every sample that is not finite.
-        """
+        """Return attributions (n, *shape), `meaning` for people; NaN, and the reason noted, where they cannot be."""
         n = len(a_batch)
         if a_batch.shape[1:] != shape:
             if a_batch.shape[1:] != (0,):
@@ -434,61 +373,6 @@ class ConceptMetric(Metric[list[float]]):
             # quantus.evaluate passes the name a method has in `xai_methods`.
             method = self.explain_func_kwargs.get("method")
             warnings.warn(f"{self.name}: {self.call.describe(method)}", UserWarning, stacklevel=2)
-
-    def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw a histogram of scores, by default those of the last call with what is known of them.
-
-        Parameters
-        ----------
-        scores : sequence of float, optional
-            Scores; NaN are counted in the title.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure if None.
-
-        Returns
-        -------
-        tuple
-            Figure and axes.
-        """
-        last = self.records[-1] if scores is None and self.records else None
-        if last is not None:
-            return plot_scores(last.values, title=self.name, ax=ax, chance=last.chance)
-        return plot_scores(self.evaluation_scores if scores is None else scores, title=self.name, ax=ax)
-
-    def plot(
-        self,
-        plot_func: Callable[..., Any] | None = None,
-        show: bool = True,
-        path_to_save: str | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """Draw, save and show, in this order: once shown, a figure may be empty when it is saved.
-
-        A figure that was made for this and is not shown is closed.
-
-        Parameters
-        ----------
-        plot_func : callable, optional
-            Draws; the metric's `default_plot_func` if None.
-        show : bool
-            Whether to show the figure.
-        path_to_save : str, optional
-            File to save it to.
-        *args : Any
-            Passed to `plot_func`.
-        **kwargs : Any
-            Passed to `plot_func`.
-
-        Raises
-        ------
-        TypeError
-            If there is nothing to draw with.
-        """
-        plot_func = self.default_plot_func if plot_func is None else plot_func
-        if not callable(plot_func):
-            raise TypeError(f"Expected argument `plot_func` to be callable but got {type(plot_func).__name__}.")
-        draw_and_close(lambda: plot_func(*args, **kwargs), show, path_to_save)
 
 
 def _unavailable(**kwargs: Any) -> np.ndarray:

@@ -64,9 +64,10 @@ def full_precision(model: Any) -> AbstractContextManager[Any]:
 
 
 def in_precision_of(model: Any, values: Any) -> Any:
-    """Return a tensor in the dtype of a model's own numbers; as it is where there is none of them."""
+    """Return a floating-point tensor in the dtype of a model's own numbers; anything else as it is."""
     reference = first_floating(model)
-    return values if reference is None or not isinstance(values, Tensor) else values.to(reference.dtype)
+    floating = isinstance(values, Tensor) and values.is_floating_point()
+    return values if reference is None or not floating else values.to(reference.dtype)
 
 
 def linear_weights(head: nn.Module) -> Tensor | None:

@@ -1,13 +1,17 @@
-"""The picture of a metric's scores."""
+"""Pictures of a metric's scores."""
 
 from __future__ import annotations
 
 import math
+import textwrap
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
 import numpy as np
+
+from quantus_concepts.metrics.call import Record
 
 
 def plot_scores(
@@ -43,22 +47,81 @@ def plot_scores(
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False)
     ax.set(xlabel="score", ylabel="count")
-    ax.set_title(
-        f"{title}: {defined.size} defined, {values.size - defined.size} undefined", parse_math=False, wrap=True
-    )
+    counted = f"{title}: {defined.size} defined, {values.size - defined.size} undefined"
+    # Not with wrap=True, which measures names as formulas.
+    ax.set_title(textwrap.fill(counted, 60), parse_math=False)
     return ax.figure, ax
 
 
-def draw_and_close(draw: Callable[[], Any], show: bool, path: str | None) -> None:
-    """Draw, save and show; close what was made for it unless it is shown."""
-    before = set(plt.get_fignums())
-    try:
-        draw()
-        if path:
-            plt.savefig(fname=path, dpi=400)
-        if show:
-            plt.show()
-    finally:
-        if not show:
-            for number in set(plt.get_fignums()) - before:
-                plt.close(number)
+class DrawsScores:
+    """How a metric draws the scores it remembers."""
+
+    name: ClassVar[str]
+    records: deque[Record]
+    evaluation_scores: Any
+    default_plot_func: Callable[..., Any] | None
+
+    def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw a histogram of scores, by default those of the last call with what is known of them.
+
+        Parameters
+        ----------
+        scores : sequence of float, optional
+            Scores; NaN are counted in the title.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        tuple
+            Figure and axes.
+        """
+        last = self.records[-1] if scores is None and self.records else None
+        if last is not None:
+            return plot_scores(last.values, title=self.name, ax=ax, chance=last.chance)
+        return plot_scores(self.evaluation_scores if scores is None else scores, title=self.name, ax=ax)
+
+    def plot(
+        self,
+        plot_func: Callable[..., Any] | None = None,
+        show: bool = True,
+        path_to_save: str | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Draw, save and show, in this order: once shown, a figure may be empty when it is saved.
+
+        A figure that was made for this and is not shown is closed.
+
+        Parameters
+        ----------
+        plot_func : callable, optional
+            Draws; the metric's `default_plot_func` if None.
+        show : bool
+            Whether to show the figure.
+        path_to_save : str, optional
+            File to save it to.
+        *args : Any
+            Passed to `plot_func`.
+        **kwargs : Any
+            Passed to `plot_func`.
+
+        Raises
+        ------
+        TypeError
+            If there is nothing to draw with.
+        """
+        plot_func = self.default_plot_func if plot_func is None else plot_func
+        if not callable(plot_func):
+            raise TypeError(f"Expected argument `plot_func` to be callable but got {type(plot_func).__name__}.")
+        before = set(plt.get_fignums())
+        try:
+            plot_func(*args, **kwargs)
+            if path_to_save:
+                plt.savefig(fname=path_to_save, dpi=400)
+            if show:
+                plt.show()
+        finally:
+            if not show:
+                for number in set(plt.get_fignums()) - before:
+                    plt.close(number)

@@ -15,6 +15,7 @@ from captum.concept import TCAV, Concept
 from scipy import stats
 from torch import Tensor, nn
 
+from captum_concepts import ConceptBank
 from captum_concepts.tcav import LayerScore, TCAVScore, _draw, tcav_contrast, tcav_score
 from captum_concepts.tcav_classifier import ConceptBankClassifier
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from quantus_concepts import CEM
+from tiny_models import SharingConceptModel
 
 LABELS = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]])
 IMPORTANCE = np.array([[0.9, 0.1, 0.5, -2.0], [0.9, 0.8, 0.1, 0.0], [1.0, 2.0, 3.0, 4.0]])
@@ -82,3 +83,59 @@ def test_one_explanation_that_is_zero_among_others_ranks_by_index(head: nn.Modul
     a_batch = IMPORTANCE.copy()
     a_batch[0] = 0
     assert CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), a_batch) == [1, 0, 0]
+
+
+def test_chance_clusters_and_reasons_are_remembered(head: nn.Module) -> None:
+    a_batch, classes = IMPORTANCE.copy(), np.array([1, 0, 0])
+    a_batch[2, 1] = np.nan
+    metric = CEM(LABELS, only_correct=True)
+    with pytest.warns(UserWarning, match=r"misclassified \(1 of 3 samples\); and where the explanation method failed"):
+        metric(head, IMPORTANCE, classes, a_batch)
+    record = metric.records[-1]
+    assert record.reasons == {
+        "they are misclassified": 1,
+        "the explanation method failed: attributions hold NaN or infinity": 1,
+    }
+    # Of the one sample that is scored two concepts of four are present.
+    assert record.chance == 0.5
+    assert record.clusters is not None
+    np.testing.assert_array_equal(record.clusters, classes)
+    metric = CEM(LABELS)
+    metric(head, IMPORTANCE, classes, IMPORTANCE)
+    assert metric.records[-1].chance == pytest.approx(4 / 12)
+
+
+@pytest.mark.parametrize("importance", ["value", "contribution", "weight"])
+def test_autocast_rounds_the_backbone_only(importance: str) -> None:
+    rng = np.random.default_rng(0)
+    model, images = SharingConceptModel(), rng.normal(size=(40, 3, 12, 12)).astype(np.float32)
+    labels, classes = rng.integers(0, 2, (40, 5)), rng.integers(0, 4, 40)
+    with torch.no_grad():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            features = model.features(torch.as_tensor(images)).float()
+        values = model.values_from_features(features)
+        theta = model.head[0].weight[torch.as_tensor(classes)]
+        ranked = {"value": values, "weight": theta, "contribution": theta * values}[importance].argmax(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = CEM(labels, importance=importance)(model, images, classes)
+    np.testing.assert_array_equal(scores, labels[np.arange(40), ranked])
+
+
+def test_a_model_in_half_precision_is_ranked_in_float32() -> None:
+    rng = np.random.default_rng(0)
+    model, images = SharingConceptModel().to(torch.bfloat16), rng.normal(size=(300, 3, 12, 12)).astype(np.float32)
+    labels, classes = rng.integers(0, 2, (300, 5)), rng.integers(0, 4, 300)
+    with torch.no_grad():
+        values = model.concept_predictor(torch.as_tensor(images).bfloat16())
+        theta = model.head[0].weight[torch.as_tensor(classes)]
+    order, rounded = (
+        product.argsort(dim=1, descending=True, stable=True)[:, :3]
+        for product in (theta.float() * values.float(), theta * values)
+    )
+    # Rounded to bfloat16 products tie, and the first of equal ones comes first.
+    assert (order != rounded).any()
+    scores = CEM(labels, top_l=3)(model, images, classes)
+    np.testing.assert_allclose(scores, labels[np.arange(300)[:, None], order].mean(1), rtol=1e-6)
+    # What is left: values of the model's own, which may tie; the lower index then comes first.
+    model.concept_predictor.cavs[1:] = model.concept_predictor.cavs[0]
+    assert CEM(labels, importance="value")(model, images, classes) == labels[:, 0].tolist()

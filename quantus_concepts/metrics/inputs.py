@@ -1,0 +1,62 @@
+"""Checks of what every metric is called with, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from quantus.helpers import asserts
+from torch import nn
+
+from captum_concepts.checks import check_finite, check_materialised
+
+
+def check_inputs(
+    model: nn.Module | None,
+    x_batch: np.ndarray,
+    y_batch: np.ndarray,
+    explain_func: Callable[..., np.ndarray] | None,
+) -> None:
+    """Raise for arguments no metric can work with, before anything is computed."""
+    if model is not None and not isinstance(model, nn.Module):
+        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
+    check_materialised("model", model)
+    if len(x_batch) == 0:
+        raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
+    if x_batch.dtype.kind not in "fiub":
+        raise TypeError(f"Expected argument `x_batch` to be numeric but got dtype {x_batch.dtype}.")
+    check_finite("x_batch", x_batch)
+    if y_batch.shape != (len(x_batch),):
+        raise ValueError(f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.")
+    if y_batch.dtype.kind not in "iu":
+        raise TypeError(f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}.")
+    if explain_func is not None:
+        asserts.assert_explain_func(explain_func=explain_func)
+
+
+def check_passed(custom_batch: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the ground truth passed with a call, by the name of its argument, or raise for anything else."""
+    passed: Mapping[str, Any] = {} if custom_batch is None else custom_batch
+    if not isinstance(passed, Mapping):
+        raise TypeError(
+            f"Expected argument `custom_batch` to be a mapping from one of {list(names)} to an array but got "
+            f"{type(custom_batch).__name__}."
+        )
+    unknown = set(passed) - set(names)
+    if unknown:
+        raise ValueError(
+            f"Expected the keys of argument `custom_batch` to be among {list(names)} but got {sorted(unknown)}."
+        )
+    return passed
+
+
+def check_aligned_truth(truth: Mapping[str, np.ndarray], n_samples: int) -> None:
+    """Raise unless every array of ground truth has one row for each sample."""
+    for name, value in truth.items():
+        if len(value) != n_samples:
+            raise ValueError(
+                f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but got "
+                f"{len(value)}. What is bound in the constructor must be aligned with `x_batch`; for loops over a "
+                f'loader pass custom_batch={{"{name}": ...}} with each call.'
+            )
