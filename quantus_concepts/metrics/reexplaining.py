@@ -123,7 +123,7 @@ class ReExplainingMetric(ConceptMetric):
         Conditions (n,) of bool stand under what is wrong where they do not hold.
         """
         # Samples without a mask were counted when the call began.
-        left = masks.any((1, 2, 3))
+        left = np.asarray(masks.any((1, 2, 3)))
         for reason, met in conditions.items():
             if missed := int((left & ~met).sum()):
                 self.leave_out(reason, missed)

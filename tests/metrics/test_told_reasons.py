@@ -24,14 +24,17 @@ def told(
     world: World, name: str, explain: Any = known_truth.knows, labels: Any = None, **settings: Any
 ) -> tuple[Any, list[float], list[str]]:
     """Return a metric after a call, its scores, and what it warned of."""
-    metric, model, images, classes = {
-        "MCS": (MCS(world.scene_model, world.scene_labels, world.masks, normalise=False, **settings),)
-        + (world.object_model, world.images, world.object_labels),
-        "IDR": (IDR(world.scenes, world.masks, normalise=False, **settings),)
-        + (world.scene_model, world.images, world.scene_labels),
-        "IIR": (IIR(world.patched, masks=world.masks, normalise=False, **settings),)
-        + (world.blind, world.scenes, world.scene_labels),
-    }[name]
+    settings["normalise"] = False
+    metric: Any
+    if name == "MCS":
+        metric = MCS(world.scene_model, world.scene_labels, world.masks, **settings)
+        model, images, classes = world.object_model, world.images, world.object_labels
+    elif name == "IDR":
+        metric = IDR(world.scenes, world.masks, **settings)
+        model, images, classes = world.scene_model, world.images, world.scene_labels
+    else:
+        metric = IIR(world.patched, masks=world.masks, **settings)
+        model, images, classes = world.blind, world.scenes, world.scene_labels
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         scores = metric(model, images, classes if labels is None else labels(classes), explain_func=explain)

@@ -355,6 +355,7 @@ def draw_bar(
 
 
 def name_rows(ax: Axes, methods: Sequence[str]) -> None:
+    """Write methods at the rows of bars, controls in grey."""
     ax.set_yticks(range(len(methods)), methods, fontsize=9.5)
     ax.set_ylim(len(methods) - 0.4, -0.6)
     ax.margins(x=0.12)
@@ -365,6 +366,7 @@ def name_rows(ax: Axes, methods: Sequence[str]) -> None:
 
 
 def legend(ax: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Put the legend above the axes, in one line."""
     ax.legend(
         list(handles),
         list(labels),
@@ -377,6 +379,7 @@ def legend(ax: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
 
 
 def zero_line(ax: Axes) -> None:
+    """Draw where bars begin."""
     ax.axvline(0, color=INK, linewidth=0.9, zorder=4)
 
 

@@ -93,7 +93,8 @@ def render_report(
     commonality : sequence of CommonalityRow
         Of the models of relative MCS; empty without them.
     figures : mapping of str to Figure
-        By name: "mcs", "relative", "correlation", "idr", "iir", "perturbation", "robustness" have their places, others follow.
+        By name: "mcs", "relative", "correlation", "idr", "iir", "perturbation", "robustness" have their places, others
+        follow.
     sheets : mapping of str to Figure
         The same: "mcs", "relative", "idr", "iir", with "sheet_" before it or without.
     settings : mapping of str to Any

@@ -102,7 +102,8 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
     before = torch.get_rng_state()
     records, details = tcav_records(models, data, [], OPTIONS)
     assert torch.equal(torch.get_rng_state(), before)
-    (record,) = records
+    record, baseline = records
+    assert (baseline.metric, baseline.value, baseline.n) == ("MCS baseline", record.reference, record.n)
     assert (record.method, record.metric, record.k, record.seed) == ("TCAV", "MCS", None, 0)
     # Red raises the one logit for every image and lowers the other, at every layer that passed.
     assert record.value == 1
@@ -118,7 +119,7 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
 
 def test_no_score_where_no_layer_passes(data):
     # The gradient is zero: no direction raises anything.
-    ((record,), _) = tcav_records({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data, [], OPTIONS)
+    ((record, _), _) = tcav_records({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data, [], OPTIONS)
     assert math.isnan(record.value)
     assert record.n == 0
 
