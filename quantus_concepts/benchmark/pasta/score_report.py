@@ -21,7 +21,7 @@ from quantus_concepts.benchmark.pasta.pictures import (
     shown_picture,
     top_concepts,
 )
-from quantus_concepts.benchmark.pasta.score_table import Scores, arrow, score_text
+from quantus_concepts.benchmark.pasta.score_table import Scores, arrow, score_text, wins_text
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.pasta.explanations import ConceptExplanation
 from quantus_concepts.pasta.mixture import plot_mixture
@@ -58,6 +58,8 @@ class Card:
         Data URLs; "" where there is none.
     concepts : list of Concept
         Empty for maps.
+    drawn : bool
+        Whether `map` is a drawing as it was given.
     """
 
     title: str
@@ -66,6 +68,7 @@ class Card:
     image: str
     map: str
     concepts: list[Concept]
+    drawn: bool = False
 
 
 def write_scores(
@@ -150,7 +153,7 @@ def _explainer_rows(scores: Scores) -> list[tuple[str, list[tuple[str, str]], st
     rows = []
     for name, row in scores.by_explainer.iterrows():
         cells = [(score_text(row[question]), score_text(row[f"{question} deviation"])) for question in scores.questions]
-        rows.append((str(name), cells, str(int(row["n"])), str(int(row["wins"])) if "wins" in row else ""))
+        rows.append((str(name), cells, str(int(row["n"])), wins_text(row) if "wins" in row else ""))
     return rows
 
 
@@ -180,4 +183,4 @@ def _card(row: pd.Series, scores: Scores) -> Card:
     below = (
         file.path.stem if not file.label or file.path.stem.endswith(file.label) else f"{file.path.stem}: {file.label}"
     )
-    return Card(file.explainer, below, numbers, image, drawn, concepts)
+    return Card(file.explainer, below, numbers, image, drawn, concepts, file.modality == "drawing")
