@@ -132,7 +132,8 @@ def said(row: Mapping[str, Any], what: str) -> str:
     if math.isnan(row["low"]):
         return f"{row['name']}: fewer than {LEAST_SPLITS} repetitions, so nothing is said of size."
     span = f"{number(row['low'], 2)} to {number(row['high'], 2)} for ten times the parameters"
-    if row["low"] <= 0 <= row["high"]:
+    # A slope of rounding errors is none.
+    if row["low"] <= 1e-9 and row["high"] >= -1e-9:
         return f"{row['name']}: no change of {what} with size can be told from chance ({span})."
     return f"{row['name']}: {what} {'rises' if row['value'] > 0 else 'falls'} with size ({span})."
 
