@@ -30,24 +30,23 @@ class _BlipParts:
         return self._tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
 
     def encode_image(self, images: Tensor) -> Tensor:
-        model: Any = self.model
-        if hasattr(model, "vision_proj"):
-            return model.vision_proj(model.vision_model(pixel_values=images).last_hidden_state[:, 0])
-        return _features(model.get_image_features(pixel_values=images))
+        vision: Any = self.model.vision_model
+        tokens: Tensor = vision(pixel_values=images).last_hidden_state
+        return tokens[:, 0]
 
     def encode_text(self, tokens: Mapping[str, Tensor]) -> Tensor:
         model: Any = self.model
-        given = {key: tokens[key] for key in ("input_ids", "attention_mask")}
-        if hasattr(model, "text_proj"):
-            return model.text_proj(model.text_encoder(**given).last_hidden_state[:, 0])
-        return _features(model.get_text_features(**given))
+        text = model.text_encoder if hasattr(model, "text_encoder") else model.text_model
+        found: Tensor = text(**{key: tokens[key] for key in ("input_ids", "attention_mask")}).last_hidden_state
+        return found[:, 0]
 
 
 def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *, name: str | None = None) -> Any:
     """Return an encoder of a BLIP model.
 
-    The projections of the class tokens of picture and text, as the model compares them, but not normalised. Li et al.
-    (2022), "BLIP"; one of the encoders of Kazmierczak et al. (PASTA), Table 1, who do not say which of its weights.
+    The class tokens of picture and text, before they are projected to be compared: 768 numbers of the base model, as
+    the release of Kazmierczak et al. (PASTA), Table 1, takes them of "model_base" of Li et al. (2022), "BLIP". Its
+    weights are in BLIP's own format; those here are of the base model trained further on retrieval.
 
     Parameters
     ----------
@@ -98,13 +97,8 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
     return ObjectEncoder(_BlipParts(loaded, processor, name or ("blip" if model == BLIP else str(model))))
 
 
-_KINDS = (("vision_proj", "text_proj", "vision_model", "text_encoder"), ("get_image_features", "get_text_features"))
-
-
-def _features(output: Any) -> Tensor:
-    """Return the projected features, which newer versions of transformers wrap."""
-    features: Tensor = output if isinstance(output, Tensor) else output.pooler_output
-    return features
+#: Where models of transformers have their parts.
+_KINDS = (("vision_model", "text_encoder"), ("vision_model", "text_model"))
 
 
 def _preprocessing(image_processor: Any) -> Preprocessing:

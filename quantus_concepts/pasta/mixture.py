@@ -32,7 +32,7 @@ class Mixture:
     names : tuple of str
         The M explainers.
     choice : np.ndarray
-        (N,) of int64, indices into `names`; -1 where no explainer has a score.
+        (N,) of int64, indices into `names`, of several best the first; -1 where no explainer has a score.
     scores : np.ndarray
         (N,) scores of the chosen explanations; NaN where there is none.
     question : str
@@ -40,19 +40,28 @@ class Mixture:
     tied : int
         For how many images several explainers share the best score, so that the order of the names decided: a
         scorer gives many explanations the lowest score there is.
+    leaders : np.ndarray
+        (M, N) of bool: whether an explainer has the best score of an image, alone or with others.
     """
 
     names: tuple[str, ...]
     choice: np.ndarray
     scores: np.ndarray
     question: str
-    tied: int = 0
+    tied: int
+    leaders: np.ndarray
 
     @property
     def wins(self) -> dict[str, int]:
-        """For each explainer, the number of images it was chosen for."""
-        counts = np.bincount(self.choice[self.choice != UNDEFINED], minlength=len(self.names))
-        return dict(zip(self.names, counts.tolist(), strict=True))
+        """For each explainer, the number of images for which it alone has the best score."""
+        alone = self.leaders & (self.leaders.sum(0) == 1)
+        return dict(zip(self.names, alone.sum(1).tolist(), strict=True))
+
+    @property
+    def ties(self) -> dict[str, int]:
+        """For each explainer, the number of images whose best score it shares with others."""
+        shared = self.leaders & (self.leaders.sum(0) > 1)
+        return dict(zip(self.names, shared.sum(1).tolist(), strict=True))
 
     @property
     def undefined(self) -> int:
@@ -160,8 +169,8 @@ class Mixture:
 def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     """Choose for each image the explainer with the best score.
 
-    Kazmierczak et al., "PASTA", section "Mixture of XAI methods". Of equal scores the first explainer's is chosen; NaN
-    is never chosen.
+    Kazmierczak et al., "PASTA", section "Mixture of XAI methods". Of equal scores the first explainer's is chosen, but
+    none of them wins; NaN is never chosen.
 
     Parameters
     ----------
@@ -208,8 +217,10 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     best = ranked.argmax(0)
     taken = np.take_along_axis(table, best[None], 0)[0]
     undefined = np.isnan(table).all(0)
-    tied = int((((ranked == ranked.max(0)).sum(0) > 1) & ~undefined).sum())
-    return Mixture(names, np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, taken), question, tied)
+    leaders = (ranked == ranked.max(0)) & ~undefined
+    tied = int((leaders.sum(0) > 1).sum())
+    choice, chosen = np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, taken)
+    return Mixture(names, choice, chosen, question, tied, leaders)
 
 
 def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes]:
@@ -225,7 +236,8 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     Returns
     -------
     tuple of Figure and Axes
-        Bars sorted by the number of images, the most frequent at the top. Nothing is shown or saved.
+        Bars sorted by the number of images, the most frequent at the top; paler where the best score is shared.
+        Nothing is shown or saved.
     """
     if ax is None:
         # Not pyplot: its figures are global state and stay open.
@@ -233,23 +245,33 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
         ax = fig.add_subplot()
     else:
         fig = ax.figure  # type: ignore[assignment]
-    wins = sorted(mixture.wins.items(), key=lambda item: -item[1])
-    places = range(len(wins))
-    bars = ax.barh(places, [count for _, count in wins], color="#3b6ea5", zorder=2)
-    ax.bar_label(bars, [f"{count} ({mixture.share[name]:.0%})" if count else "0" for name, count in wins], padding=3)
-    ax.set_yticks(places, [name for name, _ in wins])
+    wins, ties = mixture.wins, mixture.ties
+    names = sorted(mixture.names, key=lambda name: (-wins[name], -ties[name]))
+    places = range(len(names))
+    alone, shared = ([counts[name] for name in names] for counts in (wins, ties))
+    ax.barh(places, alone, color="#3b6ea5", zorder=2, label="alone")
+    bars = ax.barh(places, shared, left=alone, color="#b9cde3", zorder=2, label="shared with others")
+    ax.bar_label(bars, [_counted(wins[name], ties[name], mixture.share[name]) for name in names], padding=3)
+    if mixture.tied:
+        ax.legend(frameon=False, loc="lower right")
+    ax.set_yticks(places, names)
     ax.invert_yaxis()
     ax.margins(x=0.25)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.grid(axis="x", color="#E4E4E4", linewidth=0.8, zorder=0)
     left_out = f"; {mixture.undefined} without a score" if mixture.undefined else ""
-    left_out += f"; {mixture.tied} tied, the first taken" if mixture.tied else ""
+    left_out += f"; {mixture.tied} tied" if mixture.tied else ""
     ax.set(
         xlabel=f"images for which it has the best score ({mixture.question})",
         title=f"{len(mixture.choice) - mixture.undefined} images{left_out}",
     )
     return fig, ax
+
+
+def _counted(alone: int, shared: int, share: float) -> str:
+    text = f"{alone} ({share:.0%})" if alone else "0"
+    return f"{text} + {shared} tied" if shared else text
 
 
 def _mean_of(table: np.ndarray) -> np.ndarray:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ from quantus_concepts.pasta.downloads import TOKENIZER_FILES, fetch_folder, fetc
 from quantus_concepts.pasta.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 from quantus_concepts.weights import load_weights, read_weights
 
+NEEDS_TRANSFORMERS = (
+    "The tokenizer of {} needs the package transformers, without which no list of concepts can be embedded: "
+    "python -m pip install transformers, or pass a tokenizer of your own with argument `tokenizer`."
+)
 #: What may differ between the tags of one model.
 _RECIPE = ("mean", "std", "interpolation", "resize_mode", "quick_gelu")
 
@@ -147,6 +153,10 @@ def build_model(
     if weights is None and tag is not None:
         source = open_clip.get_pretrained_cfg(model_name, tag)
         path = fetch_weights(f"{model_name}/{tag}", source, open_clip.download_pretrained)
+    text_cfg = config["text_cfg"]
+    if text_cfg.get("hf_tokenizer_name") and tokenizer is None and find_spec("transformers") is None:
+        # Said before the first image, not after the last; pictures alone need no tokenizer.
+        warnings.warn(NEEDS_TRANSFORMERS.format(model_name), UserWarning, stacklevel=2)
     if path is not None and path.suffix != ".safetensors":
         # Whatever open_clip would do with a file it does not understand, this one never executes anything.
         _check_readable(path)
@@ -162,7 +172,6 @@ def build_model(
             # Compares names and shapes and says what does not fit.
             load_weights(model, path)
     model = model.float().eval().requires_grad_(False)
-    text_cfg = config["text_cfg"]
     return BuiltModel(
         model,
         _preprocessing(model, recipe),
@@ -260,6 +269,8 @@ def _tokenizer(
     hub_name = text_cfg.get("hf_tokenizer_name")
     if tokenizer is None and not hub_name:
         return open_clip.SimpleTokenizer(**options)
+    if find_spec("transformers") is None:
+        raise ValueError(NEEDS_TRANSFORMERS.format(model_name))
     if tokenizer is None:
         remedy = "name it with --encoder-tokenizer FOLDER (argument `tokenizer`)"
         source = fetch_folder(f"The tokenizer of {model_name}", str(hub_name), TOKENIZER_FILES, remedy)
@@ -267,11 +278,6 @@ def _tokenizer(
         source = str(tokenizer)
     try:
         return HFTokenizer(source, tokenizer_mode=text_cfg.get("tokenizer_mode"), **options)
-    except ImportError:
-        raise ValueError(
-            f"The tokenizer of {model_name} needs the package transformers: python -m pip install transformers, or "
-            "pass one of your own with argument `tokenizer`."
-        ) from None
     except Exception as error:  # of the library, for whatever is wrong in the folder
         raise ValueError(
             f"Expected argument `tokenizer` (--encoder-tokenizer) to be the folder of a tokenizer but {source} cannot "

@@ -1,4 +1,4 @@
-"""The twelve perturbations under which explanations were rated for change, each with a magnitude."""
+"""The twelve perturbations under which explanations were rated for change, each with the release's magnitude."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from captum_concepts.checks import check_choice, check_range, check_shape, check
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import ROUNDING
 
-# Nothing is darkened or flattened all the way: an even image has no explanation.
-_FADED = 0.9
-_MOST_PATCHES = 25
-_PATCH = 0.15
-_LARGEST_BLUR = 0.05
-_SMALLEST_CROP = 0.25
-_DISTORTION = 0.8
+#: The release's seed where it fixes one.
+SEED = 493
+#: At which the release perturbs without changing the prediction.
+LIGHT = 1.0
+#: Ours: the release goes on until the prediction changes.
+STRONG = 5.0
+LARGEST = 1000.0
+_KERNEL = 15
+_TRIES = 10
+_RATIOS = 3 / 4, 4 / 3
+_MOST_PATCHES = 32
 
 Change = Callable[[Tensor, float, Tensor], Tensor]
 
@@ -36,9 +40,9 @@ class Perturbation:
     name : str
         Its name in `PERTURBATIONS`.
     function : callable
-        ``function(images, magnitude, draws)``: images (N, 3, H, W) in [0, 1], a magnitude in (0, 1], and draws
+        ``function(images, magnitude, draws)``: images (N, 3, H, W) in [0, 1], a magnitude of at least 0, and draws
         (N, `n_draws`), float64 in [0, 1) on the CPU, from which each image takes what it needs by chance;
-        returns the images changed. A magnitude of 0 never reaches it.
+        returns the images changed.
     meaning : str
         What the magnitude does.
     light : float
@@ -52,16 +56,16 @@ class Perturbation:
     name: str
     function: Change
     meaning: str
-    light: float
-    strong: float
+    light: float = LIGHT
+    strong: float = STRONG
     n_draws: int = 0
 
     def __post_init__(self) -> None:
         for name in ("light", "strong"):
-            check_range(name, getattr(self, name), 0, 1)
+            check_range(name, getattr(self, name), 0, LARGEST)
         check_whole("n_draws", self.n_draws, 0)
 
-    def draws(self, n: int, seed: int = 0) -> Tensor:
+    def draws(self, n: int, seed: int = SEED) -> Tensor:
         """Return the random numbers of n images; those of an image do not depend on how many follow it.
 
         Parameters
@@ -79,7 +83,7 @@ class Perturbation:
         generator = np.random.default_rng([check_whole("seed", seed, 0), *self.name.encode()])
         return torch.from_numpy(generator.random((n, self.n_draws)))
 
-    def __call__(self, images: Tensor, magnitude: float, seed: int = 0, draws: Tensor | None = None) -> Tensor:
+    def __call__(self, images: Tensor, magnitude: float, seed: int = SEED, draws: Tensor | None = None) -> Tensor:
         """Perturb images.
 
         Parameters
@@ -87,7 +91,7 @@ class Perturbation:
         images : Tensor
             (N, 3, H, W), in [0, 1]; left as they are.
         magnitude : float
-            In [0, 1]; 0 changes nothing.
+            At least 0.
         seed : int
             Of what is left to chance. No global generator is touched, and every device gets the same.
         draws : Tensor, optional
@@ -107,12 +111,12 @@ class Perturbation:
         """
         check_floating("images", images)
         check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
-        check_range("magnitude", magnitude, 0, 1)
+        check_range("magnitude", magnitude, 0, LARGEST)
         check_unit("images", images)
         if draws is None:
             draws = self.draws(len(images), seed)
         check_shape("draws", draws, ("N", "n_draws"), (len(images), self.n_draws))
-        if magnitude == 0 or not len(images):
+        if not len(images):
             return images.clone()
         with torch.no_grad():
             changed = self.function(images, float(magnitude), draws)
@@ -191,7 +195,8 @@ def _blend(images: Tensor, others: Tensor, share: Tensor) -> Tensor:
 
 
 def _factors(magnitude: float, draws: Tensor) -> Tensor:
-    return 1 - _FADED * magnitude * draws
+    """Return factors drawn uniformly from [1 - tanh(m / 2), 1 + tanh(m / 2)]."""
+    return 1 + math.tanh(0.5 * magnitude) * (2 * draws - 1)
 
 
 def _brightness_jitter(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
@@ -204,36 +209,51 @@ def _contrast_jitter(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
 
 
 def _resized_crop(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    size = images.shape[-2:]
-    sides = [max(1, round(side * (1 - (1 - _SMALLEST_CROP) * magnitude))) for side in size]
-    free = [side - cropped for side, cropped in zip(size, sides, strict=True)]
-    places = (draws * (torch.tensor(free) + 1)).long().tolist()
+    height, width = images.shape[-2:]
+    windows = [_window(height, width, 1 - math.tanh(0.3 * magnitude), row) for row in draws.tolist()]
     return torch.cat(
         [
-            transforms.resized_crop(image, top, left, sides[0], sides[1], list(size), antialias=True)
-            for image, (top, left) in zip(images.split(1), places, strict=True)
+            transforms.resized_crop(image, *window, [height, width], antialias=True)
+            for image, window in zip(images.split(1), windows, strict=True)
         ]
     )
 
 
+def _window(height: int, width: int, scale: float, draws: list[float]) -> tuple[int, int, int, int]:
+    """Return top, left, height and width of a window of a share of the area, as torchvision's RandomResizedCrop."""
+    area, (low, high) = scale * height * width, map(math.log, _RATIOS)
+    for draw in draws[:_TRIES]:
+        ratio = math.exp(low + draw * (high - low))
+        tall, wide = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < wide <= width and 0 < tall <= height:
+            top, left = (
+                int(u * (free + 1)) for u, free in zip(draws[_TRIES:], (height - tall, width - wide), strict=True)
+            )
+            return top, left, tall, wide
+    tall, wide = height, width
+    if width / height < _RATIOS[0]:
+        tall = round(width / _RATIOS[0])
+    elif width / height > _RATIOS[1]:
+        wide = round(height * _RATIOS[1])
+    return (height - tall) // 2, (width - wide) // 2, tall, wide
+
+
 def _blur(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    sigma = _LARGEST_BLUR * magnitude * min(images.shape[-2:])
-    # Mirrored padding must be smaller than the image.
-    reach = min(math.ceil(3 * sigma), min(images.shape[-2:]) - 1)
-    if reach < 1:
-        return images
-    # One axis after the other is the same and costs a fraction.
-    for kernel in ([2 * reach + 1, 1], [1, 2 * reach + 1]):
+    sigma = 2 * (magnitude + 1e-5)
+    # Mirrored padding must be smaller than the image. One axis after the other is the same and costs a fraction.
+    rows, columns = (2 * min(_KERNEL // 2, side - 1) + 1 for side in images.shape[-2:])
+    for kernel in ([columns, 1], [1, rows]):
         images = transforms.gaussian_blur(images, kernel, [sigma, sigma])
     return images
 
 
 def _perspective(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    bottom, right = (side - 1 for side in images.shape[-2:])
-    corners = np.array([[0, 0], [right, 0], [right, bottom], [0, bottom]], dtype=float)
-    # Every corner moves inwards, at most this far.
-    inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]]) * np.array([right, bottom]) / 2
-    moved = corners + _DISTORTION * magnitude * inwards * draws.numpy().reshape(-1, 4, 2)
+    height, width = images.shape[-2:]
+    corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]])
+    inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
+    # Whole pixels, at most the half of a side, as torchvision's RandomPerspective draws them.
+    most = (min(1.0, 0.5 * magnitude) * np.array([width // 2, height // 2])).astype(int)
+    moved = corners + inwards * (draws.numpy().reshape(-1, 4, 2) * (most + 1)).astype(int)
     return torch.cat(
         [
             transforms.perspective(image, corners.tolist(), ends.tolist(), fill=0)
@@ -243,38 +263,42 @@ def _perspective(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
 
 
 def _brightness(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    return transforms.adjust_brightness(images, 1 - _FADED * magnitude)
+    return transforms.adjust_brightness(images, 1 + 0.5 * magnitude)
 
 
 def _colour(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    return transforms.adjust_saturation(images, 1 + 4 * magnitude)
+    return transforms.adjust_saturation(images, 1 + 2 * magnitude)
 
 
 def _contrast(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    return transforms.adjust_contrast(images, 1 + 4 * magnitude)
+    return transforms.adjust_contrast(images, 1 + magnitude)
 
 
 def _sharpness(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    return transforms.adjust_sharpness(images, 1 + 19 * magnitude)
+    return transforms.adjust_sharpness(images, 1 + 5 * magnitude)
 
 
 def _posterise(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    return transforms.posterize(images, 8 - math.ceil(7 * magnitude))
+    step = 2 ** (8 - int(8 - min(8, magnitude + 1)))
+    return ((images * 255).round() / step).floor() * step / 255
 
 
 def _solarise(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    return transforms.solarize(images, 1 - magnitude)
+    threshold = 256 - min(256, 5 * magnitude)
+    return torch.where((images * 255).round() >= threshold, 1 - images, images)
 
 
 def _patches(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
-    height, width = images.shape[-2:]
-    side = max(1, round(_PATCH * min(height, width)))
-    places = draws.view(len(images), _MOST_PATCHES, 2)[:, : math.ceil(_MOST_PATCHES * magnitude)]
+    if magnitude >= _MOST_PATCHES + 1:
+        raise ValueError(f"Expected argument `magnitude` of random patches to be at most {_MOST_PATCHES}: one each.")
+    places = draws.view(len(images), _MOST_PATCHES, 2, 2)[:, : int(magnitude)]
     within = []
-    for axis, length in enumerate((height, width)):
-        start = (places[..., axis, None] * (length - side + 1)).long().to(images.device)
-        pixels = torch.arange(length, device=images.device)
-        within.append(((pixels >= start) & (pixels < start + side)).to(images.dtype))
+    for axis, length in enumerate(images.shape[-2:]):
+        # Both ends count, and may lie just outside, as of the release's rectangles.
+        start = (places[..., axis, 0] * (length + 1)).long()
+        end = start + (places[..., axis, 1] * (length - start + 1)).long()
+        pixels = torch.arange(length)
+        within.append(((pixels >= start[..., None]) & (pixels <= end[..., None])).to(images))
     # How many patches cover each pixel, without a plane for each patch.
     covered = within[0].mT @ within[1] > 0
     return images.masked_fill(covered[:, None], 0)
@@ -288,62 +312,49 @@ PERTURBATIONS: Mapping[str, Perturbation] = _named(
     Perturbation(
         "brightness jitter",
         _brightness_jitter,
-        "brightness times a factor drawn uniformly from [1 - 0.9 magnitude, 1]",
-        0.5,
-        1.0,
-        1,
+        "brightness times a factor drawn from 1 - tanh(m/2) to 1 + tanh(m/2)",
+        n_draws=1,
     ),
     Perturbation(
         "contrast jitter",
         _contrast_jitter,
-        "contrast times a factor drawn uniformly from [1 - 0.9 magnitude, 1]",
-        0.6,
-        1.0,
-        1,
+        "contrast times a factor drawn from 1 - tanh(m/2) to 1 + tanh(m/2)",
+        n_draws=1,
     ),
     Perturbation(
         "random resized crop",
         _resized_crop,
-        "a window at a random place, enlarged; its sides are 1 - 0.75 magnitude of the image's",
-        0.1,
-        0.8,
-        2,
+        "a window of 1 - tanh(0.3 m) of the area, its sides' ratio drawn from 3/4 to 4/3, at a random place, enlarged",
+        n_draws=_TRIES + 2,
     ),
-    Perturbation("Gaussian blur", _blur, "standard deviation of 0.05 magnitude of the shorter side", 0.3, 1.0),
+    Perturbation("Gaussian blur", _blur, "standard deviation of 2 m pixels, in a kernel of 15"),
     Perturbation(
         "perspective",
         _perspective,
-        "every corner moves inwards by up to 0.8 magnitude of half a side; black outside",
-        0.3,
-        1.0,
-        8,
+        "every corner moves inwards by up to 0.5 m of half a side; black outside",
+        n_draws=8,
     ),
-    Perturbation("brightness", _brightness, "brightness times 1 - 0.9 magnitude", 0.4, 1.0),
-    Perturbation("colour", _colour, "saturation times 1 + 4 magnitude", 0.3, 1.0),
-    Perturbation("contrast", _contrast, "contrast times 1 + 4 magnitude", 0.2, 1.0),
-    Perturbation("sharpness", _sharpness, "sharpness 1 + 19 magnitude, 1 being the image itself", 0.05, 1.0),
-    Perturbation("posterise", _posterise, "8 - 7 magnitude bits are kept of each channel, rounded down", 0.5, 1.0),
-    Perturbation("solarise", _solarise, "values of at least 1 - magnitude are inverted", 0.1, 0.8),
+    Perturbation("brightness", _brightness, "brightness times 1 + 0.5 m"),
+    Perturbation("colour", _colour, "saturation times 1 + 2 m"),
+    Perturbation("contrast", _contrast, "contrast times 1 + m"),
+    Perturbation("sharpness", _sharpness, "sharpness 1 + 5 m, 1 being the image itself"),
+    Perturbation("posterise", _posterise, "8 - min(8, m + 1) bits, rounded down, are kept of each channel"),
+    Perturbation("solarise", _solarise, "levels of 256 - min(256, 5 m) and more, of 256, are inverted"),
     Perturbation(
-        "random patches",
-        _patches,
-        "25 magnitude black squares at random places, rounded up; their sides are 0.15 of the shorter side",
-        0.05,
-        1.0,
-        2 * _MOST_PATCHES,
+        "random patches", _patches, "m black rectangles, rounded down, at random places", n_draws=4 * _MOST_PATCHES
     ),
 )
 """The twelve perturbations of Kazmierczak et al., "PASTA", Appendix A.2, by name.
 
-All are torchvision's, but for the patches. The paper names no numbers: ranges, light and strong magnitudes are ours,
-chosen so that light ones leave most predictions of a small CIFAR-10 network as they are and strong ones change many.
-A magnitude of 0 leaves an image as it is, for every one of them: so it lowers the bits of "posterise" and the
-threshold of "solarise", which the paper's magnitude raises. Colour jitter lowers, as the paper says of it, and draws
-its factor; the two transforms of brightness and contrast use the magnitude as it is.
+Their magnitudes m are those of the released code, and so is what they leave to chance, but not its random numbers: ours
+are drawn for each image, by default from the release's seed 493. The release crops and draws at 224 pixels; here images
+keep their size. "posterise" keeps 7 bits at a magnitude of 0, as there; the others leave an image as it is, but for the
+resampling of "random resized crop". A light perturbation has the release's magnitude of 1; it raises that of a strong
+one until the prediction changes, for which 5 stands here.
 """
 
 
-def perturb(images: Tensor, name: str, magnitude: float, seed: int = 0) -> Tensor:
+def perturb(images: Tensor, name: str, magnitude: float, seed: int = SEED) -> Tensor:
     """Perturb images by the name of a perturbation.
 
     Parameters
@@ -353,7 +364,7 @@ def perturb(images: Tensor, name: str, magnitude: float, seed: int = 0) -> Tenso
     name : str
         One of `PERTURBATIONS`.
     magnitude : float
-        In [0, 1]; 0 changes nothing.
+        At least 0; the release perturbs lightly at 1.
     seed : int
         Of what is left to chance.
 

@@ -17,7 +17,7 @@ from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.pasta.denormalising import Denormalisation
-from quantus_concepts.pasta.perturbations import Perturbation, as_perturbations
+from quantus_concepts.pasta.perturbations import LARGEST, SEED, Perturbation, as_perturbations
 
 #: The two questions about change.
 QUESTIONS_OF_CHANGE = ("Q5", "Q6")
@@ -81,7 +81,7 @@ def robustness_pairs(
     question: str,
     perturbations: Iterable[str | Perturbation] | None = None,
     magnitude: float | None = None,
-    seed: int = 0,
+    seed: int = SEED,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     batch_size: int = 64,
@@ -115,7 +115,7 @@ def robustness_pairs(
     perturbations : iterable of str or Perturbation, optional
         Those tried; all of `PERTURBATIONS` by default.
     magnitude : float, optional
-        Of all of them, in (0, 1]; by default each has its own, `light` for Q5 and `strong` for Q6.
+        Of all of them, above 0; by default each has its own, `light` for Q5 and `strong` for Q6.
     seed : int
         Of what is left to chance. No global generator is touched.
     mean : sequence of float, optional
@@ -152,7 +152,7 @@ def robustness_pairs(
     if truth is not None:
         check_shape("labels", truth, ("N",), (n,))
     if magnitude is not None:
-        check_range("magnitude", magnitude, 0, 1, open_low=True)
+        check_range("magnitude", magnitude, 0, LARGEST, open_low=True)
     batch_size = check_whole("batch_size", batch_size, 1)
     denormalise = Denormalisation(mean, std)
     for rows in _batches(np.arange(n), batch_size):

@@ -23,9 +23,11 @@ def test_choice_by_hand():
     assert mixture.names == ("a", "b", "c")
     assert mixture.choice.tolist() == [0, 1, 2, 2, UNDEFINED, 1]
     np.testing.assert_array_equal(mixture.scores, [3, 5, 5, 2, NAN, 2])
-    assert mixture.wins == {"a": 1, "b": 2, "c": 2}
+    # The first and the last image have no winner.
+    assert mixture.wins == {"a": 0, "b": 1, "c": 2}
+    assert mixture.ties == {"a": 1, "b": 2, "c": 1}
     assert mixture.undefined == 1
-    assert mixture.share == {"a": 0.2, "b": 0.4, "c": 0.4}
+    assert mixture.share == {"a": 0.0, "b": 0.2, "c": 0.4}
     assert mixture.question == "Q1"
 
 
@@ -110,8 +112,9 @@ def test_figure_7():
     mixture = best_explainer(SCORES)
     fig, ax = plot_mixture(mixture)
     assert isinstance(fig, Figure)
-    assert [bar.get_width() for bar in ax.patches] == [2, 2, 1]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "c", "a"]
+    # Alone and shared.
+    assert [bar.get_width() for bar in ax.patches] == [2, 1, 0, 1, 2, 1]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["c", "b", "a"]
     assert ax.yaxis_inverted()
     assert "5 images; 1 without a score" in ax.get_title()
     assert "Q1" in ax.get_xlabel()
@@ -154,5 +157,10 @@ def test_ties_are_counted_where_the_order_of_names_decided():
     mixture = best_explainer(scores)
     assert mixture.tied == 2
     assert mixture.choice.tolist() == [0, 0, -1, 1]
-    assert "2 tied" in plot_mixture(mixture)[1].get_title()
+    assert mixture.wins == {"a": 0, "b": 1, "c": 0}
+    assert mixture.ties == {"a": 2, "b": 1, "c": 1}
+    _, ax = plot_mixture(mixture)
+    assert "2 tied" in ax.get_title()
+    assert "1 (33%) + 1 tied" in {text.get_text() for text in ax.texts}
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["b", "a", "c"]
     assert best_explainer({"a": [1.0], "b": [2.0]}).tied == 0

@@ -244,6 +244,20 @@ def test_the_tokenizer_is_explained_too(no_network):
     assert torch.equal(own.encode_texts(["a"]), tiny_open_clip().encode_texts(["a"]))
 
 
+def test_a_tokenizer_that_needs_transformers_says_so(monkeypatch, tmp_path):
+    config = deepcopy(CONFIG)
+    config["text_cfg"]["hf_tokenizer_name"] = "nowhere/nothing"
+    monkeypatch.setattr("quantus_concepts.pasta.open_clip_models.find_spec", lambda name: None)
+    encoder = tiny_open_clip(model_config=config)
+    with pytest.warns(UserWarning, match="tokenizer of tiny needs the package transformers"):
+        assert encoder.encode_images(IMAGES).shape == (4, 16)
+    # Nothing is fetched first.
+    with pytest.raises(ValueError, match=r"needs the package transformers.*pip install transformers"):
+        encoder.encode_texts(["a"])
+    with pytest.raises(ValueError, match="needs the package transformers"):
+        tiny_open_clip(tokenizer=tmp_path).encode_texts(["a"])
+
+
 def test_a_tokenizer_from_a_folder(tmp_path):
     pytest.importorskip("transformers", reason="tokenizers of Hugging Face need transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers

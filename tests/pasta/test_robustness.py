@@ -198,7 +198,7 @@ def test_no_pair_is_warned_of():
     [
         ({"question": "Q1"}, r"`question` to be one of \['Q5', 'Q6'\]"),
         ({"labels": [1]}, r"`labels` to have shape \(N,\) = \(2,\)"),
-        ({"magnitude": 0}, r"`magnitude` to lie in \(0, 1\]"),
+        ({"magnitude": 0}, r"`magnitude` to lie in \(0, 1000.0\]"),
         ({"perturbations": ["darken"]}, "`perturbations` to be one of"),
         ({"batch_size": 0}, "`batch_size` to be at least 1"),
         ({"seed": -1}, "`seed` to be at least 0"),

@@ -21,7 +21,7 @@ from quantus_concepts.benchmark.pasta.pictures import (
     shown_picture,
     top_concepts,
 )
-from quantus_concepts.benchmark.pasta.score_table import Scores, arrow, score_text
+from quantus_concepts.benchmark.pasta.score_table import Scores, arrow, score_text, wins_text
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.pasta.explanations import ConceptExplanation
 from quantus_concepts.pasta.mixture import plot_mixture
@@ -150,7 +150,7 @@ def _explainer_rows(scores: Scores) -> list[tuple[str, list[tuple[str, str]], st
     rows = []
     for name, row in scores.by_explainer.iterrows():
         cells = [(score_text(row[question]), score_text(row[f"{question} deviation"])) for question in scores.questions]
-        rows.append((str(name), cells, str(int(row["n"])), str(int(row["wins"])) if "wins" in row else ""))
+        rows.append((str(name), cells, str(int(row["n"])), wins_text(row) if "wins" in row else ""))
     return rows
 
 

@@ -64,7 +64,7 @@ class Scores:
 
     @cached_property
     def by_explainer(self) -> pd.DataFrame:
-        """A row for each explainer: n, the mean and deviation of each question, wins; the best mean first."""
+        """A row for each explainer: n, mean and deviation of each question, wins, ties; the best mean first."""
         groups = self.frame.groupby("explainer", sort=False)
         rows = pd.DataFrame({"n": groups[self.question].count()})
         for question in self.questions:
@@ -72,6 +72,7 @@ class Scores:
             rows[f"{question} deviation"] = groups[question].std()
         if self.mixture is not None:
             rows["wins"] = pd.Series(self.mixture.wins)
+            rows["ties"] = pd.Series(self.mixture.ties)
         return rows.sort_values(self.question, ascending=question_named(self.question).low_is_good, na_position="last")
 
 
@@ -123,4 +124,9 @@ def terminal_table(scores: Scores) -> Table:
 
 def _cells(row: Mapping[str, float], scores: Scores) -> list[str]:
     cells = [str(int(row["n"])), *(score_text(row[question]) for question in scores.questions)]
-    return cells if scores.mixture is None else [*cells, str(int(row["wins"]))]
+    return cells if scores.mixture is None else [*cells, wins_text(row)]
+
+
+def wins_text(row: Mapping[str, float]) -> str:
+    """Write for how many images an explainer is best: alone, and with others."""
+    return str(int(row["wins"])) + (f" + {int(row['ties'])} tied" if row["ties"] else "")

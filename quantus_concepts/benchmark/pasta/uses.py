@@ -181,6 +181,7 @@ def gather_uses(options: Options, result: SeedResult, ratings: RatedExplanations
     return Uses(
         mixture_names=mixture.names,
         mixture_wins=tuple(mixture.wins.values()),
+        mixture_tied=mixture.tied,
         mixture_question=question,
         faithfulness=mean_rows(mixture.compare(faithful)),
         **steering,

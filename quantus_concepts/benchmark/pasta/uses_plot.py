@@ -58,7 +58,7 @@ def uses_figures(uses: Uses, simulated: bool) -> dict[str, Figure]:
 
 
 def plot_wins(uses: Uses, simulated: bool = False, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw how often each explainer is chosen, as the paper's Figure 7.
+    """Draw how often each explainer alone is best, as the paper's Figure 7.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def plot_wins(uses: Uses, simulated: bool = False, ax: Axes | None = None) -> tu
     if rest:
         shown = [*shown, (f"{len(rest)} others", sum(count for _, count in rest))]
     fig, ax = new_axes(ax, (WIDTH, 0.8 + 0.25 * len(shown)))
-    total = max(1, sum(uses.mixture_wins))
+    total = max(1, sum(uses.mixture_wins) + uses.mixture_tied)
     colours = [CHOSEN] * (len(shown) - bool(rest)) + [ALONE] * bool(rest)
     bars = ax.barh(range(len(shown)), [count for _, count in shown], 0.72, color=colours)
     texts = [f"{count} ({100 * count / total:.0f} %)" if count else "0" for _, count in shown]
@@ -87,7 +87,10 @@ def plot_wins(uses: Uses, simulated: bool = False, ax: Axes | None = None) -> tu
     ax.set_yticks(range(len(shown)), [_cut(name, 34) for name, _ in shown], fontsize=8.5)
     ax.invert_yaxis()
     ax.margins(x=0.12)
-    ax.set_xlabel(f"images for which its score is the best ({uses.mixture_question}{_of_simulated(simulated)})")
+    tied = f"; {uses.mixture_tied} tied, counted for none" if uses.mixture_tied else ""
+    ax.set_xlabel(
+        f"images for which its score alone is the best{tied} ({uses.mixture_question}{_of_simulated(simulated)})"
+    )
     tidy(ax, "x")
     return fig, ax
 

@@ -126,7 +126,9 @@ class Uses:
     mixture_names : tuple of str
         The explainers to choose from.
     mixture_wins : tuple of int
-        For how many images each was chosen.
+        For how many images each alone has the best score.
+    mixture_tied : int
+        Images whose best score several share; counted for none.
     mixture_question : str
         Whose predicted answer decides.
     faithfulness : tuple of MeanRow
@@ -159,6 +161,7 @@ class Uses:
 
     mixture_names: tuple[str, ...] = ()
     mixture_wins: tuple[int, ...] = ()
+    mixture_tied: int = 0
     mixture_question: str = "Q1"
     faithfulness: tuple[MeanRow, ...] = ()
     faithfulness_name: str = "faithfulness correlation"
@@ -196,7 +199,7 @@ class Uses:
                 )
 
     def wins(self) -> list[tuple[str, int]]:
-        """Return the explainers by how often they were chosen.
+        """Return the explainers by how often they alone are best.
 
         Returns
         -------

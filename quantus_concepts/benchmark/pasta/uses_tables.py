@@ -179,15 +179,19 @@ def uses_verdicts(uses: Uses, simulated: bool) -> list[Verdict]:
 
 
 def _wins(uses: Uses) -> str:
-    total = sum(uses.mixture_wins)
+    total = sum(uses.mixture_wins) + uses.mixture_tied
     if not total:
         return ""
+    tied = f" Of {uses.mixture_tied} images several explainers share the best score." if uses.mixture_tied else ""
+    if not sum(uses.mixture_wins):
+        return tied.strip()
     (name, count), *_ = uses.wins()
     never = sum(1 for won in uses.mixture_wins if not won)
     text = f"{name} has the best score ({uses.mixture_question}) most often, for {count} of {total} images"
     if not never:
-        return f"{text}."
-    return f"{text}; {never} of {len(uses.mixture_names)} explainers {'is' if never == 1 else 'are'} never chosen."
+        return f"{text}.{tied}"
+    verb = "has" if never == 1 else "have"
+    return f"{text}; {never} of {len(uses.mixture_names)} explainers never {verb} it alone.{tied}"
 
 
 def _chosen(uses: Uses) -> str:

@@ -217,6 +217,6 @@ def test_sheets_of_steering_and_perturbations():
     assert sheet.rows[0].values == ["score 3.10", "score 3.60", "score 4.20"]
     sheet = perturbation_sheet(uses.light, "Q5")
     assert len(sheet.rows) == 2
-    assert sheet.rows[0].label == "brightness\njitter\n0.5"
+    assert sheet.rows[0].label == "brightness\njitter\n1"
     assert sheet.rows[0].values == ["", "", "Q5: 1.80"]
     assert perturbation_sheet(uses.strong, "Q6").rows[0].values == ["", "", ""]

@@ -61,10 +61,17 @@ def test_no_share_without_a_ceiling_above_zero(limits):
     assert of_ceiling(over_seeds(SCORER, [0.4, 0.6]) + over_seeds(CEILING, limits), "Q1") is None
 
 
-def test_interval_over_seeds_is_students():
+def test_interval_over_seeds_is_students_on_fishers_z():
+    # Student's t of 2 degrees of freedom is 4.302653; Fisher's z of .4, .5, .6 is .42365, .54931, .69315.
     low, high = seed_interval(Summary(0.5, 0.1, 3, (0.4, 0.5, 0.6)))
-    # t of 2 degrees of freedom at 0.975 is 4.302653.
-    assert (low, high) == pytest.approx((0.5 - 4.302653 * 0.1 / 3**0.5, 0.5 + 4.302653 * 0.1 / 3**0.5), abs=1e-6)
+    assert (low, high) == pytest.approx((0.21687845, 0.71156986), abs=1e-6)
+    # Of a share, which may exceed 1, Student's as it is.
+    ends = 0.5 - 4.302653 * 0.1 / 3**0.5, 0.5 + 4.302653 * 0.1 / 3**0.5
+    assert seed_interval(Summary(0.5, 0.1, 3, (0.4, 0.5, 0.6), share=True)) == pytest.approx(ends, abs=1e-6)
+    # Two splits once gave -4.81 to 5.42.
+    for share in (False, True):
+        assert np.isnan(seed_interval(Summary(0.3, 0.57, 2, (-0.1, 0.7), share=share))).all()
+    assert -1 < seed_interval(Summary(0.3, 0.5, 3, (-0.9, 0.9, 0.9)))[0] < 1
     assert np.isnan(seed_interval(Summary(0.5, math.nan, 1, (0.5,)))).all()
     assert np.isnan(seed_interval(None)).all()
 
