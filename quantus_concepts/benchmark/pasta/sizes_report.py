@@ -29,8 +29,8 @@ FIGURE_8 = (
 )
 OF_ENCODERS = (
     "The agreement with votes of scorers on embeddings of encoders of several sizes. The embedded encoder is "
-    "untrained: its width says how many random patterns of pictures it looks at, and texts are the same at every width. "
-    "Scorers are trained alike on all of them."
+    "untrained: its width says how many random patterns of pictures it looks at, and texts are the same at every "
+    "width. Scorers are trained alike on all of them."
 )
 KEY = (
     "Small numbers are 95 % intervals over {over}, none below 3, else the deviation. The last column: how much the "

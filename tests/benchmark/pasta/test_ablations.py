@@ -14,7 +14,7 @@ from quantus_concepts.benchmark.pasta.ablations import ABLATIONS, Variant, ablat
 from quantus_concepts.benchmark.pasta.paper import paper_table
 from quantus_concepts.benchmark.pasta.results import SCORER, SHUFFLED
 from quantus_concepts.benchmark.pasta.seeds import Plan
-from quantus_concepts.benchmark.pasta.study import over_splits
+from quantus_concepts.benchmark.pasta.study import cell, over_splits
 from quantus_concepts.datasets.pasta_ratings import PastaRatings
 from quantus_concepts.datasets.rated_explanations import RatedExplanations
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
@@ -56,6 +56,13 @@ def test_fewer_than_three_splits_have_no_interval_and_no_verdict() -> None:
     frame = pd.concat([rows("votes", "mode", [0.1, 0.2]), rows("votes", "mean", [0.3, 0.4])])
     assert over_splits(frame, ("variant", "measure"))[["low", "high"]].isna().all(axis=None)
     assert "nothing is said" in verdict("votes", frame, "Q1")
+
+
+def test_splits_without_a_number_are_counted_and_shown() -> None:
+    frame = rows("votes", "mode", [0.1, 0.2, 0.3, float("nan")])
+    (found,) = over_splits(frame, ("variant", "measure")).to_dict("records")
+    assert (found["value"], found["splits"], found["undefined"]) == (pytest.approx(0.2), 3, 1)
+    assert cell(found).small.endswith(", 1 undefined")
 
 
 def test_differences_are_taken_split_by_split() -> None:
