@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_shape, to_numpy
 from quantus_concepts.functional.votes import join_votes
-from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.pasta.questions import QUESTIONS, question_named
 
 #: Fewer pairs than this always lie on a line.
@@ -138,7 +138,7 @@ def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarr
     Returns
     -------
     np.ndarray
-        (N,); NaN for concept explanations, and for maps that are not finite or zero everywhere.
+        (N,); NaN for concepts and drawings, and for maps that are not finite or zero everywhere.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarr
     progress = tqdm(range(len(explanations)), "sparseness", disable=not display_progressbar)
     for index in progress:
         explanation = explanations[index]
-        if isinstance(explanation, ConceptExplanation):
+        if isinstance(explanation, ConceptExplanation | DrawingExplanation):
             continue
         given = to_numpy(explanation.map if isinstance(explanation, MapExplanation) else explanation)
         if given.ndim not in (2, 3):

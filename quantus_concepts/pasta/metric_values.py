@@ -142,7 +142,7 @@ def metric_values(
     Returns
     -------
     dict of str to np.ndarray
-        (N,) of each metric, NaN for concept explanations and where it is undefined: "Sparseness" and, with
+        (N,) of each metric, NaN for concepts and drawings and where it is undefined: "Sparseness" and, with
         `explainers`, the names in `FAITHFULNESS` and `SENSITIVITY`.
 
     Raises
@@ -155,13 +155,21 @@ def metric_values(
     Warns
     -----
     UserWarning
-        If an explanation method fails; its sensitivity is NaN.
+        If an explanation method fails, whose sensitivity is NaN, or there are drawings.
     """
     check_range("noise", noise, 0, float("inf"), open_low=True)
     check_whole("n_samples", n_samples, 1)
     check_whole("batch_size", batch_size, 1)
     explainers = {} if explainers is None else explainers
     _check_explainers(explainers, set(ratings.explainer_ids.tolist()))
+    drawn = int((ratings.modalities == "drawing").sum())
+    if drawn:
+        warnings.warn(
+            f"No metric is defined of {drawn} of {len(ratings)} explanations, which are drawings: read their "
+            'maps, with PastaRatings(..., modality="map").',
+            UserWarning,
+            stacklevel=2,
+        )
     values = {SPARSENESS: sparseness(ratings.explanations, display_progressbar)}
     if not explainers:
         return values

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
-from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.pasta.questions import QUESTIONS
 
 NAN = np.nan
@@ -131,8 +131,9 @@ class TestSparseness:
             MapExplanation(torch.zeros(3, 4, 4), eye),
             ConceptExplanation({"wing": 0.5}),
             eye.expand(3, 2, 2),
+            DrawingExplanation(torch.ones(3, 4, 4)),
         ]
-        np.testing.assert_allclose(sparseness(explanations), [0.5, NAN, 0.5], atol=1e-6)
+        np.testing.assert_allclose(sparseness(explanations), [0.5, NAN, 0.5, NAN], atol=1e-6)
         assert torch.equal(eye, torch.eye(2))
 
     def test_the_same_as_quantus_one_by_one(self) -> None:

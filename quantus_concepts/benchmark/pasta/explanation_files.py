@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
 from tqdm.auto import tqdm
 
+from quantus_concepts.benchmark.pasta.label_file import FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS, read_labels
+from quantus_concepts.benchmark.pasta.usable_files import check_proportions, read_concepts, read_drawing, read_map
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.pasta_files import (
     CONCEPT_EXPLAINERS,
@@ -22,16 +21,13 @@ from quantus_concepts.datasets.pasta_files import (
     FileName,
     attribution_path,
     list_some,
-    load_concepts,
-    load_map,
     parse_rated_name,
     parse_scored_name,
 )
-from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, Explanation, MapExplanation
+from quantus_concepts.pasta.explanations import DrawingExplanation, Explanation, MapExplanation
 from quantus_concepts.pasta.released_concepts import RELEASED_CONCEPTS, released_scale
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
 SUFFIXES = (MAP_SUFFIX, DRAWING_SUFFIX, CONCEPT_SUFFIX)
 _KINDS = {MAP_SUFFIX: "map", DRAWING_SUFFIX: "drawing", CONCEPT_SUFFIX: "concepts"}
 SHOWN_PROBLEMS = 20
@@ -91,14 +87,14 @@ class ExplanationFile:
         if self.note:
             raise ValueError(self.note)
         if self.modality == "concepts":
-            return _read_concepts(self.path, self.ascending, self.name.dataset)
+            return read_concepts(self.path, self.ascending, self.name.dataset)
         if self.modality == "drawing":
-            return DrawingExplanation(_read_drawing(self.path))
+            return DrawingExplanation(read_drawing(self.path))
         if self.image is None:
             raise ValueError("no image of this name")
         image = load_image(self.image)
-        values = _read_map(self.path)
-        _check_proportions(values, tuple(image.shape[1:]))
+        values = read_map(self.path)
+        check_proportions(values, tuple(image.shape[1:]))
         return MapExplanation(image, values, released_scale(self.name.explainer or "", float(values.min())))
 
 
@@ -373,7 +369,7 @@ def _with_labels(files: list[ExplanationFile], labels_from: str) -> list[Explana
         return [_of_image(file) for file in files]
     if labels_from == NO_LABELS:
         return [replace(file, label="") for file in files]
-    rows = _read_labels(Path(labels_from).expanduser())
+    rows = read_labels(Path(labels_from).expanduser())
     return [_relabelled(file, rows) for file in files]
 
 
@@ -388,70 +384,3 @@ def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) ->
     if row is None:
         return file if file.note else replace(file, note="not in the file of labels")
     return replace(file, label=row["label"], true_label=row.get("true_label") or file.true_label)
-
-
-def _read_labels(path: Path) -> dict[str, dict[str, str]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            rows = [(reader.line_num, row) for row in reader]
-            columns = list(reader.fieldnames or ())
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(
-            f"Expected argument `--labels-from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
-            f"with the columns image and label, but {path} cannot be read ({error})."
-        ) from error
-    if not {"image", "label"} <= set(columns):
-        raise ValueError(f"Expected {path} to have the columns image and label but got {columns}.")
-    found: dict[str, dict[str, str]] = {}
-    lines: dict[str, int] = {}
-    faults = []
-    for line, row in rows:
-        image = row["image"]
-        if None in row or None in row.values() or not image:
-            got = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
-            what = "names no image" if not image else f"has {got} of {len(columns)} columns"
-            faults.append(f"line {line} {what}")
-        elif image in lines:
-            faults.append(f"line {line} names {image} again, after line {lines[image]}")
-        else:
-            found[image], lines[image] = row, line
-    if faults:
-        raise ValueError(f"Expected {path} to have one complete row for each image but {list_some(faults)}.")
-    return found
-
-
-def _read_map(path: Path) -> Tensor:
-    values = load_map(path)
-    bad = int((~torch.isfinite(values)).sum())
-    if bad:
-        raise ValueError(f"{bad} of the map's {values.numel()} values are NaN or infinite")
-    if values.min() == values.max():
-        raise ValueError(f"the map is constant: every value is {values[0, 0].item():g}")
-    return values
-
-
-def _check_proportions(values: Tensor, size: tuple[int, ...]) -> None:
-    (rows, columns), (height, width) = values.shape, size
-    # A coarse map has the proportions of its image only up to a cell, and that of a resized input is square.
-    alike = abs(rows * width - columns * height) <= max(width, height)
-    if not alike and rows != columns:
-        raise ValueError(
-            f"map of {rows} x {columns} for an image of {height} x {width}: neither of its proportions nor square"
-        )
-
-
-def _read_drawing(path: Path) -> Tensor:
-    picture = load_image(path)
-    if picture.min() == picture.max():
-        raise ValueError("the drawing is of one colour")
-    return picture
-
-
-def _read_concepts(path: Path, ascending: bool, dataset: str) -> ConceptExplanation:
-    concepts = load_concepts(path, ascending=ascending, dataset=dataset)
-    if any(not name.strip() for name in concepts.values):
-        raise ValueError("a concept has no name")
-    if len(concepts.values) > 1 and not any(concepts.values.values()):
-        raise ValueError("every value is 0, so that no concept is first")
-    return concepts

@@ -92,8 +92,15 @@ def rating_page(
     content["id"] = hashlib.sha256(json.dumps([content["questions"], items, seed]).encode()).hexdigest()[:12]
     # "<" is all that could end the script element early.
     data = Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
+    # Of drawings alone the colours are not known.
+    colours = any(file.modality == "map" for file in files)
     return render_page(
-        "rating.html.j2", title="Rating explanations", data=data, n_items=len(items), n_questions=len(asked)
+        "rating.html.j2",
+        title="Rating explanations",
+        data=data,
+        colours=colours,
+        n_items=len(items),
+        n_questions=len(asked),
     )
 
 
@@ -150,6 +157,7 @@ class _Gallery:
             largest = max(abs(value) for _, value in top) or 1.0
             section["concepts"] = [[name, short_number(value), round(value / largest, 4)] for name, value in top]
         else:
+            section["drawn"] = file.modality == "drawing"
             section["map"] = self._add(str(file.path), jpeg(shown_picture(explanation, self.size)))
         return section
 

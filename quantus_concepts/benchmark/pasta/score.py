@@ -17,8 +17,6 @@ from quantus_concepts.benchmark.option_values import AUTO, torch_device
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.encoder_option import load_encoder
 from quantus_concepts.benchmark.pasta.explanation_files import (
-    FROM_FILE_NAME,
-    FROM_IMAGE_NAME,
     ExplanationFile,
     FileExplanations,
     check_explanations,
@@ -26,6 +24,7 @@ from quantus_concepts.benchmark.pasta.explanation_files import (
     problems,
     usable,
 )
+from quantus_concepts.benchmark.pasta.label_file import FROM_FILE_NAME, FROM_IMAGE_NAME
 from quantus_concepts.benchmark.pasta.score_report import write_scores
 from quantus_concepts.benchmark.pasta.score_table import Scores, terminal_table
 from quantus_concepts.benchmark.pasta.sheet import words

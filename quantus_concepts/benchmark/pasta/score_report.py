@@ -58,6 +58,8 @@ class Card:
         Data URLs; "" where there is none.
     concepts : list of Concept
         Empty for maps.
+    drawn : bool
+        Whether `map` is a drawing as it was given.
     """
 
     title: str
@@ -66,6 +68,7 @@ class Card:
     image: str
     map: str
     concepts: list[Concept]
+    drawn: bool = False
 
 
 def write_scores(
@@ -180,4 +183,4 @@ def _card(row: pd.Series, scores: Scores) -> Card:
     below = (
         file.path.stem if not file.label or file.path.stem.endswith(file.label) else f"{file.path.stem}: {file.label}"
     )
-    return Card(file.explainer, below, numbers, image, drawn, concepts)
+    return Card(file.explainer, below, numbers, image, drawn, concepts, file.modality == "drawing")

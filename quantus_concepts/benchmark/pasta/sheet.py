@@ -11,13 +11,13 @@ import numpy as np
 from captum_concepts.checks import check_range, check_whole
 from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.benchmark.pasta.explanation_files import (
-    FROM_FILE_NAME,
     ExplanationFile,
     check_explanations,
     find_explanations,
     problems,
     usable,
 )
+from quantus_concepts.benchmark.pasta.label_file import FROM_FILE_NAME
 from quantus_concepts.benchmark.pasta.rated_files import check_explainers, write_rated
 from quantus_concepts.benchmark.pasta.rating_page import CHANGES, MEGABYTE, change_key, rating_page
 from quantus_concepts.pasta.questions import question_named

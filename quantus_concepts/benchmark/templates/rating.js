@@ -126,9 +126,10 @@
   function section(parts, heading, imageName) {
     const scale = make("span", { className: "scale" });
     scale.setAttribute("aria-hidden", "true");
-    const explanation = parts.map
-      ? side(parts.map, ["Mattered little", scale, "much"], `Explanation of ${imageName}: blue parts mattered little, red parts much`)
-      : concepts(parts.concepts);
+    // The colours of a picture drawn elsewhere are not known.
+    const told = parts.drawn ? ["Its explanation"] : ["Mattered little", scale, "much"];
+    const meaning = parts.drawn ? "as it was drawn" : "blue parts mattered little, red parts much";
+    const explanation = parts.map ? side(parts.map, told, `Explanation of ${imageName}: ${meaning}`) : concepts(parts.concepts);
     const sides = make("div", { className: parts.map ? "sides" : "sides listed" }, side(parts.image, [imageName[0].toUpperCase() + imageName.slice(1)], imageName), explanation);
     const box = make("div", { className: "section" });
     if (heading) box.append(make("h2", { textContent: heading }));
