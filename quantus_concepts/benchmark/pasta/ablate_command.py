@@ -56,7 +56,8 @@ KEYS = ("ablation", "variant", "model", "question", "modality", "measure")
 KEY = (
     "Small numbers are 95 % intervals over splits (of QWK and SCC on Fisher's z, none below 3 splits), else the "
     "deviation. Differences are taken split by split. Splits share explanations: intervals show how much the choice of "
-    f"images and explainers matters. {SHUFFLED}: trained on the votes of other explanations. Nothing is corrected for "
+    "images and explainers matters. undefined: splits in which all scores are alike; they are left out. "
+    f"{SHUFFLED}: trained on the votes of other explanations. Nothing is corrected for "
     "the number of comparisons."
 )
 
@@ -190,34 +191,33 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
     columns = [(SCORER, measure, "all", f"{measure} {ARROWS[MEASURES[measure]]}", "") for measure in SHOWN]
     if ablation.modality in set(found["modality"]):
         columns.append((SCORER, "SCC", ablation.modality, "SCC ↑", KIND_NAMES[ablation.modality]))
+    n_ours = len(columns)
     columns.append((SHUFFLED, "SCC", "all", "SCC", SHUFFLED))
     beside = (found["model"] == PAPER).any()
     columns += [(PAPER, measure, "all", PAPER, measure) for measure in SHOWN if beside]
     away = differences(splits, name, question)
-    rows = [
-        Row(
-            variant.name,
-            (
-                *(
-                    cell(
-                        one(found, variant=variant.name, model=model, measure=measure, modality=modality),
-                        style=PAPER if model == PAPER else "",
-                    )
-                    for model, measure, modality, *_ in columns
-                ),
-                cell(one(away, variant=variant.name)),
-            ),
-        )
-        for variant in ablation.variants
-        if variant.name in set(splits["variant"])
-    ]
+    rows = []
+    for variant in ablation.variants:
+        if variant.name not in set(splits["variant"]):
+            continue
+        cells = [
+            cell(
+                one(found, variant=variant.name, model=model, measure=measure, modality=modality),
+                style=PAPER if model == PAPER else "",
+            )
+            for model, measure, modality, *_ in columns
+        ]
+        cells.insert(n_ours, cell(one(away, variant=variant.name)))
+        rows.append(Row(variant.name, tuple(cells)))
+    heads = [(head, below) for *_, head, below in columns]
+    heads.insert(n_ours, ("SCC", "less first row's"))
     n_splits = splits["seed"].nunique()
     return ReportTable(
         f"{ablation.title}, {question}",
         f"Mean over {n_splits} split{'' if n_splits == 1 else 's'}, "
         + (f"as the paper's Table {ablation.table}." if ablation.table else "of which the paper has no table.")
         + (" The columns of the paper are of its own data and encoder." if beside else ""),
-        (*((head, below) for *_, head, below in columns), ("SCC", "less first row's")),
+        tuple(heads),
         tuple(rows),
         KEY,
         SIMULATED if simulated else "",

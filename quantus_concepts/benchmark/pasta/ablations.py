@@ -98,7 +98,8 @@ ABLATIONS = {
     "saliency": Ablation(
         "How maps are shown",
         "Laid over the image (Eq. 1), or the image times the map (Eq. 14); and, where ratings come with the drawings "
-        "that people saw, these.",
+        "that people saw, these. The embedded encoder is scaled to pictures laid over, so that the others fall outside "
+        "of what it tells apart.",
         (*_each("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
         18,
         "map",

@@ -25,7 +25,13 @@ from quantus_concepts.benchmark.pasta.sizes import METHODS
 from quantus_concepts.benchmark.pasta.study import write_study
 from quantus_concepts.benchmark.pasta.study_options import DataOption, NImagesOption, StudyOptions
 from quantus_concepts.benchmark.pasta.train_options import MANY
-from quantus_concepts.benchmark.pasta.uses import CORRELATED_THRESHOLDS, bird_masks, train_classifier
+from quantus_concepts.benchmark.pasta.uses import (
+    CORRELATED_THRESHOLDS,
+    N_CLASSIFIER,
+    bird_masks,
+    classifier_birds,
+    train_classifier,
+)
 from quantus_concepts.benchmark.run_options import (
     BatchSizeOption,
     DeviceOption,
@@ -46,6 +52,7 @@ def metrics(
     data: DataOption = None,
     n_images: NImagesOption = StudyOptions.n_images,
     n_explained: Annotated[int, typer.Option(help="Birds whose explanations are rated and measured.")] = 24,
+    n_train: Annotated[int, typer.Option(help="Birds that network learns from.")] = N_CLASSIFIER,
     classifier_epochs: Annotated[int, typer.Option(help="Of the small network that is explained.")] = 4,
     n_masks: Annotated[int, typer.Option(help="Masks of RISE.")] = 100,
     n_samples: Annotated[int, typer.Option(help="Draws of noise behind each MaxSensitivity.")] = 5,
@@ -72,6 +79,7 @@ def metrics(
         progress=progress,
     )
     check_range("--n-samples", n_samples, 1, MANY)
+    check_range("--n-train", n_train, 2, MANY)
     explained = Options(
         image_size=64,
         n_explained=n_explained,
@@ -81,16 +89,16 @@ def metrics(
         seed=seed,
         progress=False,
     )
-    typer.echo(run_metrics(options, explained, n_samples))
+    typer.echo(run_metrics(options, explained, n_samples, n_train))
 
 
-def run_metrics(options: StudyOptions, explained: Options, n_samples: int) -> Path:
+def run_metrics(options: StudyOptions, explained: Options, n_samples: int, n_train: int = N_CLASSIFIER) -> Path:
     """Run the study, print its tables, and return the folder written."""
     started = time.monotonic()
     with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
         with warnings_as_notes() as notes:
             if options.data is None:
-                ratings, values, more = _of_methods(options, explained, n_samples)
+                ratings, values, more = _of_methods(options, explained, n_samples, n_train)
             else:
                 # Sparseness is of maps, not of drawings of them.
                 ratings, more = PastaRatings(options.data, drawings=False), {}
@@ -103,11 +111,11 @@ def run_metrics(options: StudyOptions, explained: Options, n_samples: int) -> Pa
 
 
 def _of_methods(
-    options: StudyOptions, explained: Options, n_samples: int
+    options: StudyOptions, explained: Options, n_samples: int, n_train: int
 ) -> tuple[RatedExplanations, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return rated explanations of a network, what metrics say of them, and what score and masks say."""
     options.say("Training the network that is explained")
-    of = train_classifier(explained)
+    of = train_classifier(explained, classifier_birds(explained, n_train))
     masks = bird_masks(explained)
     rise = partial(_rise, n_masks=explained.n_masks, seed=explained.seed)
     methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=explained.seed)}

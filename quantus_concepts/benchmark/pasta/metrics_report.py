@@ -228,8 +228,8 @@ def said_of_metrics(related: pd.DataFrame) -> list[str]:
 
 def said_of_shares(shares: pd.DataFrame) -> str:
     """Say how much explainers make of the votes."""
-    parts = [f"{row.question} {row.value:.0%}" for row in shares.itertuples()]
-    return f"Share of the variance of votes that lies between explainers: {', '.join(parts)}."
+    parts = [f"{row['question']} {row['value']:.0%} (to {row['control high']:.0%})" for _, row in shares.iterrows()]
+    return f"Share of the variance of votes that lies between explainers (dealt anew): {', '.join(parts)}."
 
 
 def said_of_human(found: Mapping[str, float], n: int) -> str:

@@ -102,7 +102,8 @@ def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFram
         for measure in measures:
             known = group.dropna(subset=[measure])
             values = known[measure].to_numpy(float)
-            low, high = interval(values, (-math.inf, math.inf), known[IMAGE].to_numpy())
+            bounds = (MIN_VOTE, MAX_VOTE) if measure in QUESTIONS else (-math.inf, math.inf)
+            low, high = interval(values, bounds, known[IMAGE].to_numpy())
             value = values.mean() if values.size else math.nan
             deviation = values.std(ddof=1) if values.size > 1 else math.nan
             rows.append((explainer, measure, value, deviation, low, high, values.size))

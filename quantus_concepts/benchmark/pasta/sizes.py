@@ -31,6 +31,7 @@ def classifier_sizes(
     embedder: Embedder,
     channels: Sequence[int],
     n_networks: int,
+    n_train: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> pd.DataFrame:
     """Score the explanations of small networks of several widths, each trained several times.
@@ -39,7 +40,7 @@ def classifier_sizes(
     network), value (a mean over the images), n, seed. The true class is explained and told to the scorer, not the one
     predicted: else the rating of a map that ignores the network follows the network's accuracy.
     """
-    birds = classifier_birds(options)
+    birds = classifier_birds(options, n_train)
     rows = []
     for network in range(n_networks):
         for width in channels:

@@ -29,6 +29,7 @@ from quantus_concepts.benchmark.pasta.study_options import (
     StudyOptions,
 )
 from quantus_concepts.benchmark.pasta.train_options import MANY
+from quantus_concepts.benchmark.pasta.uses import N_CLASSIFIER
 from quantus_concepts.benchmark.run_options import (
     BatchSizeOption,
     DeviceOption,
@@ -57,6 +58,7 @@ def sizes(
     ] = True,
     channels: Annotated[str, typer.Option(help="Channels of the networks that are explained.")] = CHANNELS,
     n_networks: Annotated[int, typer.Option(help="Networks trained of each size.")] = 3,
+    n_train: Annotated[int, typer.Option(help="Birds each network learns from.")] = N_CLASSIFIER,
     n_explained: Annotated[int, typer.Option(help="Birds that are explained.")] = 32,
     classifier_epochs: Annotated[int, typer.Option(help="Of each network.")] = 4,
     n_images: NImagesOption = StudyOptions.n_images,
@@ -92,6 +94,7 @@ def sizes(
         progress=progress,
     )
     check_range("--n-networks", n_networks, 1, MANY)
+    check_range("--n-train", n_train, 2, MANY)
     explained = Options(
         image_size=64,
         n_explained=n_explained,
@@ -108,6 +111,7 @@ def sizes(
         whole_numbers(widths, "--widths"),
         whole_numbers(channels, "--channels"),
         n_networks,
+        n_train,
     )
     typer.echo(folder)
 
@@ -133,6 +137,7 @@ def run_sizes(
     widths: Sequence[int],
     channels: Sequence[int],
     n_networks: int,
+    n_train: int = N_CLASSIFIER,
 ) -> Path:
     """Run the study, print its tables, and return the folder written."""
     started = time.monotonic()
@@ -147,7 +152,9 @@ def run_sizes(
                 plan = replace(options.plan(ratings), n_seeds=1, control=False)
                 trained = train_seeds(ratings, embedder.embed(ratings.explanations).cpu(), plan)
                 scorer = trained.best.training.scorer
-                frames["networks"] = classifier_sizes(explained, scorer, embedder, channels, n_networks, options.say)
+                frames["networks"] = classifier_sizes(
+                    explained, scorer, embedder, channels, n_networks, n_train, options.say
+                )
         settings = options.shown(
             encoder=", ".join(embedder.name for embedder in embedders.values()),
             time=f"{time.monotonic() - started:.0f} s",

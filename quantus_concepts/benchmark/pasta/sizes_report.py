@@ -29,7 +29,8 @@ FIGURE_8 = (
 )
 OF_ENCODERS = (
     "The agreement with votes of scorers on embeddings of encoders of several sizes. The embedded encoder is "
-    "untrained: its width says how many random patterns of pictures it looks at, and texts are the same at every width."
+    "untrained: its width says how many random patterns of pictures it looks at, and texts are the same at every "
+    "width. Scorers are trained alike on all of them."
 )
 KEY = (
     "Small numbers are 95 % intervals over {over}, none below 3, else the deviation. The last column: how much the "
@@ -132,7 +133,8 @@ def said(row: Mapping[str, Any], what: str) -> str:
     if math.isnan(row["low"]):
         return f"{row['name']}: fewer than {LEAST_SPLITS} repetitions, so nothing is said of size."
     span = f"{number(row['low'], 2)} to {number(row['high'], 2)} for ten times the parameters"
-    if row["low"] <= 0 <= row["high"]:
+    # A slope of rounding errors is none.
+    if row["low"] <= 1e-9 and row["high"] >= -1e-9:
         return f"{row['name']}: no change of {what} with size can be told from chance ({span})."
     return f"{row['name']}: {what} {'rises' if row['value'] > 0 else 'falls'} with size ({span})."
 

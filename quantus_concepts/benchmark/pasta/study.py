@@ -41,7 +41,10 @@ def split_interval(values: np.ndarray, measure: str) -> tuple[float, float]:
 
 
 def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is."""
+    """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is.
+
+    Splits without a number, such as the SCC of scores that are all alike, are left out and counted as `undefined`.
+    """
 
     def row(group: pd.DataFrame) -> pd.Series:
         values = group["value"].to_numpy(dtype=float)
@@ -54,6 +57,7 @@ def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
                 "low": low,
                 "high": high,
                 "splits": found.size,
+                "undefined": values.size - found.size,
             }
         )
 
@@ -75,6 +79,8 @@ def cell(row: Mapping[str, Any] | None, decimals: int = 3, style: str = "") -> C
     small = "" if math.isnan(deviation) else f"± {deviation:.{decimals}f}"
     if not math.isnan(low):
         small = f"{number(low, decimals)} to {number(high, decimals)}"
+    if row.get("undefined", 0) > 0:
+        small += f"{', ' if small else ''}{int(row['undefined'])} undefined"
     return Cell(number(float(row["value"]), decimals), small, style=style)
 
 

@@ -99,10 +99,10 @@ def _birds(options: Options) -> Callable[..., PaintedBirds]:
     )
 
 
-def classifier_birds(options: Options) -> tuple[KeptImages, KeptImages]:
+def classifier_birds(options: Options, n_train: int = N_CLASSIFIER) -> tuple[KeptImages, KeptImages]:
     """Return birds of the classes that were rated: those a network learns from, and those it has not seen."""
     birds = _birds(options)
-    return KeptImages(birds(N_CLASSIFIER, "train")), KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
+    return KeptImages(birds(n_train, "train")), KeptImages(birds(max(options.n_explained, N_CLASSES), "test"))
 
 
 def bird_masks(options: Options) -> np.ndarray:
