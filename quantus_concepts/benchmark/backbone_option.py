@@ -225,7 +225,8 @@ def _from_file(spec: str) -> Network:
             f"Expected {name}() in {path} to return an nn.Module but got {type(made).__name__}. "
             "The factory takes no arguments and returns the network with its weights."
         )
-    mean, std = (_per_channel(module, constant, path) for constant in ("MEAN", "STD"))
+    mean = _per_channel(module, "MEAN", path)
+    std = _per_channel(module, "STD", path)
     if (mean is None) != (std is None):
         raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
     if mean is None or std is None:
