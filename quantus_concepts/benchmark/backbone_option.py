@@ -225,11 +225,12 @@ def _from_file(spec: str) -> Network:
             f"Expected {name}() in {path} to return an nn.Module but got {type(made).__name__}. "
             "The factory takes no arguments and returns the network with its weights."
         )
-    mean, std = (_per_channel(module, constant, path) for constant in ("MEAN", "STD"))
+    mean = _per_channel(module, "MEAN", path)
+    std = _per_channel(module, "STD", path)
     if (mean is None) != (std is None):
         raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
     if mean is None or std is None:
-        return Network(made, f"{name}() of {path.name}", "", *_own_normalisation(made))
+        mean, std = _own_normalisation(made)
     return Network(made, f"{name}() of {path.name}", mean=mean, std=std)
 
 
@@ -303,8 +304,8 @@ def _from_library(name: str, *, pretrained: bool) -> Network:
             module = _download(lambda: timm.create_model(name, pretrained=pretrained), name)
         config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
         size = (config.get("input_size") or (3, 224, 224))[1]
-        mean, std = _own_normalisation(module)
-        return Network(module, f"{name} of timm", "timm", mean, std, int(size))
+        own = _own_normalisation(module)
+        return Network(module, f"{name} of timm", "timm", own[0], own[1], int(size))
     known = {*in_torchvision, *timm.list_models(), RESNET18_CUB, SMALL}
     near = difflib.get_close_matches(name, sorted(known), n=5, cutoff=0.4)
     raise ValueError(

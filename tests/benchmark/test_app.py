@@ -180,7 +180,7 @@ def test_the_official_cub_layout(tmp_path, capsys):
     assert run("--data", "cub", "--root", str(root), *arguments) == 0
     table = pd.read_csv(tmp_path / "result/results.csv", keep_default_na=False)
     concepts = table[(table.model == "post-hoc CBM") & (table.item_kind == "concept") & (table.item != "")]
-    assert len(concepts) == 3 * 112
+    assert concepts.metric.value_counts().to_dict() == {"CGIM": 3 * 112, "CAV accuracy": 112}
     classes = table[(table.model == "post-hoc CBM") & (table.item_kind == "class") & (table.item != "")]
     assert len(classes) == 3 * 3
     existence = table[(table.model == "post-hoc CBM") & (table.metric == "CEM") & (table.set == "all")]
@@ -222,6 +222,8 @@ BAD = {
     "parts of no folder": ("--parts parts.csv", "`--parts` says nothing with `--data painted`"),
     "empty cub": ("--data cub --root fruit --weights none", "fruit"),
     "epochs": ("--epochs 0", r"`--epochs` to lie in \[1"),
+    "few random banks": ("--random-banks 29", r"`--random-banks` to lie in \[30"),
+    "unnormalised small network": ("--unnormalised", "--backbone"),
     "batch size": ("--batch-size 0", r"`--batch-size` to lie in \[1"),
     "seeds": ("--seeds 0", r"`--seeds` to lie in \[1"),
     "C": ("--C 0", r"`--C` to lie in \(0"),
@@ -257,6 +259,8 @@ BAD_BACKBONES = {
     "cut safetensors": ("--weights cut.safetensors", "holds no weights"),
     "code in weights": ("--weights code.pth", "weights_only=True"),
     "one number a channel": ("--mean 0.5,0.5 --std 1,1", "each of 3 channels but got 2"),
+    "normalisation nobody knows": ("--backbone plain.py:model", "not known.*MEAN and STD.*--mean.*--unnormalised"),
+    "two normalisations": ("--mean 0,0,0 --std 1,1,1 --unnormalised", "either `--mean` and `--std` or `--unnormal"),
 }
 
 
@@ -278,6 +282,7 @@ def test_bad_options_are_told_in_one_line(arguments, message, own_images, capsys
 @pytest.mark.parametrize(("arguments", "message"), BAD_BACKBONES.values(), ids=BAD_BACKBONES)
 def test_bad_backbones_are_told_in_one_line(arguments, message, own_images, capsys):
     Path("syntax.py").write_text("def model(:\n")
+    Path("plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
     save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
     Path("cut.safetensors").write_bytes(Path("other.safetensors").read_bytes()[:20])
     torch.save({"weight": Path}, "code.pth")

@@ -73,6 +73,12 @@ def test_colours_do_not_depend_on_scale_and_offset():
     np.testing.assert_allclose(overlay(image, 4.0 * values - 8.0), overlay(image, values), atol=1e-12)
 
 
+def test_blended_literal():
+    # White stays white where the map is low; at its highest 0.7 of the colour, red (0.5, 0, 0), is mixed in.
+    result = overlay(np.ones((1, 2, 3)), np.array([[-3.0, 5.0]]), coloured="blend")
+    np.testing.assert_allclose(result[0], [[1, 1, 1], [0.65, 0.3, 0.3]], atol=1e-9)
+
+
 def test_constant_map_is_the_lowest_colour():
     result = overlay(np.zeros((4, 5, 3)), np.full((2, 2), 7.0))
     np.testing.assert_allclose(result, np.broadcast_to(0.4 * np.array(BLUE), (4, 5, 3)), atol=1e-9)
@@ -123,6 +129,7 @@ GOOD = {"image": np.zeros((4, 5, 3)), "map": np.eye(2)}
     ("change", "message"),
     [
         ({"coloured": False}, r"`threshold` to be a number.*got None"),
+        ({"coloured": "blended"}, r"`coloured` to be one of .* Did you mean 'blend'"),
         ({"beta": 1.5}, r"`beta` to lie in \[0.0, 1.0\] but got 1.5"),
         ({"map": np.ones((2, 2, 2))}, r"`map` to have shape \(h, w\).*got \(2, 2, 2\)"),
         ({"map": np.array([[0, np.nan]])}, r"`map` to be finite"),
@@ -181,11 +188,27 @@ def test_gallery(rows):
     assert len(colours) == 1
     assert colours != {axes[0, 2].title.get_color()}
     np.testing.assert_allclose(axes[1, 0].images[0].get_array(), rows["images"][1])
+    np.testing.assert_allclose(
+        axes[1, 2].images[0].get_array(), overlay(rows["images"][1], rows["maps"][1, 1], coloured="blend")
+    )
+    blended = overlay(rows["images"][2], rows["class_maps"][2], coloured="blend")
+    np.testing.assert_allclose(axes[2, 3].images[0].get_array(), blended)
+    _, axes = gallery(**rows, coloured=True)
     np.testing.assert_allclose(axes[1, 2].images[0].get_array(), overlay(rows["images"][1], rows["maps"][1, 1]))
-    np.testing.assert_allclose(axes[2, 3].images[0].get_array(), overlay(rows["images"][2], rows["class_maps"][2]))
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     assert buffer.getvalue()[:4] == b"\x89PNG"
+
+
+def test_a_concept_that_acts_by_its_absence_is_no_failure_to_find_it(rows):
+    absent = np.array([[0, 1], [1, 1], [0, 0]], dtype=bool)
+    parts = torch.tensor([[0.81, -0.26], [0.04, 1.0], [12.3, 0.5]])
+    _, axes = gallery(**rows, absent=absent, contributions=parts)
+    assert [row[1:3] for row in titles(axes)] == [
+        ["✓ grey leg (+0.8)", "no blue crown (−0.3)"],
+        ["no black eye (+0.0)", "no grey leg (+1.0)"],
+        ["✓ buff nape (+12.3)", "✓ solid back (+0.5)"],
+    ]
 
 
 def test_gallery_without_extras(rows):
@@ -250,6 +273,8 @@ def test_glyphs_are_drawn_in_any_font(rows):
         ({"names": [["a", "b"], ["c"], ["d", "e"]]}, r"lengths \[1, 2\]"),
         ({"names": [["a", "b"]]}, r"got 1 lists"),
         ({"present": np.ones((3, 3))}, r"`present` to have shape \(N, k\) = \(3, 2\) but got \(3, 3\)"),
+        ({"absent": np.ones((3, 3))}, r"`absent` to have shape \(N, k\) = \(3, 2\)"),
+        ({"contributions": np.ones((3, 3))}, r"`contributions` to have shape \(N, k\) = \(3, 2\)"),
         ({"class_maps": np.zeros((3, 1, 4, 4))}, r"`class_maps` to have shape \(N, h, w\)"),
         ({"class_names": ["jay"]}, r"`class_names` to have length N = 3 but got 1"),
         (

@@ -18,9 +18,19 @@ from quantus_concepts.benchmark.concepts.results import Record, baseline_name, i
 POST_HOC, TRADITIONAL = "post-hoc CBM", "traditional CBM"
 
 
+RANDOM = "random directions"
+
+
 @pytest.fixture
 def records():
     found = []
+    for explanation in ("weight", "value", "contribution"):
+        fields = {"explanation": explanation, "l": 1, "low": 0.1, "high": 0.35, "value": 0.25}
+        found.append(Record(RANDOM, "CEM", set="correct", **fields))
+        found += [Record(RANDOM, "CLM", alpha=alpha, **fields) for alpha in (1.0, 3.0, 6.0)]
+        for kind in ("concept", "class"):
+            fields = {"explanation": explanation, "item_kind": kind, "low": 0.1, "high": 0.35, "value": 0.25}
+            found += [Record(RANDOM, "CGIM", item=name, **fields) for name in ("", f"{kind} 8", f"{kind} 0")]
     for model, value in ((POST_HOC, 0.4), (TRADITIONAL, 0.7)):
         for explanation in ("weight", "value", "contribution"):
             fields = {
@@ -60,16 +70,21 @@ def test_cem_bars_have_the_height_of_the_numbers(records):
     heights = [round(bar.get_height(), 6) for bar in ax.patches]
     assert heights == [40.0] * 3 + [70.0] * 3
     lines = [line.get_ydata().tolist() for line in ax.lines if line.get_color() == "#333333"]
-    assert lines.count([25.0, 25.0]) == 6
+    # The mean of the random banks and their 97.5 %, over each group of bars; no bar is theirs.
+    assert lines.count([25.0, 25.0]) == 3
+    assert lines.count([35.0, 35.0]) == 3
     assert "% of correctly classified images" in ax.get_ylabel()
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == [POST_HOC, TRADITIONAL, "chance (label density)"]
+    assert labels[:2] == [POST_HOC, TRADITIONAL]
+    assert "95 % of random banks" in labels[2]
+    assert "of its class" in plot_cem(records, by_class=True)[1].get_ylabel()
 
 
 def test_clm_lines_hold_the_numbers_and_chance_is_the_diagonal(records):
     _, ax = plot_clm(records)
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     expected = {POST_HOC, TRADITIONAL, "baseline: centred Gaussian", "chance, a point anywhere"}
+    expected |= {"95 % of random banks", "their mean"}
     assert set(labels) == expected
     drawn = {container.get_label(): container.lines[0] for container in ax.containers}
     np.testing.assert_allclose(drawn[POST_HOC].get_ydata().astype(float), [40, 40, 40])
@@ -81,7 +96,9 @@ def test_histograms_count_every_item_once(records):
     fig, axes = plot_cgim_histograms(records, models=[POST_HOC])
     assert axes.shape == (3, 2)
     for panel in axes.flat:
-        assert sum(bar.get_height() for bar in panel.patches) == 9
+        *bars, band = sorted(panel.patches, key=lambda patch: patch.get_width())
+        assert sum(bar.get_height() for bar in bars) == 9
+        assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((0.1, 0.35))
     assert axes[0, 0].get_ylabel() == "number of classes"
     assert axes[2, 1].get_title() == "CGIM₃ of concepts, by contribution θ·u"
     assert len(fig.legends) == 1
@@ -117,7 +134,9 @@ def test_ranked_items_are_best_and_worst_in_descending_order(records):
 def test_ranked_bars_name_the_items(records):
     _, ax = plot_ranked_items(records, item_kind="class", count=1, model=TRADITIONAL)
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["class 8", "class 0"]
-    assert [round(bar.get_width(), 6) for bar in ax.patches] == [0.7, -0.4]
+    assert [round(float(line.get_xdata()[0]), 6) for line in ax.lines if line.get_marker() == "o"] == [0.7, -0.4]
+    bands = [collection.get_paths()[0].get_extents().intervalx for collection in ax.collections]
+    np.testing.assert_allclose(bands, [[0.1, 0.35]] * 2)
 
 
 def test_figures_can_be_drawn_without_intervals(records):

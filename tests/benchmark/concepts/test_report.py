@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import math
 import re
 from datetime import datetime
@@ -32,9 +33,15 @@ def clm(model, value, half=0.01, alpha=1.0):
     return record(model, "CLM", value, half, explanation="contribution", l=1, alpha=alpha, chance=alpha / 12)
 
 
+def control(kind, value, low, high):
+    """The random control: where 95 % of the banks lie."""
+    return dataclasses.replace(kind("random directions", value), low=low, high=high)
+
+
 @pytest.fixture
 def records():
     found = [cem(POST_HOC, 0.55), cem(POST_HOC, 0.85, "value"), cem(TRADITIONAL, 0.71), cem("oracle", 0.99)]
+    found += [control(cem, 0.2, 0.15, 0.26), control(clm, 0.14, 0.1, 0.2)]
     found += [clm(POST_HOC, 0.133), clm(baseline_name("parts of another image"), 0.128)]
     found += [clm(baseline_name("centred Gaussian"), 0.2), clm("oracle", 1.0, 0.0)]
     names = ["red beak", "blue <b>wing</b>", "long tail"]
@@ -102,7 +109,8 @@ def test_report_embeds_the_figures(records):
     assert len(images) == 3
     assert all(base64.b64decode(image).startswith(PNG) for image in images)
     assert "Extra view" in html
-    assert "✓ present or ✗ absent" in html
+    assert "✓ present in the image or ✗ not" in html
+    assert "✓ a concept of the image&#39;s class" in report(records, figures={"gallery": picture()}, by_class=True)
 
 
 def test_report_escapes_what_users_named(records):
@@ -172,35 +180,39 @@ def test_write_report_and_figures_into_a_run(records, tmp_path):
 def test_verdict_on_existence(records):
     sentences = verdicts(records)
     assert sentences[0] == (
-        "The concept the post-hoc CBM ranks first by contribution is present in 55 % (95 % interval 54–56) "
-        "of the correctly classified images; above chance, 23 %. Ranked by concept value alone it is 85 %, "
-        "but the value alone does not decide the class."
+        "The concept the post-hoc CBM ranks first by contribution is present in 55 % (95 % interval 54–56) of the "
+        "correctly classified images, above random directions (mean 20 %, 95 % of the banks 15–26); the share of "
+        "labelled concepts is 23 %. Ranked by concept value alone it is 85 %, but the value alone does not decide the "
+        "class."
     )
+    assert "one of its class in 55 %" in verdicts(records, by_class=True)[0]
     assert "71 % for the traditional CBM, above it; 99.0 % for the oracle, above it." in sentences[1]
 
 
 @pytest.mark.parametrize(
-    ("value", "half", "said"),
-    [
-        (0.5, 0.1, "above chance, 23 %"),
-        (0.25, 0.1, "not distinguishable from chance, 23 %"),
-        (0.1, 0.05, "below chance, 23 %"),
-        (0.5, math.nan, "; chance 23 %"),
-    ],
+    ("value", "said"), [(0.5, "above"), (0.25, "not distinguishable from"), (0.1, "below"), (0.27, "above")]
 )
-def test_verdict_goes_by_the_interval(value, half, said):
-    assert said in verdicts([cem(POST_HOC, value, half=half)])[0]
+def test_verdict_goes_by_the_distribution_of_random_banks(value, said):
+    # However wide the number's own interval is.
+    found = [cem(POST_HOC, value, half=0.3), control(cem, 0.2, 0.15, 0.26)]
+    assert f", {said} random directions (mean 20 %, 95 % of the banks 15–26); " in verdicts(found)[0]
+
+
+def test_nothing_is_said_of_chance_without_a_distribution():
+    sentence = verdicts([cem(POST_HOC, 0.5)])[0]
+    assert not any(word in sentence for word in ("above", "below", "distinguishable", "random"))
 
 
 def test_verdict_on_location_names_the_honest_baselines(records):
     assert (
-        "in 13.3 % (95 % interval 12.3–14.3) of the cases: above blind chance (8.3 %), not distinguishable "
-        "from the parts of another image (12.8 %), below a centred Gaussian (20 %)."
+        "in 13.3 % (95 % interval 12.3–14.3) of the cases: not distinguishable from random directions (mean 14.0 %, "
+        "95 % of the banks 10.0–20.0), not distinguishable from the parts of another image (12.8 %), below a centred "
+        "Gaussian (20 %), a point anywhere would be in it in 8.3 %."
     ) in verdicts(records)[2]
 
 
 def test_verdict_says_when_no_map_is_better(records):
-    phrase = "No trained model's maps rise above both honest baselines"
+    phrase = "No trained model's maps rise above both honest baselines and the maps of random directions"
     assert any(phrase in sentence for sentence in verdicts(records))
     better = [*records, clm(TRADITIONAL, 0.9)]
     assert not any(phrase in sentence for sentence in verdicts(better))
@@ -214,11 +226,28 @@ def test_verdict_compares_a_model_with_the_baseline_of_its_own_ranking(records):
 
 def test_verdict_on_importance_and_accuracy(records):
     sentences = verdicts(records)
-    assert "mean cosine of 0.14 per concept (CGIM₃); 1 of 2 concepts are negative" in sentences[-2]
+    assert "mean cosine of 0.14 per concept (CGIM₃); “blue" in sentences[-2]
     assert "“blue <b>wing</b>” is worst with −0.63." in sentences[-2]
     assert sentences[-1] == (
         "The post-hoc CBM classifies 60 % of the test images correctly, the backbone without a bottleneck 75 %."
     )
+
+
+def test_importance_is_held_against_its_own_random_banks(records):
+    fields = {"explanation": "contribution", "item_kind": "concept", "low": 0.25, "high": 0.4, "value": 0.32}
+    random = [Record("random directions", "CGIM", item=name, **fields) for name in ("", "red beak", "blue <b>wing</b>")]
+    text = " ".join(verdicts([*records, *random]))
+    assert (
+        "mean cosine of 0.14 per concept (CGIM₃), below random directions (mean 0.32, 95 % of the banks 0.25 to" in text
+    )
+    assert "1 of 2 concepts are not above their own random range" in text
+
+
+def test_report_tells_directions_that_hardly_know_their_concepts(records):
+    fields = {"model": POST_HOC, "metric": "CAV accuracy", "item_kind": "concept"}
+    html = report([*records, *item_records([0.9, 0.55, math.nan], ["red beak", "b", "long tail"], **fields)])
+    assert "Below 0.6, hardly better than a guess: b (0.55)." in html
+    assert "Not known for 1" in html
 
 
 def test_verdicts_of_nothing():

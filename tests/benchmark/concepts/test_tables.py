@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import math
 
@@ -13,10 +14,10 @@ from quantus_concepts.benchmark.concepts.tables import (
     cgim_table,
     clm_table,
     defined_frame,
-    main_table,
     model_table,
     paper_tables,
 )
+from quantus_concepts.benchmark.concepts.terminal import main_table
 
 MODELS = ("random directions", "oracle", "post-hoc CBM")
 
@@ -72,10 +73,31 @@ def test_cem_table_has_the_form_of_table_1(records):
     assert (table.values[("chance", "")] == 25).all()
 
 
-def test_marks_say_what_is_not_above_chance(records):
-    marks = cem_table(records).marks[("random directions", "l = 1")]
-    # Values 0.201, 0.251, 0.301 with intervals of 0.01 to each side, chance 0.25.
-    assert marks["all"].tolist() == ["below", "at", "above"]
+def test_marks_say_what_is_not_above_the_random_banks(records):
+    # 95 % of the random banks between 0.62 and 0.68; the post-hoc CBM scores 0.601, 0.651, 0.701.
+    wide = [dataclasses.replace(r, low=0.62, high=0.68) if r.model == MODELS[0] else r for r in records]
+    table = cem_table(wide)
+    assert table.marks[("post-hoc CBM", "l = 1")]["all"].tolist() == ["below", "at", "above"]
+    assert set(table.marks[("random directions", "l = 1")]) == {""}
+    assert table.high.loc[("all", "value"), ("random directions", "l = 1")] == 68
+    without = cem_table([r for r in records if r.model != MODELS[0]])
+    assert set(without.marks[("post-hoc CBM", "l = 1")]) == {""}
+
+
+def test_cgim_says_how_many_classes_are_left_out():
+    found = []
+    for explanation, scores in (("weight", [0.5, 0.1, 0.2]), ("contribution", [0.5, math.nan, 0.2])):
+        found += item_records(scores, "abc", model="post-hoc CBM", item_kind="class", explanation=explanation)
+    caption = cgim_table(found).caption
+    assert "θ is of all classes" in caption
+    assert "leave out classes without a correctly classified image (post-hoc CBM 1 of 3)" in caption
+    assert "each class having" in cgim_table([r for r in found if r.explanation == "weight"]).caption
+    assert "0 is unrelated" not in caption
+
+
+def test_concepts_of_the_class_are_not_said_to_be_in_the_image(records):
+    assert "present in the image" in cem_table(records).caption
+    assert "concepts of the image's class" in cem_table(records, by_class=True).caption
 
 
 def test_cem_table_with_the_papers_figures(records):
@@ -175,7 +197,7 @@ def test_main_table_puts_models_side_by_side(records):
     places = [next(line.find(word) for line in lines if word in line) for word in words]
     assert places == sorted(places)
     weight = next(line for line in lines if line.strip().startswith("θ "))
-    assert weight.split() == ["θ", "60.1", "60.3", "40.1", "40.3", "▼20.1", "▼20.3", "25.0"]
+    assert weight.split() == ["θ", "60.1", "60.3", "40.1", "40.3", "21.1", "21.3", "25.0"]
 
 
 def test_main_table_fits_eighty_columns_uncut(records):

@@ -1,0 +1,166 @@
+"""The distribution over random banks, and the coverage of intervals of what knows nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from quantus_concepts.functional import cem, random_bank_scores, random_banks
+from quantus_concepts.functional.intervals import distribution, interval
+
+N_CLASSES, N_CONCEPTS, WIDTH = 10, 20, 64
+
+
+def drawn(means: np.ndarray, n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return embeddings as after a ReLU, as many of each class."""
+    labels = np.repeat(np.arange(len(means)), n // len(means))
+    features = np.maximum(means[labels] + 2 * rng.standard_normal((n, means.shape[1])), 0)
+    return torch.tensor(features, dtype=torch.float32), torch.tensor(labels)
+
+
+@pytest.fixture(scope="module")
+def photographs() -> dict[str, Tensor]:
+    """As CIFAR-10 with a small network: ten classes in two families, a thousand images, concept labels by class."""
+    rng = np.random.default_rng(0)
+    families = rng.standard_normal((2, WIDTH))[(np.arange(N_CLASSES) >= 4).astype(int)]
+    means = 1.5 * (families + rng.standard_normal((N_CLASSES, WIDTH)))
+    class_concepts = torch.tensor(rng.random((N_CLASSES, N_CONCEPTS)) < 0.25).float()
+    features, labels = drawn(means, 2000, rng)
+    test_features, test_labels = drawn(means, 1000, rng)
+    return {
+        "features": features,
+        "labels": labels,
+        "test_features": test_features,
+        "test_labels": test_labels,
+        "concept_labels": class_concepts[test_labels],
+        "class_concepts": class_concepts,
+    }
+
+
+@pytest.fixture(scope="module")
+def scores(photographs) -> dict[tuple[str, str], Tensor]:
+    return random_bank_scores(**photographs)
+
+
+def test_intervals_over_predicted_classes_hold_chance_as_often_as_they_say(photographs):
+    present = photographs["concept_labels"]
+    # What random directions score on average: every concept is as likely as any to come first.
+    chance = float(present.mean())
+    covered: dict[tuple[str, str], list[bool]] = {}
+    banks = random_banks(photographs["features"], photographs["labels"], N_CONCEPTS, N_CLASSES, n_banks=40)
+    for bank in banks:
+        u = bank.concept_values(photographs["test_features"])
+        predicted = bank.head(u).argmax(1)
+        theta = bank.head.weight.detach()[predicted]
+        for name, importance in (("weight", theta), ("value", u), ("contribution", theta * u)):
+            scores = cem(importance, present)
+            for kind, clusters in (("classes", predicted), ("images", None)):
+                low, high = interval(scores, clusters=clusters)
+                covered.setdefault((name, kind), []).append(low <= chance <= high)
+    for name in ("weight", "value", "contribution"):
+        assert np.mean(covered[name, "classes"]) >= 0.85, name
+        # Taken as independent, a thousand images tell far more than the few concepts that ten classes share.
+        assert np.mean(covered[name, "images"]) < 0.6, name
+
+
+def slow_scores(bank, given: dict[str, Tensor], top: int) -> dict[tuple[str, str], float]:
+    """CEM over the images and CGIM over the concepts, one number at a time in float64."""
+    cavs, intercepts = bank.cavs.double().numpy(), bank.intercepts.double().numpy()
+    theta, bias = bank.head.weight.detach().double().numpy(), bank.head.bias.detach().double().numpy()
+    hits: dict[str, list[float]] = {}
+    sums = {name: np.zeros_like(theta) for name in ("value", "contribution")}
+    counts = np.zeros(len(theta))
+    for x, y, present in zip(
+        given["test_features"].double().numpy(), given["test_labels"], given["concept_labels"].numpy(), strict=True
+    ):
+        u = cavs @ x + intercepts
+        k = int(np.argmax(theta @ u + bias))
+        for name, importance in {"weight": theta[k], "value": u, "contribution": theta[k] * u}.items():
+            order = sorted(range(len(u)), key=lambda j: -importance[j])[:top]
+            hits.setdefault(name, []).append(float(np.mean([present[j] for j in order])))
+            if k == int(y) and name in sums:
+                sums[name][k] += importance
+        counts[k] += k == int(y)
+    out = {("CEM", name): float(np.mean(column)) for name, column in hits.items()}
+    truth = given["class_concepts"].double().numpy()
+    for name in ("weight", "value", "contribution"):
+        kept = np.ones(len(theta), bool) if name == "weight" else counts > 0
+        matrix = theta if name == "weight" else sums[name][kept] / counts[kept, None]
+        cosines = []
+        for j in range(theta.shape[1]):
+            a, b = matrix[:, j], truth[kept, j]
+            if np.linalg.norm(a) and np.linalg.norm(b):
+                cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+        out["CGIM", name] = float(np.mean(cosines))
+    return out
+
+
+def test_scores_agree_with_the_formulas_one_number_at_a_time(photographs):
+    small = {key: value if key.startswith("class") else value[::20] for key, value in photographs.items()}
+    found = random_bank_scores(**small, top_l=3, n_banks=2, seed=5)
+    banks = random_banks(small["features"], small["labels"], N_CONCEPTS, N_CLASSES, n_banks=2, seed=5)
+    for number, bank in enumerate(banks):
+        for key, expected in slow_scores(bank, small, 3).items():
+            # float32 through one product of 64 numbers.
+            assert float(found[key][number]) == pytest.approx(expected, abs=1e-4), key
+
+
+def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
+    mean, low, high = distribution(scores["CGIM", "contribution"])
+    # Which is why nothing is held against 0.
+    assert 0.05 < low < mean < high
+    for name in ("weight", "value"):
+        mean, low, high = distribution(scores["CGIM", name])
+        assert low < 0 < high
+
+
+def test_concepts_that_are_known_lie_above_the_distribution(photographs, scores):
+    """The true directions of the classes' concepts, by least squares, against random ones."""
+    x, y = photographs["features"], photographs["labels"]
+    wanted = photographs["class_concepts"][y] - photographs["class_concepts"].mean(0)
+    cavs = torch.linalg.lstsq(x - x.mean(0), wanted).solution.T
+    u = (photographs["test_features"] - x.mean(0)) @ torch.nn.functional.normalize(cavs, dim=1).T
+    ours = cem(u, photographs["concept_labels"]).mean()
+    _, _, high = distribution(scores["CEM", "value"])
+    assert ours > high + 0.2
+
+
+def test_only_correct_images_where_asked(photographs):
+    every, some = (random_bank_scores(**photographs, n_banks=2, only_correct=only) for only in (False, True))
+    assert not torch.equal(every["CEM", "weight"], some["CEM", "weight"])
+    torch.testing.assert_close(every["CGIM", "weight"], some["CGIM", "weight"])
+
+
+def test_raw_values_have_no_boundary(photographs):
+    bank = next(random_banks(photographs["features"], photographs["labels"], 3, N_CLASSES, n_banks=1, values="raw"))
+    x = photographs["test_features"]
+    torch.testing.assert_close(bank.concept_values(x, "raw"), x @ bank.cavs.T)
+    torch.testing.assert_close(bank.cavs.norm(dim=1), torch.ones(3))
+    # The boundary of a margin goes through the mean embedding.
+    mean = photographs["features"].mean(0, keepdim=True)
+    assert bank.concept_values(mean).abs().max() < 1e-4
+
+
+def test_distribution_literal():
+    # 41 numbers 0, 0.1, ..., 4: 2.5 % of the way lies the second, 97.5 % the last but one.
+    assert distribution(np.arange(41) / 10) == pytest.approx((2.0, 0.1, 3.9))
+    assert distribution([0.5, float("nan")]) == (0.5, 0.5, 0.5)
+    assert np.isnan(distribution([float("nan")])).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": torch.zeros(4)}, r"`features` to have shape \(N, d\)"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, r"`labels` to have shape \(N,\) = \(20,\)"),
+        ({"n_concepts": 0}, r"`n_concepts` to lie in \[1"),
+        ({"n_banks": 0}, r"`n_banks` to lie in \[1"),
+        ({"values": "margins"}, "Did you mean 'margin'"),
+    ],
+)
+def test_wrong_arguments_are_named(photographs, change, message):
+    good = {"features": photographs["features"][::100], "labels": photographs["labels"][::100], "n_concepts": 3}
+    with pytest.raises(ValueError, match=message):
+        list(random_banks(**good | change))
