@@ -97,7 +97,7 @@ def test_painted_data_from_drawing_to_report(painted):
     assert painted.out.splitlines()[-1] == "painted"
     table = painted.table
     assert list(dict.fromkeys(table.method)) == [*PAPER_METHODS, *CONTROL_METHODS]
-    assert set(table.metric) == set(METRICS) - {"relative MCS", "correlation"}
+    assert set(table.metric) == set(METRICS) - {"relative MCS", "correlation", "robustness"}
     assert set(table.seed) == {0}
     assert set(table[table.metric.isin(["MCS", "IDR"])].eval("n + undefined")) == {12}
     assert set(table[table.metric == "IIR"].eval("n + undefined")) == {4}
