@@ -97,7 +97,7 @@ def test_painted_data_from_drawing_to_report(painted):
     assert painted.out.splitlines()[-1] == "painted"
     table = painted.table
     assert list(dict.fromkeys(table.method)) == [*PAPER_METHODS, *CONTROL_METHODS]
-    assert set(table.metric) == set(METRICS) - {"relative MCS", "correlation"}
+    assert set(table.metric) == set(METRICS) - {"relative MCS", "correlation", "robustness"}
     assert set(table.seed) == {0}
     assert set(table[table.metric.isin(["MCS", "IDR"])].eval("n + undefined")) == {12}
     assert set(table[table.metric == "IIR"].eval("n + undefined")) == {4}
@@ -218,7 +218,7 @@ def test_the_relative_contrast_and_tcav(root, monkeypatch):
     )
     assert found.code == 0
     table = found.table
-    assert set(table.metric) == set(METRICS)
+    assert set(table.metric) == set(METRICS) - {"robustness"}
     curve = table[(table.metric == "relative MCS") & (table.method == "vanilla gradient")]
     assert curve.k.tolist() == [k / 10 for k in range(1, 10)]
     assert "TCAV" in set(table.method)
