@@ -167,6 +167,10 @@ def gallery(
         (N, h, w), map of the class of each image; None for no such column.
     class_names : sequence of str, optional
         N names, written above the images.
+    absent : Tensor or array, optional
+        (N, k), bool or 0/1: whether each concept acts by its absence, as one of negative value does.
+    contributions : Tensor or array, optional
+        (N, k), written behind the names with their sign.
     beta : float, optional
         As in `overlay`.
     coloured : bool or "blend"

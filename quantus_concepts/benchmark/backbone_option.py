@@ -101,8 +101,10 @@ def load_network(
     weights : str, optional
         A file; "none" for untrained weights; None for those the factory or the library brings (downloaded by
         the library).
-    mean, std : tuple of float, optional
-        Normalisation the user asks for, instead of what is known of the network.
+    mean : tuple of float, optional
+        Of the normalisation the user asks for, instead of what is known of the network.
+    std : tuple of float, optional
+        Of the same.
     unnormalised : bool
         Whether the user says that it takes images in [0, 1].
 

@@ -128,10 +128,14 @@ def random_bank_scores(
 
     Parameters
     ----------
-    features, labels : Tensor
-        (N, d) and (N,), embeddings and classes that the heads are fitted to.
-    test_features, test_labels : Tensor
-        (M, d) and (M,), of the images scored. The class explained is the predicted one.
+    features : Tensor
+        (N, d), embeddings that the heads are fitted to.
+    labels : Tensor
+        (N,), their classes.
+    test_features : Tensor
+        (M, d), of the images scored. The class explained is the predicted one.
+    test_labels : Tensor
+        (M,), their classes.
     concept_labels : Tensor
         (M, L) of 0 and 1.
     class_concepts : Tensor
@@ -140,7 +144,11 @@ def random_bank_scores(
         Of CEM.
     only_correct : bool
         Whether CEM is over the correctly classified images only.
-    n_banks, values, seed
+    n_banks : int
+        As in `random_banks`.
+    values : str
+        As in `random_banks`.
+    seed : int
         As in `random_banks`.
 
     Returns
