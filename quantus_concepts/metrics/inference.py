@@ -72,8 +72,10 @@ def in_precision_of(model: Any, values: Any) -> Any:
 
 def linear_weights(head: nn.Module) -> Tensor | None:
     """Return theta (K, L) of a head that is one linear layer in eval mode; None for a head of another form."""
-    linear = [part for part in head.modules() if isinstance(part, nn.Linear)]
-    known = all(isinstance(part, nn.Sequential | nn.Linear | nn.Identity | nn.Dropout) for part in head.modules())
+    parts = list(head.modules())
+    linear = [part for part in parts if type(part) is nn.Linear]
+    # By type: a subclass may do more in its forward pass than its parts tell.
+    known = all(type(part) in (nn.Sequential, nn.Linear, nn.Identity, nn.Dropout) for part in parts)
     return linear[0].weight.detach() if known and len(linear) == 1 else None
 
 

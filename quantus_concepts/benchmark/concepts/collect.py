@@ -15,13 +15,12 @@ from captum_concepts.checks import check_binary, check_choice, check_finite, che
 from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.benchmark.concepts.baselines import EarlierPoints, GaussianRegion
 from quantus_concepts.benchmark.concepts.growing import GrowingRows
-from quantus_concepts.benchmark.concepts.models import linear_weight
 from quantus_concepts.benchmark.concepts.results import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.benchmark.concepts.scores import ConceptScores
 from quantus_concepts.benchmark.loading import batch_labels
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
-from quantus_concepts.metrics.inference import IMPORTANCES, concept_importance
+from quantus_concepts.metrics.inference import IMPORTANCES, concept_importance, linear_weights
 from quantus_concepts.protocols import ConceptModel, shares_features
 
 #: A column of scores: metric, what ranked (or which baseline), l, alpha.
@@ -206,7 +205,7 @@ class _Scorer:
         logits = model.head(values)
         self._check_outputs(values, logits)
         if self.n_seen == 0:
-            self.theta = linear_weight(model.head, values, logits)
+            self.theta = linear_weights(model.head)
         labels = batch_labels(batch).to(values.device)
         present = batch.concepts.to(values.device)
         predicted = logits.argmax(1)

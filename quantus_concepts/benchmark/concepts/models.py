@@ -171,13 +171,3 @@ def oracle_model(train: ConceptDataset, test: ConceptDataset, n_classes: int) ->
 def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
     """Return the classes (N,) that a head predicts for its inputs (N, L)."""
     return head(inputs).argmax(1).cpu().numpy()
-
-
-def linear_weight(head: nn.Module, values: Tensor, logits: Tensor) -> Tensor | None:
-    """Return the weights (K, L) of a head that is one linear layer, else None."""
-    layers = [module for module in head.modules() if not list(module.children())]
-    if len(layers) != 1 or not isinstance(layers[0], nn.Linear):
-        return None
-    # A head may do more in its forward pass than its modules tell.
-    again = layers[0](values)
-    return layers[0].weight.detach() if again.shape == logits.shape and torch.allclose(again, logits) else None

@@ -50,7 +50,7 @@ LEGEND = {
 CAPTIONS = {
     "cem": "Is the concept ranked first {whose}? Means with 95 % intervals; grey is what 95 % of random banks score.",
     "clm": "Is the map's strongest region where the concept is? Dashed lines know nothing of the concept, and the grey "
-    "band is what 95 % of random banks score.",
+    "band is what 95 % of random banks score, the maps of each on some 200 of the images.",
     "cgim_histograms": "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1. Nothing is held "
     "against 0: the grey band is where the means of 95 % of random banks lie.",
     "concepts": "The best and the worst concepts, and in grey what 95 % of random banks score for them.",

@@ -178,7 +178,12 @@ def test_bad_files_are_told_in_one_line(given, arguments, message, root, capsys)
 def test_images_that_the_network_does_not_take(root, capsys):
     network = "nn.Sequential(nn.Conv2d(3, 4, 40), nn.Flatten(), nn.Linear(4, 2))"
     (root / "large.py").write_text(f"from torch import nn\n\n\ndef model():\n    return {network}\n")
-    refused([*OWN, "--backbone", "large.py:model"], r"does not take images of shape \(3, 16, 16\)", root, capsys)
+    refused(
+        [*OWN, "--unnormalised", "--backbone", "large.py:model"],
+        r"does not take images of shape \(3, 16, 16\)",
+        root,
+        capsys,
+    )
 
 
 def test_the_way_to_convert_pickled_masks_works_as_it_is_told(root, capsys):

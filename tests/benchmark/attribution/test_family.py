@@ -83,7 +83,7 @@ def test_each_model_learns_its_own_labels():
         Job("f_s", train, "scene", N_CLASSES),
         Job("f_0", train.with_view("0s"), "scene", N_CLASSES),
     ]
-    models = train_family(jobs, network_builder(image_size=16, channels=16), epochs=10, batch_size=20)
+    models = train_family(jobs, network_builder(image_size=16, channels=32), epochs=10, batch_size=20)
     assert list(models) == ["f_o", "f_s", "f_0"]
     assert not any(model.training for model in models.values())
     assert check_model(models["f_o"], "f_o", test, "object").accuracy_with > 0.95

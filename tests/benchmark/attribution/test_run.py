@@ -253,6 +253,7 @@ def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(command):
         "grad-cam",
         "--backbone",
         "network.py:model",
+        "--unnormalised",
         "--epochs",
         "1",
     )
