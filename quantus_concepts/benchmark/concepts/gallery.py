@@ -81,7 +81,7 @@ def draw_gallery(
     figure, _ = gallery(
         pictures,
         maps.cpu(),
-        [[data.concept_names[j] for j in row] for row in rows.tolist()],
+        [[_readable(data.concept_names[j]) for j in row] for row in rows.tolist()],
         batch.concepts.gather(1, rows) > 0.5,
         class_maps.cpu(),
         [_title(data, sample.label, int(guess)) for sample, guess in zip(samples, guessed, strict=True)],
@@ -100,6 +100,11 @@ def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed:
     rounds = max((len(members) for members in seen.values()), default=0)
     mixed = [members[turn] for turn in range(rounds) for members in seen.values() if turn < len(members)]
     return mixed[:count]
+
+
+def _readable(name: str) -> str:
+    """Write a concept as a thing one can see or not: "no bill shape: cone" for CUB's has_bill_shape::cone."""
+    return name.removeprefix("has_").replace("::", ": ")
 
 
 def _title(data: ConceptDataset, label: int, guess: int) -> str:
