@@ -66,7 +66,7 @@ class Options:
     mean: str | None = None
     std: str | None = None
     unnormalised: bool = False
-    epochs: int = 8
+    epochs: int = 9
     train_batch_size: int = 64
     learning_rate: float | None = None
     augment: bool = False
