@@ -209,11 +209,6 @@ def _describe(data: BenchmarkData) -> None:
         data.settings["normalisation"] = f"mean {_listed(data.mean)}, deviation {_listed(data.std)}"
     if labels_by_class(data.train):
         data.notes.append("Concept labels are given by class: what is scored is whether a concept is one of its class.")
-    for members in identical_concepts(data.train):
-        data.notes.append(
-            f"The concepts {', '.join(map(repr, members))} have the same label in every training image, and so one "
-            "direction: their numbers cannot be told apart."
-        )
     if n_placed == 0:
         data.notes.append("No parts are annotated, so there is no CLM (give --parts for a folder of images).")
 
@@ -223,13 +218,6 @@ def labels_by_class(data: ConceptDataset) -> bool:
     by_class = {int(k): data.concept_labels[data.labels == k] for k in data.labels.unique()}
     several = any(len(rows) > 1 for rows in by_class.values())
     return several and all(bool((rows == rows[0]).all()) for rows in by_class.values())
-
-
-def identical_concepts(data: ConceptDataset) -> list[list[str]]:
-    """Return the groups of concepts that have the same label in every image, and so the same direction."""
-    _, group = torch.unique(data.concept_labels, dim=1, return_inverse=True)
-    names = [[data.concept_names[int(j)] for j in (group == g).nonzero()[:, 0]] for g in group.unique()]
-    return [members for members in names if len(members) > 1]
 
 
 def _listed(numbers: tuple[float, ...]) -> str:
