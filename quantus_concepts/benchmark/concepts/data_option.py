@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
