@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -22,6 +23,9 @@ HOLD_BACK = 0.2
 
 WEAK = 0.6
 """Balanced accuracy on held-out images below which a direction is called weak."""
+
+#: Steps of the SVM's solver; it takes some thousands where it converges, and none are enough for huge embeddings.
+_MOST_STEPS = 1_000_000
 
 
 class Directions(NamedTuple):
@@ -110,11 +114,23 @@ def svm_directions(
     n_concepts = labels.shape[1]
     normals = np.empty((n_concepts, array.shape[1]))
     offsets = np.empty(n_concepts)
+    unfinished = 0
     concepts = tqdm(range(n_concepts), desc="Concept SVMs", disable=not display_progressbar)
     for j in concepts:
         rows = np.flatnonzero(positive[:, j] | negative[:, j])
-        svm = SVC(kernel="linear", C=C, random_state=0).fit(array[rows], labels[rows, j])
+        svm = SVC(kernel="linear", C=C, random_state=0, max_iter=_MOST_STEPS)
+        with warnings.catch_warnings():
+            # Told once, for all concepts.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            svm.fit(array[rows], labels[rows, j])
+        unfinished += svm.fit_status_
         normals[j], offsets[j] = svm.coef_[0], svm.intercept_[0]
+    if unfinished:
+        warn_user(
+            f"The SVMs of {unfinished} of {n_concepts} concepts did not converge; embeddings reach "
+            f"{np.abs(array).max():.3g}. Are the images normalised as the backbone wants them? Else scale the "
+            "embeddings, or lower `C`."
+        )
     cavs = torch.from_numpy(normals).to(features)
     intercepts = torch.from_numpy(offsets).to(features)
     scores = torch.addmm(intercepts, features, cavs.T)

@@ -628,3 +628,12 @@ def test_load_says_what_is_wrong_with_a_file(bank, tmp_path, kind, error, messag
     damaged(bank, path, kind)
     with pytest.raises(error, match=message):
         ConceptBank.load(path)
+
+
+def test_a_solver_that_does_not_converge_ends_and_is_told(monkeypatch):
+    monkeypatch.setattr("captum_concepts.directions._MOST_STEPS", 20)
+    features = 700 * torch.randn(120, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.stack([torch.arange(120) % 2, (features[:, 0] > 0).long()], 1)
+    with pytest.warns(UserWarning, match=r"SVMs of \d of 2 concepts did not converge; embeddings reach .*normalised"):
+        bank = ConceptBank.fit(features, labels)
+    assert bank.cavs.isfinite().all()
