@@ -77,7 +77,8 @@ def explain_func(
         Where to work if the model has neither parameters nor buffers; otherwise it is where the model is.
     seed : int, optional
         For methods that draw at random: the same seed gives the same result in every call, for the same
-        `batch_size`. None draws afresh each time. The global generators are left as they were.
+        `batch_size`. None draws afresh each time. The global generators are left as they were. A class whose
+        constructor has a `seed` gets it too.
     **kwargs : Any
         Further arguments: those that the constructor of a class names go there, the others to `attribute`
         (``n_steps=20``, ``abs=False``). Arrays and tensors are brought to the model's device and type;
@@ -113,6 +114,9 @@ def explain_func(
     known = _named(factory) if isinstance(factory, type) else set()
     for name, value in kwargs.items():
         (to_constructor if name in known else to_attribute)[name] = value
+    if "seed" in known and seed is not None:
+        # A class that draws by a seed of its own (RandomAttribution) would else give the same under every seed.
+        to_constructor["seed"] = seed
     _check_names(factory, to_constructor, to_attribute)
     if batch_size is None:
         batch_size = min(64, int(to_attribute.get("internal_batch_size") or 64))

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.coam import CoAM
+from captum_concepts.controls import RandomAttribution
 from captum_concepts.explain import explain_func
 
 
@@ -580,3 +581,10 @@ def test_rescaled_maps_order_pixels_as_before_and_quantus_takes_them(model, imag
     np.testing.assert_allclose(rescaled, (plain - plain.min((1, 2, 3), keepdims=True)) / span, atol=1e-6)
     constant = explain_func(CoAM, layer="features", cavs=np.zeros((5, 4)), rescale=True)(model, images, targets)
     assert not constant.any()
+
+
+def test_a_class_with_a_seed_of_its_own_gets_it(model, images, targets):
+    maps = [explain_func(RandomAttribution, seed=seed)(model, images, targets) for seed in (0, 1, 1)]
+    assert not np.array_equal(maps[0], maps[1])
+    np.testing.assert_array_equal(maps[1], maps[2])
+    np.testing.assert_array_equal(maps[0], explain_func(RandomAttribution)(model, images, targets))
