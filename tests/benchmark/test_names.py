@@ -55,7 +55,7 @@ def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monk
     page = Path("result/report.html").read_text(encoding="utf-8")
     assert all(name in page for name in concepts)
     # Two columns are the same.
-    assert f"{concepts[0]!r}, {concepts[2]!r}" in capsys.readouterr().err
+    assert f"{concepts[0]!r} = {concepts[2]!r}" in capsys.readouterr().err
     assert {path.stem for path in Path("result/figures").glob("*.png")} >= {"cem", "concepts", "classes", "gallery"}
 
 

@@ -172,7 +172,11 @@ def test_the_page_says_that_raters_are_simulated_and_the_paper_s_data_others(fol
     assert "Scoring functions, Q1" in page
 
 
-def test_a_folder_of_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_ratings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Narrower tables fold their names.
+    monkeypatch.setenv("COLUMNS", "160")
     data = write_pasta_release(tmp_path / "data", datasets=("coco",), n_images=8, explainers=EXPLAINERS)
     arguments = ["--data", str(data), "--tables", "18", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
