@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,3 +18,19 @@ def _few_threads() -> Iterator[None]:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     yield
     torch.set_num_threads(before)
+
+
+def _seed() -> None:
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _same_weights_in_fixtures() -> None:
+    _seed()
+
+
+@pytest.fixture(autouse=True)
+def _same_weights_in_tests() -> None:
+    # Layers that tests build draw from the global generators: the same every time, and alone as among others.
+    _seed()

@@ -164,13 +164,16 @@ class Plain(nn.Module):
 @pytest.mark.parametrize("name", AT_THE_BOTTLENECK)
 def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name: str) -> None:
     message = r"argument `model`, Plain, is no concept model, which .*PostHocCBM\.fit makes one"
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        plain = Plain()
     with pytest.raises(ValueError, match=message):
-        METRICS[name]()(Plain(), IMAGES, CLASSES)
+        METRICS[name]()(plain, IMAGES, CLASSES)
     with pytest.warns(UserWarning, match=message) as told:
-        scores = METRICS[name]()(Plain(), IMAGES, CLASSES, explain_func=quantus.explain, device="cpu")
+        scores = METRICS[name]()(plain, IMAGES, CLASSES, explain_func=quantus.explain, device="cpu")
     assert np.isnan(scores).all()
     assert "failed" not in "".join(str(each.message) for each in told if name in str(each.message))
     # Importances of concepts are welcome, wherever they come from.
     with torch.no_grad():
-        predicted = Plain()(torch.as_tensor(IMAGES)).argmax(1).numpy()
-    assert np.isfinite(METRICS[name]()(Plain(), IMAGES, predicted, whole_numbers(name))).any()
+        predicted = plain(torch.as_tensor(IMAGES)).argmax(1).numpy()
+    assert np.isfinite(METRICS[name]()(plain, IMAGES, predicted, whole_numbers(name))).any()
