@@ -45,11 +45,13 @@ class World:
         patch = Patch(self.images[0], pixel_range=(-6, 6), steps=2, tolerance=10)
         scorer = Scorer(PoolingEncoder.dim, labels=None, hidden=(8,))
         quiet = {"disable_warnings": True}
+        # Not in a thread: a copy of the model would have the hooks that another thread has on it just then.
+        contrast_labels = classes_of(contrast, self.images)
         self.metrics: dict[str, Callable[[], Any]] = {
             "CGIM": lambda: CGIM(tables, **quiet),
             "CEM": lambda: CEM(labels, top_l=2, **quiet),
             "CLM": lambda: CLM(alpha=3, points=points, part_of_concept=[0, 1, -1, 2, 0], top_l=2, **quiet),
-            "MCS": lambda: MCS(contrast, classes_of(contrast, self.images), **quiet),
+            "MCS": lambda: MCS(contrast, contrast_labels, **quiet),
             "IDR": lambda: IDR(changed, **quiet),
             "IIR": lambda: IIR(patch=patch, **quiet),
             "Faithfulness": lambda: Faithfulness("black", thresholds=(10, 30), **quiet),
