@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 
 class ConceptModel(Protocol):
-    """A chain from images over concept values to classes, each stretch of it a module.
+    """A chain from images over concept values to classes, each stretch of it a module."""
 
-    ``model(images)`` gives the class logits (N, K). `captum_concepts.PostHocCBM` is one; any module with
-    these four members is another. The metrics read them and change nothing.
-    """
+    # ``model(images)`` gives the class logits (N, K). `captum_concepts.PostHocCBM` is one; any module with these
+    # four members is another. The metrics read them and change nothing.
 
     @property
     def features(self) -> nn.Module:
@@ -27,21 +26,7 @@ class ConceptModel(Protocol):
         """Concept values (N, L) to class logits (N, K)."""
 
     def concept_maps(self, images: Tensor, concepts: Tensor | None = None) -> Tensor:
-        """Concept activation maps of images.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, C, H, W).
-        concepts : Tensor, optional
-            Indices of the concepts wanted, (N, k) for each image its own, or (k,) for all the same;
-            None for all L.
-
-        Returns
-        -------
-        Tensor
-            (N, k, h, w), of the resolution of the feature maps.
-        """
+        """Concept activation maps of images."""
 
 
 class FeatureSharing(ConceptModel, Protocol):

@@ -10,13 +10,7 @@ import numpy as np
 
 @contextmanager
 def kept_numpy_state() -> Iterator[None]:
-    """Put NumPy's global generator back as it was, whatever a library draws from it inside.
-
-    Yields
-    ------
-    None
-        Inside, the generator goes on from where it is.
-    """
+    """Put NumPy's global generator back as it was, whatever a library draws from it inside."""
     state = np.random.get_state()  # noqa: NPY002
     try:
         yield

@@ -18,23 +18,7 @@ SHOWN = 4
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read tensors by name from a file.
-
-    Parameters
-    ----------
-    path : Path
-        ``.safetensors``, or what `torch.save` wrote, which is read with ``weights_only=True``.
-
-    Returns
-    -------
-    dict of str to Tensor
-        On the CPU; a prefix "module." of parallel training is taken off.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, or it holds something else.
-    """
+    """Read tensors by name from a file."""
     if not path.is_file():
         raise ValueError(f"Expected argument `--weights` to name a file but there is none at {path}.")
     try:
@@ -58,20 +42,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Load a file of weights into a network.
-
-    Parameters
-    ----------
-    network : nn.Module
-        Changed in place.
-    path : Path
-        As in `read_weights`.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, or names or shapes differ from the network's: the first ones are listed.
-    """
+    """Load a file of weights into a network."""
     found = read_weights(path)
     wanted = network.state_dict()
     # Counters of batch norm are left out by some files and matter only in training.

@@ -18,17 +18,7 @@ _KIND = "captum_concepts.ConceptBank"
 
 
 class BankContents(NamedTuple):
-    """What the file of a bank holds.
-
-    Attributes
-    ----------
-    tensors : dict of str to Tensor
-        Those named in `TENSORS`.
-    names : list of str
-        L names.
-    settings : dict
-        How the bank was made.
-    """
+    """What the file of a bank holds."""
 
     tensors: dict[str, Tensor]
     names: list[str]
@@ -36,22 +26,7 @@ class BankContents(NamedTuple):
 
 
 def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
-    """Write a file that appears under its name only when it is complete.
-
-    Parameters
-    ----------
-    path : path
-        Of the file; one already there is replaced.
-    contents : BankContents
-        What to write.
-
-    Raises
-    ------
-    FileNotFoundError
-        If its folder does not exist.
-    IsADirectoryError
-        If it is a folder.
-    """
+    """Write a file that appears under its name only when it is complete."""
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"Cannot write a concept bank to {target}: it is a folder. Name a file in it.")
@@ -67,27 +42,7 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
 
 
 def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
-    """Read a file that `write_bank` has written; nothing in it is executed.
-
-    Parameters
-    ----------
-    path : path
-        Of the file.
-    device : str
-        Where to put the tensors.
-
-    Returns
-    -------
-    BankContents
-        As they were written; shapes and entries are not checked here.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is no safetensors file, is cut short, holds something else, or not what was written.
-    """
+    """Read a file that `write_bank` has written; nothing in it is executed."""
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"There is no concept bank at {source}: no such file.")

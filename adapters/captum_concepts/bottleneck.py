@@ -14,15 +14,7 @@ from captum_concepts.running import first_floating
 
 
 class BottleneckLayer(nn.Module):
-    """The user's concept layer with its activation: embeddings (N, d) to concept values (N, L).
-
-    Parameters
-    ----------
-    layer : nn.Module
-        Embeddings to logits of concepts; a 1 x 1 convolution is applied to them as to maps of one pixel.
-    activation : callable, optional
-        From logits to values.
-    """
+    """The user's concept layer with its activation: embeddings (N, d) to concept values (N, L)."""
 
     def __init__(self, layer: nn.Module, activation: Callable[[Tensor], Tensor] | None) -> None:
         super().__init__()

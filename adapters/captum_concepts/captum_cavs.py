@@ -11,46 +11,14 @@ from torch import Tensor
 
 
 class CaptumCAV(NamedTuple):
-    """One direction of a Captum CAV.
-
-    Attributes
-    ----------
-    weights : Tensor
-        (d,), pointing towards the concept.
-    name : str
-        Of the concept.
-    """
+    """One direction of a Captum CAV."""
 
     weights: Tensor
     name: str
 
 
 def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, list[CaptumCAV]]:
-    """Take one direction of each CAV.
-
-    Parameters
-    ----------
-    cavs : CAV, sequence of CAV, or mapping
-        Or a TCAV's ``cavs``: experiment to layer to CAV.
-    concept : int or str
-        Position in ``cav.concepts``, or name.
-    layer : str, optional
-        Which layer, where there are several.
-
-    Returns
-    -------
-    layer : str
-        The layer of all CAVs.
-    directions : list of CaptumCAV
-        One for each CAV.
-
-    Raises
-    ------
-    ValueError
-        If there is no CAV, or one is not trained, lacks the concept, or is of another layer or width.
-    TypeError
-        If an object is not a CAV.
-    """
+    """Take one direction of each CAV."""
     found = _flatten(cavs)
     for cav in found:
         if not isinstance(cav, CAV):

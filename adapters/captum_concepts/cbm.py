@@ -24,34 +24,10 @@ VALUES = ("margin", "raw")
 
 
 class ConceptLayer(nn.Module):
-    """A concept bank as a layer: embeddings (N, d) to concept values (N, L).
+    """A concept bank as a layer: embeddings (N, d) to concept values (N, L)."""
 
-    The bank is kept in buffers, and names, settings and the choice of values in the extra state (as bytes):
-    a state dict, and so a safetensors file, holds all of it.
-
-    Parameters
-    ----------
-    bank : ConceptBank
-        L concepts of d dimensions.
-    values : str
-        "margin" or "raw", as in `PostHocCBM`.
-
-    Attributes
-    ----------
-    cavs : Tensor
-        (L, d).
-    intercepts : Tensor
-        (L,).
-    train_accuracy : Tensor
-        (L,).
-    test_accuracy : Tensor
-        (L,).
-
-    Raises
-    ------
-    ValueError
-        If `values` is something else, or a CAV of length 0 has no margin.
-    """
+    # The bank is kept in buffers, and names, settings and the choice of values in the extra state (as bytes): a
+    # state dict, and so a safetensors file, holds all of it.
 
     cavs: Tensor
     intercepts: Tensor
@@ -109,18 +85,7 @@ class ConceptLayer(nn.Module):
         return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take over what `get_extra_state` has returned.
-
-        Parameters
-        ----------
-        state : Tensor
-            Of bytes.
-
-        Raises
-        ------
-        ValueError
-            If it is something else.
-        """
+        """Take over what `get_extra_state` has returned."""
         try:
             found = json.loads(bytes(state.tolist()).decode())
             values, names, settings = found["values"], found["names"], found["settings"]

@@ -17,21 +17,7 @@ def is_training(module: nn.Module) -> bool:
 
 
 class ConceptPredictor(nn.Module):
-    """Images to concept values, as a model of its own: target j of an attribution is concept j.
-
-    Parameters
-    ----------
-    features : nn.Module
-        Images (N, C, H, W) to features.
-    pooling : Pooling
-        Features to embeddings (N, d).
-    concept_layer : nn.Module
-        Embeddings to concept values (N, L).
-    channels : int, optional
-        d, where it is known.
-    concept_maps : callable, optional
-        The method of the concept model whose stretch this is.
-    """
+    """Images to concept values, as a model of its own: target j of an attribution is concept j."""
 
     def __init__(
         self,

@@ -11,24 +11,7 @@ import torch
 
 
 def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int | None]) -> None:
-    """Raise unless an array has the rank and the sizes expected.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, as the caller wrote it.
-    value : array or tensor
-        The argument.
-    axes : sequence of str
-        Names of its axes, ``("N", "L")`` for instance.
-    sizes : sequence of int or None
-        Expected size of each axis; None where any size will do.
-
-    Raises
-    ------
-    ValueError
-        If the rank or a size differs.
-    """
+    """Raise unless an array has the rank and the sizes expected."""
     shape = tuple(value.shape)
     fits = len(shape) == len(sizes) and all(want is None or want == got for want, got in zip(sizes, shape, strict=True))
     if not fits:
@@ -39,22 +22,7 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raise unless a string is one of the allowed ones, naming the nearest.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : str
-        The argument.
-    choices : iterable of str
-        What is allowed.
-
-    Raises
-    ------
-    ValueError
-        If `value` is not among `choices`.
-    """
+    """Raise unless a string is one of the allowed ones, naming the nearest."""
     allowed = list(choices)
     if value not in allowed:
         near = difflib.get_close_matches(str(value), allowed, n=1)
@@ -63,26 +31,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
-    """Raise unless a number lies in an interval.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : float
-        The argument.
-    low : float
-        Lower end, allowed unless `open_low`.
-    high : float
-        Upper end, allowed.
-    open_low : bool
-        Whether the lower end itself is excluded.
-
-    Raises
-    ------
-    ValueError
-        If `value` is outside.
-    """
+    """Raise unless a number lies in an interval."""
     inside = (low < value if open_low else low <= value) and value <= high
     if not inside:
         bracket = "(" if open_low else "["
@@ -90,31 +39,7 @@ def check_range(name: str, value: float, low: float, high: float, *, open_low: b
 
 
 def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int:
-    """Return a whole number, or raise.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : int
-        The argument; a bool is no number.
-    low : int
-        Least allowed.
-    high : int, optional
-        Most allowed.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not a whole number.
-    ValueError
-        If it is outside the range.
-    """
+    """Return a whole number, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"Expected argument `{name}` to be a whole number but got {value!r}.")
     if high is not None:
@@ -125,20 +50,7 @@ def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int
 
 
 def check_finite(name: str, value: Any) -> None:
-    """Raise if an array holds NaN or infinity, naming the first such entry.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : array or tensor
-        The argument.
-
-    Raises
-    ------
-    ValueError
-        If an entry is not finite.
-    """
+    """Raise if an array holds NaN or infinity, naming the first such entry."""
     array = to_numpy(value)
     if array.dtype.kind != "f":
         return
@@ -152,20 +64,7 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def check_binary(name: str, value: Any) -> None:
-    """Raise unless every entry is 0 or 1.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : array or tensor
-        The argument.
-
-    Raises
-    ------
-    ValueError
-        If an entry is neither 0 nor 1; NaN is neither.
-    """
+    """Raise unless every entry is 0 or 1."""
     array = to_numpy(value)
     bad = ~((array == 0) | (array == 1))
     if bad.any():
@@ -193,23 +92,7 @@ _MASKED = (
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """Return an array of a tensor, an array or a sequence, on the CPU and without gradient.
-
-    Parameters
-    ----------
-    value : array, tensor or sequence
-        What to convert.
-
-    Returns
-    -------
-    np.ndarray
-        The same values.
-
-    Raises
-    ------
-    TypeError
-        If it is a masked array, whose mask would be lost, or a tensor on the meta device, which has no values.
-    """
+    """Return an array of a tensor, an array or a sequence, on the CPU and without gradient."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"Expected an array {_MASKED}")
     if not isinstance(value, torch.Tensor):

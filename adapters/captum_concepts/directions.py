@@ -29,19 +29,7 @@ _MOST_STEPS = 1_000_000
 
 
 class Directions(NamedTuple):
-    """Fitted directions of L concepts.
-
-    Attributes
-    ----------
-    cavs : Tensor
-        (L, d).
-    intercepts : Tensor
-        (L,).
-    train_accuracy : Tensor
-        (L,), balanced, on the samples drawn.
-    test_accuracy : Tensor
-        (L,), balanced, on the samples left; NaN where a side has none.
-    """
+    """Fitted directions of L concepts."""
 
     cavs: Tensor
     intercepts: Tensor
@@ -52,12 +40,10 @@ class Directions(NamedTuple):
 def draw_samples(
     labels: np.ndarray, n_pos: int, n_neg: int, seed: int, hold_back: float = HOLD_BACK
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw images with and without each concept, without replacement, and leave some of either kind.
-
-    The images are put into one random order, and each concept takes the first of either kind. Each concept's
-    draw is a fair one, and does not change when concepts are added to the bank. Returned are two (N, L) of bool:
-    the images drawn with and without each concept.
-    """
+    """Draw images with and without each concept, without replacement, and leave some of either kind."""
+    # The images are put into one random order, and each concept takes the first of either kind. Each concept's draw
+    # is a fair one, and does not change when concepts are added to the bank. Returned are two (N, L) of bool: the
+    # images drawn with and without each concept.
     n_images = len(labels)
     order = np.random.default_rng(seed).permutation(n_images)
     shuffled = labels[order]
@@ -86,28 +72,7 @@ def svm_directions(
     C: float,
     display_progressbar: bool = False,
 ) -> Directions:
-    """Fit one linear SVM for each concept (scikit-learn's ``SVC(kernel="linear")``).
-
-    Parameters
-    ----------
-    features : Tensor
-        (N, d).
-    labels : np.ndarray
-        (N, L) of bool: the concepts.
-    positive : np.ndarray
-        (N, L) of bool: the images drawn that show them.
-    negative : np.ndarray
-        (N, L) of bool: the images drawn that do not.
-    C : float
-        Inverse of the regularisation's strength.
-    display_progressbar : bool
-        Whether to show progress over the concepts.
-
-    Returns
-    -------
-    Directions
-        On the device and in the type of `features`; normals point to the images with the concept.
-    """
+    """Fit one linear SVM for each concept (scikit-learn's ``SVC(kernel="linear")``)."""
     # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
     # libsvm computes in float64 on the CPU: converted once for all concepts.
     array = features.detach().cpu().double().numpy()
@@ -138,24 +103,7 @@ def svm_directions(
 
 
 def mean_directions(features: Tensor, labels: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Directions:
-    """Take the mean difference of each concept (FastCAV), all concepts in one matrix product.
-
-    Parameters
-    ----------
-    features : Tensor
-        (N, d).
-    labels : np.ndarray
-        (N, L) of bool: the concepts.
-    positive : np.ndarray
-        (N, L) of bool: the images drawn that show them.
-    negative : np.ndarray
-        (N, L) of bool: the images drawn that do not.
-
-    Returns
-    -------
-    Directions
-        On the device and in the type of `features`.
-    """
+    """Take the mean difference of each concept (FastCAV), all concepts in one matrix product."""
     n_pos = positive.sum(axis=0)
     n_neg = negative.sum(axis=0)
     # With m the means: m_pos - m_drawn = n_neg / (n_pos + n_neg) * (m_pos - m_neg).

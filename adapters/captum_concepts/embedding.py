@@ -76,31 +76,7 @@ def embed(
 def run(
     features: nn.Module, pooling: Pooling, loader: Iterable[Any], required: int, display_progressbar: bool
 ) -> Embeddings:
-    """Do the work of `embed`, insisting on the first items of each batch.
-
-    Parameters
-    ----------
-    features : nn.Module
-        The backbone.
-    pooling : Pooling
-        From its output to embeddings.
-    loader : iterable
-        As in `embed`.
-    required : int
-        How many of images, labels and concept labels must be there.
-    display_progressbar : bool
-        As in `embed`.
-
-    Returns
-    -------
-    Embeddings
-        As in `embed`.
-
-    Raises
-    ------
-    ValueError
-        As in `embed`.
-    """
+    """Do the work of `embed`, insisting on the first items of each batch."""
     check_materialised("features", features)
     reference = first_floating(features)
     rows: list[Tensor] = []

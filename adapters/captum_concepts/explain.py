@@ -137,31 +137,7 @@ def explain_func(
 
 @dataclass(frozen=True, repr=False)
 class ExplainFunc:
-    """What `explain_func` returns; it can be pickled where its factory can.
-
-    Parameters
-    ----------
-    factory : class or function
-        Model, and layer if any, to attribution.
-    layer : str or None
-        Dotted name of the layer.
-    constructor_kwargs : dict
-        Further arguments of the factory.
-    attribute_kwargs : dict
-        Further arguments of `attribute`.
-    batch_size : int
-        Inputs explained at once.
-    interpolate : str
-        How layer maps are upsampled.
-    channels : str
-        What becomes of channels.
-    rescale : bool
-        Whether each sample's explanation is stretched to [0, 1].
-    device : torch.device, str or None
-        For models without parameters.
-    seed : int or None
-        For methods that draw at random.
-    """
+    """What `explain_func` returns; it can be pickled where its factory can."""
 
     factory: Callable[..., Any]
     layer: str | None
@@ -181,39 +157,10 @@ class ExplainFunc:
         targets: np.ndarray | Tensor | int | None = None,
         **kwargs: Any,
     ) -> np.ndarray:
-        """Explain the outputs `targets` of a model for a batch of inputs.
-
-        The model is in eval mode meanwhile and gets its flags back, submodule by submodule. Other threads that ask for
-        explanations of it wait. What it returns is a tensor, has `.logits`, or is a tuple, list or mapping whose first
-        tensor is explained.
-
-        Parameters
-        ----------
-        model : nn.Module
-            The model to explain.
-        inputs : np.ndarray
-            (N, C, H, W), or (N, L) for tables.
-        targets : np.ndarray, optional
-            (N,) indices of the outputs explained, or one index for all inputs.
-        **kwargs : Any
-            Quantus hands over more (`method`, `device`, ...); only `device` is read, and that only where the
-            model has neither parameters nor buffers.
-
-        Returns
-        -------
-        np.ndarray
-            (N, C, H, W) or (N, 1, H, W), or (N, L) for tables, of the model's type. What the method gives as
-            NaN stays NaN.
-
-        Raises
-        ------
-        TypeError
-            If the factory does not return an attribution, or the model nothing with a tensor.
-        ValueError
-            If inputs are empty or not finite, targets do not fit them or the model's outputs, the layer is not
-            found, the attribution can be brought to the shape of the inputs in no way, or the model cannot be
-            explained so: without gradients (quantised), without weights (meta device), without hooks (ScriptModule).
-        """
+        """Explain the outputs `targets` of a model for a batch of inputs."""
+        # The model is in eval mode meanwhile and gets its flags back, submodule by submodule. Other threads that
+        # ask for explanations of it wait. What it returns is a tensor, has `.logits`, or is a tuple, list or
+        # mapping whose first tensor is explained.
         if not isinstance(inputs, Tensor):
             inputs = np.asarray(inputs)
         check_materialised("model", model)

@@ -27,37 +27,7 @@ def fit_logistic(
     max_iter: int = 1000,
     standardise: bool = True,
 ) -> nn.Linear:
-    """Fit multinomial logistic regression (scikit-learn's `LogisticRegression`, lbfgs, L2).
-
-    Parameters
-    ----------
-    values : Tensor or array
-        (N, L), the concept values.
-    labels : Tensor or array
-        (N,), classes from 0.
-    n_classes : int, optional
-        K; by default one more than the largest label. A class without a sample gets zero weights and a bias
-        of -10000, so that it is never predicted, with a warning.
-    C : float
-        Inverse of the regularisation strength.
-    max_iter : int
-        Most steps of the solver.
-    standardise : bool
-        Whether to bring each concept to mean 0 and variance 1 for the fit, so that the penalty does not
-        depend on the scale of the values. Weights and bias are scaled back: the layer takes values as they
-        are.
-
-    Returns
-    -------
-    nn.Linear
-        (N, L) to logits (N, K), on the device and in the type of `values`; their softmax is what
-        scikit-learn predicts. With two classes, the one row it has is shared out as -w/2 and w/2.
-
-    Raises
-    ------
-    ValueError
-        If a shape or entry is wrong, or fewer than two classes occur.
-    """
+    """Fit multinomial logistic regression (scikit-learn's `LogisticRegression`, lbfgs, L2)."""
     check_range("C", C, 0.0, np.inf, open_low=True)
     x, y, k = _check(values, labels, n_classes)
     model = LogisticRegression(C=C, max_iter=max_iter)
@@ -75,41 +45,8 @@ def fit_elastic_net(
     max_iter: int = 10_000,
     standardise: bool = True,
 ) -> nn.Linear:
-    """Fit one-against-all logistic regression with an elastic net, as the release of post-hoc CBM does.
-
-    ``SGDClassifier(loss="log_loss", penalty="elasticnet")``; most weights come out as 0.
-
-    Parameters
-    ----------
-    values : Tensor or array
-        (N, L), the concept values.
-    labels : Tensor or array
-        (N,), classes from 0.
-    n_classes : int, optional
-        As in `fit_logistic`.
-    alpha : float
-        Strength of the penalty; the release uses 1e-5 to 2e-4.
-    l1_ratio : float
-        Share of the L1 norm in it, in [0, 1].
-    seed : int
-        Of the order of the samples.
-    max_iter : int
-        Most passes over them.
-    standardise : bool
-        As in `fit_logistic`. The release does not; without it the solver, which takes small steps of one
-        size, fails on values far from 0, as raw ones often are.
-
-    Returns
-    -------
-    nn.Linear
-        (N, L) to logits (N, K), whose largest is the class that scikit-learn predicts. Their softmax is
-        its probability with two classes only: with more it normalises sigmoids.
-
-    Raises
-    ------
-    ValueError
-        If a shape, setting or entry is wrong, or fewer than two classes occur.
-    """
+    """Fit one-against-all logistic regression with an elastic net, as the release of post-hoc CBM does."""
+    # ``SGDClassifier(loss="log_loss", penalty="elasticnet")``; most weights come out as 0.
     check_range("alpha", alpha, 0.0, np.inf, open_low=True)
     check_range("l1_ratio", l1_ratio, 0.0, 1.0)
     x, y, k = _check(values, labels, n_classes)

@@ -137,25 +137,7 @@ class LayerFeatures(nn.Module):
 
 
 def find_layer(model: nn.Module, name: str) -> nn.Module:
-    """Return a submodule by its dotted name.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any network.
-    name : str
-        As in `named_modules`.
-
-    Returns
-    -------
-    nn.Module
-        The submodule itself.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name; the nearest are listed.
-    """
+    """Return a submodule by its dotted name."""
     # Names of a module registered under several names are all good.
     layers = {known: layer for known, layer in model.named_modules(remove_duplicate=False) if known}
     if name in layers:
@@ -166,25 +148,7 @@ def find_layer(model: nn.Module, name: str) -> nn.Module:
 
 
 def layer_name(model: nn.Module, layer: str | nn.Module) -> str:
-    """Return the dotted name of a layer.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any network.
-    layer : str or nn.Module
-        A name, which is checked, or a submodule of `model`.
-
-    Returns
-    -------
-    str
-        As in `named_modules`.
-
-    Raises
-    ------
-    ValueError
-        If `model` has no such layer.
-    """
+    """Return the dotted name of a layer."""
     if isinstance(layer, str):
         find_layer(model, layer)
         return layer
@@ -198,31 +162,12 @@ def layer_name(model: nn.Module, layer: str | nn.Module) -> str:
 
 
 def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
-    """Return the name of the layer that gives the last maps before a model pools.
-
-    That is the layer whose call ends last among those with an output (N, d, h, w) of more than one position;
-    of nested ones the outermost, ``layer4`` rather than ``layer4.1.relu``. Not counted are outputs that are
-    not maps of the image (h, w must have its proportions, which tells (N, h, w, c) apart), Identity layers,
-    the model itself, and layers called more than once, whose first output is not the last. What a model
-    does to the maps afterwards by a function, not a layer (the ReLU of DenseNet), is not seen.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any network. Run once, in eval mode and without gradient; its modes are restored.
-    images : Tensor
-        (N, C, H, W); one is enough. Taken to the device of the model.
-
-    Returns
-    -------
-    str
-        As in `named_modules`.
-
-    Raises
-    ------
-    ValueError
-        If no layer gives maps, or blocks after the last that does work on tokens, as vision transformers do.
-    """
+    """Return the name of the layer that gives the last maps before a model pools."""
+    # That is the layer whose call ends last among those with an output (N, d, h, w) of more than one position; of
+    # nested ones the outermost, ``layer4`` rather than ``layer4.1.relu``. Not counted are outputs that are not maps
+    # of the image (h, w must have its proportions, which tells (N, h, w, c) apart), Identity layers, the model
+    # itself, and layers called more than once, whose first output is not the last. What a model does to the maps
+    # afterwards by a function, not a layer (the ReLU of DenseNet), is not seen.
     check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
     size = (int(images.shape[2]), int(images.shape[3]))
     calls: Counter[str] = Counter()
@@ -265,27 +210,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
 
 
 def layer_channels(model: nn.Module, layer: str | nn.Module, images: Tensor) -> int:
-    """Return the number of channels d of a layer's maps.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any network. Run once, in eval mode and without gradient; its modes are restored.
-    layer : str or nn.Module
-        Its name, or the module.
-    images : Tensor
-        (N, C, H, W); the first is used, on the device of the model.
-
-    Returns
-    -------
-    int
-        d of (N, d, h, w).
-
-    Raises
-    ------
-    ValueError
-        If there is no such layer, or its output is not 4-D.
-    """
+    """Return the number of channels d of a layer's maps."""
     features = LayerFeatures(model, layer)
     output: Tensor = _run(features, images[:1])
     if output.ndim != 4:

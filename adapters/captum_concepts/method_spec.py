@@ -107,21 +107,7 @@ def method_from_spec(
 
 @dataclass(frozen=True)
 class CaptumFactory:
-    """Model to an attribution of it, of any Captum class that explains images by itself.
-
-    Parameters
-    ----------
-    attribution : class
-        Of Captum.
-    layer : str, optional
-        Dotted name, for layer attributions; None for the last spatial layer of each model.
-    n_steps : int
-        Of integrals.
-    baseline : Baseline
-        Of integrals and perturbations.
-    batch_size : int
-        Inputs that the model gets at once.
-    """
+    """Model to an attribution of it, of any Captum class that explains images by itself."""
 
     attribution: type[Attribution]
     layer: str | None
@@ -130,31 +116,12 @@ class CaptumFactory:
     batch_size: int = field(repr=False)
 
     def __call__(self, model: Callable[..., Any]) -> Attribution:
-        """Return the attribution of a model.
-
-        Parameters
-        ----------
-        model : callable or nn.Module
-            To explain.
-
-        Returns
-        -------
-        Attribution
-            Takes inputs and a target.
-        """
+        """Return the attribution of a model."""
         return WithDefaults(model, self)
 
 
 class WithDefaults(Attribution):
-    """A Captum attribution with the arguments filled in that images need.
-
-    Parameters
-    ----------
-    forward_func : callable or nn.Module
-        The model.
-    settings : CaptumFactory
-        The class and its arguments.
-    """
+    """A Captum attribution with the arguments filled in that images need."""
 
     def __init__(self, forward_func: Any, settings: CaptumFactory) -> None:
         super().__init__(forward_func)
@@ -167,20 +134,7 @@ class WithDefaults(Attribution):
 
     @log_usage()
     def attribute(self, inputs: Tensor, target: Any = None) -> Any:
-        """Return what the attribution gives.
-
-        Parameters
-        ----------
-        inputs : Tensor
-            (N, C, H, W).
-        target : int or Tensor, optional
-            As in all of Captum.
-
-        Returns
-        -------
-        Tensor
-            As the attribution gives it.
-        """
+        """Return what the attribution gives."""
         arguments = inspect.signature(self.settings.attribution.attribute).parameters
         kwargs = {name: value for name, value in self._defaults(inputs).items() if name in arguments}
         if "target" in arguments:

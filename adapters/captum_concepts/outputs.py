@@ -64,29 +64,7 @@ def scripted(wanting: str) -> str:
 
 @contextmanager
 def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
-    """Let a module return the tensor that `tensor_output` finds, and turn raw errors into ones that say what to do.
-
-    Parameters
-    ----------
-    model : Any
-        Whose calls in this thread return tensors inside; what is no module is left alone.
-    targets : Tensor, optional
-        (N,) indices of outputs that are asked for.
-    name : str
-        Of that argument.
-
-    Yields
-    ------
-    None
-        Inside, the model has a hook.
-
-    Raises
-    ------
-    ValueError
-        If there is no such output, or outputs have no gradient.
-    TypeError
-        If the model returns nothing with a tensor.
-    """
+    """Let a module return the tensor that `tensor_output` finds, and turn raw errors into ones that say what to do."""
     thread = threading.get_ident()
     outputs: list[Any] = []
 

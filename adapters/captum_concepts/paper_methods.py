@@ -182,18 +182,7 @@ def build_method(
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline of the shape of whatever inputs come: a number, (C,) or (C, H, W).
-
-    Parameters
-    ----------
-    value : float or array
-        In units of the inputs.
-
-    Raises
-    ------
-    ValueError
-        If it has another number of axes.
-    """
+    """A baseline of the shape of whatever inputs come: a number, (C,) or (C, H, W)."""
 
     value: Any
 
@@ -206,23 +195,7 @@ class Baseline:
             )
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Return the baseline of a batch.
-
-        Parameters
-        ----------
-        inputs : Tensor
-            (N, C, H, W).
-
-        Returns
-        -------
-        Tensor
-            (N, C, H, W).
-
-        Raises
-        ------
-        ValueError
-            If the baseline does not fit the inputs.
-        """
+        """Return the baseline of a batch."""
         value = torch.tensor(to_numpy(self.value)).to(inputs)
         if value.ndim == 1:
             value = value[:, None, None]

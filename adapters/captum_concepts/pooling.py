@@ -16,29 +16,9 @@ Maps = Callable[[Tensor], Tensor]
 
 
 class Pooling(nn.Module):
-    """The two readings of a backbone's output.
+    """The two readings of a backbone's output."""
 
-    ``pooling(features)`` is the embedding (N, d), `feature_maps` are the maps (N, d, h, w).
-
-    Parameters
-    ----------
-    pool : "mean" or callable
-        "mean" is the mean of the maps over their pixels; features that are (N, d) already pass. A callable
-        takes the features to (N, d).
-    maps : callable, optional
-        Takes the features to (N, d, h, w); None where they are that already.
-    owner : nn.Module, optional
-        The backbone: parts of it in `pool` or `maps` are not registered a second time.
-    linear : bool, optional
-        Whether the embedding is the plain mean of the maps; by default if `pool` is "mean".
-
-    Raises
-    ------
-    ValueError
-        If `pool` is another string.
-    TypeError
-        If `pool` or `maps` is not callable.
-    """
+    # ``pooling(features)`` is the embedding (N, d), `feature_maps` are the maps (N, d, h, w).
 
     pool: Any
     maps: Any
@@ -69,25 +49,7 @@ class Pooling(nn.Module):
             setattr(self, name, function)
 
     def forward(self, features: Tensor, channels: int | None = None) -> Tensor:
-        """Return embeddings.
-
-        Parameters
-        ----------
-        features : Tensor
-            What the backbone gives.
-        channels : int, optional
-            The d expected.
-
-        Returns
-        -------
-        Tensor
-            (N, d).
-
-        Raises
-        ------
-        ValueError
-            If the embedding is not (N, d).
-        """
+        """Return embeddings."""
         features = _dequantised(features)
         if self.pool != "mean":
             embedding = self.pool(features)
@@ -105,25 +67,7 @@ class Pooling(nn.Module):
         return self.feature_maps(features, channels).mean(dim=(2, 3))
 
     def feature_maps(self, features: Tensor, channels: int | None = None) -> Tensor:
-        """Return maps.
-
-        Parameters
-        ----------
-        features : Tensor
-            What the backbone gives.
-        channels : int, optional
-            The d expected.
-
-        Returns
-        -------
-        Tensor
-            (N, d, h, w).
-
-        Raises
-        ------
-        ValueError
-            If there are none of that shape.
-        """
+        """Return maps."""
         features = _dequantised(features)
         maps = tensor_output(features, "`features`") if self.maps is None else self.maps(features)
         if maps.ndim != 4:
@@ -138,31 +82,7 @@ class Pooling(nn.Module):
 
 
 def resolve_stages(features: Any, pool: Pool, maps: Maps | None) -> tuple[nn.Module, Pooling]:
-    """Take backbone, pool and maps from the arguments, or all three from a Backbone.
-
-    Parameters
-    ----------
-    features : nn.Module or Backbone
-        A Backbone is known by its members `features`, `pool` and `maps`.
-    pool : "mean" or callable
-        As in `Pooling`.
-    maps : callable, optional
-        As in `Pooling`.
-
-    Returns
-    -------
-    features : nn.Module
-        The backbone.
-    pooling : Pooling
-        Its two readings.
-
-    Raises
-    ------
-    TypeError
-        If `features` is neither.
-    ValueError
-        If `pool` or `maps` is given beside a Backbone, which has its own.
-    """
+    """Take backbone, pool and maps from the arguments, or all three from a Backbone."""
     if isinstance(features, nn.Module):
         return features, Pooling(pool, maps, owner=features)
     if not all(hasattr(features, name) for name in ("features", "pool", "maps")):
@@ -177,30 +97,7 @@ def resolve_stages(features: Any, pool: Pool, maps: Maps | None) -> tuple[nn.Mod
 
 
 def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
-    r"""Weight maps by concept vectors, ``F_ij = (1/d) sum_k c_jk E_i(:, :, k)`` (Aysel et al. 2025, Eq. 2).
-
-    Parameters
-    ----------
-    maps : Tensor
-        (N, d, h, w).
-    weights : Tensor
-        (L, d).
-    concepts : Tensor or sequence of int, optional
-        Indices of the concepts wanted: (k,) for all images the same, (N, k) for each its own; None for all.
-        Only these are computed.
-
-    Returns
-    -------
-    Tensor
-        (N, k, h, w); maps of half precision give float32, since pixels are ranked by them.
-
-    Raises
-    ------
-    TypeError
-        If `concepts` does not hold integers.
-    ValueError
-        If `concepts` has another shape or is out of range.
-    """
+    """Weight maps by concept vectors, ``F_ij = (1/d) sum_k c_jk E_i(:, :, k)`` (Aysel et al. 2025, Eq. 2)."""
     n, d, h, w = maps.shape
     maps = at_least_float32(maps)
     rows = weights.to(maps) / d
@@ -223,29 +120,7 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
-    """Return concept indices, checked.
-
-    Parameters
-    ----------
-    concepts : Tensor or sequence of int
-        (k,) or (N, k).
-    n_samples : int
-        N.
-    n_concepts : int, optional
-        L; None where it is unknown.
-
-    Returns
-    -------
-    Tensor
-        The indices, int64.
-
-    Raises
-    ------
-    TypeError
-        If they are no integers.
-    ValueError
-        If their shape or range is wrong.
-    """
+    """Return concept indices, checked."""
     indices = torch.as_tensor(concepts)
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise TypeError(f"Expected argument `concepts` to hold concept indices but got {indices.dtype}.")

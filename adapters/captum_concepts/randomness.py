@@ -15,18 +15,7 @@ _one_seed = threading.RLock()
 
 @contextlib.contextmanager
 def kept_generators(device: torch.device) -> Iterator[None]:
-    """Put PyTorch's generators of the CPU and of a device back as they were.
-
-    Parameters
-    ----------
-    device : torch.device
-        Where the work inside is done.
-
-    Yields
-    ------
-    None
-        Inside, the generators go on from where they are.
-    """
+    """Put PyTorch's generators of the CPU and of a device back as they were."""
     on_device = device.type != "cpu"
     with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
         yield
@@ -34,20 +23,7 @@ def kept_generators(device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
-    """Seed the generators of PyTorch and NumPy, and put them back as they were.
-
-    Parameters
-    ----------
-    device : torch.device
-        Whose generator is seeded beside those of the CPU.
-    seed : int, optional
-        None for one of the system's entropy.
-
-    Yields
-    ------
-    None
-        Inside, whatever is drawn depends on the seed alone; other threads wait to seed theirs.
-    """
+    """Seed the generators of PyTorch and NumPy, and put them back as they were."""
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     module = getattr(torch, device.type, None)

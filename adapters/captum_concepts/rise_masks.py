@@ -15,19 +15,7 @@ from captum_concepts.checks import check_range, check_whole
 
 @dataclass(frozen=True)
 class RandomMasks:
-    """The masks of RISE: random grids, and where each is cut out once it is enlarged.
-
-    Attributes
-    ----------
-    grids : Tensor
-        (n, s1, s2) of 0 and 1, float32 on the CPU.
-    rows : Tensor
-        (n,) of int64: how many pixels are cut off at the top.
-    columns : Tensor
-        (n,) of int64: and at the left.
-    size : tuple of int
-        (H, W) of the masks in pixels.
-    """
+    """The masks of RISE: random grids, and where each is cut out once it is enlarged."""
 
     grids: Tensor
     rows: Tensor
@@ -38,33 +26,7 @@ class RandomMasks:
     def draw(
         cls, n_masks: int, size: tuple[int, int], cells: int | Sequence[int] = (7, 7), p: float = 0.5, seed: int = 0
     ) -> RandomMasks:
-        """Draw masks; no global generator is touched, and every device gets the same.
-
-        Parameters
-        ----------
-        n_masks : int
-            How many.
-        size : tuple of int
-            (H, W) of the images in pixels.
-        cells : int or sequence of int
-            Cells (s1, s2) of a grid.
-        p : float
-            Probability that a cell is kept, in (0, 1].
-        seed : int
-            Of the draw, not negative.
-
-        Returns
-        -------
-        RandomMasks
-            The masks, not yet enlarged.
-
-        Raises
-        ------
-        TypeError
-            If a number is not whole.
-        ValueError
-            If an argument is out of range.
-        """
+        """Draw masks; no global generator is touched, and every device gets the same."""
         n_masks = check_whole("n_masks", n_masks, 1)
         check_range("p", p, 0, 1, open_low=True)
         pair = (cells, cells) if isinstance(cells, int) else tuple(cells)
@@ -83,22 +45,7 @@ class RandomMasks:
         return len(self.grids)
 
     def render(self, some: slice, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return some of the masks, enlarged and cut out.
-
-        Parameters
-        ----------
-        some : slice
-            Which of them.
-        device : torch.device or str
-            Where to work.
-        dtype : torch.dtype
-            Of the result.
-
-        Returns
-        -------
-        Tensor
-            (k, H, W), in [0, 1].
-        """
+        """Return some of the masks, enlarged and cut out."""
         grids = self.grids[some].to(device, dtype)
         # Bilinear enlarging is separable, and the rows cut out of a matrix are rows of it: two products do all.
         down, across = (

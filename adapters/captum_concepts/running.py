@@ -29,28 +29,9 @@ def to_model(model: nn.Module, array: Any) -> Tensor:
 
 
 def tensor_output(output: Any, source: str = "the model") -> Tensor:
-    """Return the tensor a model gives: itself, its `.logits`, or the first tensor of a tuple, list or mapping.
-
-    A tuple or list of maps (N, d, h, w) alone, as timm's ``features_only=True`` gives it, is a pyramid, whose last and
-    deepest maps are returned.
-
-    Parameters
-    ----------
-    output : Any
-        What the model returned.
-    source : str
-        Who returned it, for the message.
-
-    Returns
-    -------
-    Tensor
-        The logits, or the features of a backbone.
-
-    Raises
-    ------
-    TypeError
-        If there is no tensor.
-    """
+    """Return the tensor a model gives: itself, its `.logits`, or the first tensor of a tuple, list or mapping."""
+    # A tuple or list of maps (N, d, h, w) alone, as timm's ``features_only=True`` gives it, is a pyramid, whose
+    # last and deepest maps are returned.
     if isinstance(output, Tensor):
         return output
     logits = getattr(output, "logits", None)
@@ -78,18 +59,7 @@ _flags: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
-    """Put modules into eval mode, and every part back into its own mode when the last thread has left.
-
-    Parameters
-    ----------
-    *modules : Any
-        What is no module is left alone, and so are modules without a mode, as `torch.jit.freeze` makes them.
-
-    Yields
-    ------
-    None
-        Inside, all are in eval mode.
-    """
+    """Put modules into eval mode, and every part back into its own mode when the last thread has left."""
     every = (part for each in modules if isinstance(each, nn.Module) for part in each.modules())
     parts = list(dict.fromkeys(part for part in every if hasattr(part, "training")))
     with _flags_lock:
@@ -116,22 +86,10 @@ _held: dict[int, tuple[int, int]] = {}
 
 @contextmanager
 def alone_with(*models: Any) -> Iterator[None]:
-    """Keep other threads away from models while hooks are on them; a thread may enter again for the same models.
-
-    Captum's hooks fire in whatever thread runs the layer, so that a pass of another thread would be recorded. Held
-    around single passes and explanations, never around a whole evaluation: two threads that each hold a model and
-    want the other's would wait for ever.
-
-    Parameters
-    ----------
-    *models : Any
-        Models that share a module exclude each other; what is no module is left alone.
-
-    Yields
-    ------
-    None
-        Inside, no other thread runs a part of these models through this function.
-    """
+    """Keep other threads away from models while hooks are on them; a thread may enter again for the same models."""
+    # Captum's hooks fire in whatever thread runs the layer, so that a pass of another thread would be recorded.
+    # Held around single passes and explanations, never around a whole evaluation: two threads that each hold a
+    # model and want the other's would wait for ever.
     parts = {id(part) for model in models if isinstance(model, nn.Module) for part in model.modules()}
     me = threading.get_ident()
     with _turn:

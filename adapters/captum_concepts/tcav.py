@@ -35,25 +35,7 @@ _NEGLIGIBLE = 1e-6
 
 @dataclass(frozen=True)
 class LayerScore:
-    """TCAV at one layer.
-
-    Attributes
-    ----------
-    score : float
-        Mean of the defined `scores`, NaN without any.
-    p_value : float
-        Of the two-sided t-test of `scores` against `random_scores`, of those that are defined; NaN where both are one
-        and the same constant, or fewer than two of a kind are defined.
-    passed : bool
-        Whether `p_value` is at most the limit.
-    random_mean : float
-        Mean of the defined `random_scores`, NaN without any.
-    scores : tuple of float
-        One for each draw: share of inputs whose logit rises along the concept's direction; NaN where the draw is
-        undecided.
-    random_scores : tuple of float
-        The same along random directions.
-    """
+    """TCAV at one layer."""
 
     @property
     def undecided(self) -> int:

@@ -13,18 +13,10 @@ from captum_concepts.bank import ConceptBank
 
 
 class ConceptBankClassifier(Classifier):
-    """Directions of `ConceptBank.fit` for ``captum.concept.TCAV(..., classifier=ConceptBankClassifier())``.
+    """Directions of `ConceptBank.fit` for ``captum.concept.TCAV(..., classifier=ConceptBankClassifier())``."""
 
-    It trains on all examples that it is given and draws nothing at random, where Captum's own splits them
-    with the global generator.
-
-    Parameters
-    ----------
-    method : str
-        "svm" or "mean", as in `ConceptBank.fit`.
-    C : float
-        Of the SVM.
-    """
+    # It trains on all examples that it is given and draws nothing at random, where Captum's own splits them with
+    # the global generator.
 
     def __init__(self, method: str = "svm", C: float = 1.0) -> None:
         self.method = method
@@ -33,25 +25,7 @@ class ConceptBankClassifier(Classifier):
         self._classes: list[int] = []
 
     def train_and_eval(self, dataloader: DataLoader[Any], **kwargs: Any) -> dict[str, Tensor]:
-        """Fit one direction for each concept, against the others.
-
-        Parameters
-        ----------
-        dataloader : DataLoader
-            Batches of activations (n, d) and concept ids (n,).
-        **kwargs : Any
-            Ignored.
-
-        Returns
-        -------
-        dict
-            "accs": balanced accuracy on these examples, (number of concepts,).
-
-        Raises
-        ------
-        ValueError
-            If there are not at least two concepts.
-        """
+        """Fit one direction for each concept, against the others."""
         batches = list(dataloader)
         features = torch.cat([batch[0] for batch in batches])
         labels = torch.cat([batch[1] for batch in batches]).to(features.device)
@@ -85,21 +59,9 @@ class ConceptBankClassifier(Classifier):
         return {"accs": accuracy}
 
     def weights(self) -> Tensor:
-        """Return the directions.
-
-        Returns
-        -------
-        Tensor
-            (number of concepts, d), each pointing towards its concept.
-        """
+        """Return the directions."""
         return self._weights
 
     def classes(self) -> list[int]:
-        """Return the concepts.
-
-        Returns
-        -------
-        list of int
-            Their ids, in the order of the weights.
-        """
+        """Return the concepts."""
         return self._classes

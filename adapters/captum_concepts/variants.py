@@ -24,80 +24,30 @@ _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torc
 
 @dataclass(frozen=True)
 class AtLayerFactory:
-    """Model to a layer attribution of it, at a layer by name or at the last one with maps.
-
-    Parameters
-    ----------
-    attribution : class
-        A Captum attribution, built as ``attribution(model, layer_module)``.
-    layer : str, optional
-        Dotted name; None for the last spatial layer of each model.
-    """
+    """Model to a layer attribution of it, at a layer by name or at the last one with maps."""
 
     attribution: type[Attribution]
     layer: str | None = None
 
     def __call__(self, model: nn.Module) -> Attribution:
-        """Return the attribution of a model.
-
-        Parameters
-        ----------
-        model : nn.Module
-            To explain.
-
-        Returns
-        -------
-        Attribution
-            Takes the arguments of the one of Captum.
-        """
+        """Return the attribution of a model."""
         return AtLayer(model, self.attribution, self.layer)
 
 
 @dataclass(frozen=True)
 class GuidedGradCamFactory:
-    """Model to guided Grad-CAM of it, likewise.
-
-    Parameters
-    ----------
-    layer : str, optional
-        Dotted name; None for the last spatial layer of each model.
-    """
+    """Model to guided Grad-CAM of it, likewise."""
 
     layer: str | None = None
 
     def __call__(self, model: nn.Module) -> Attribution:
-        """Return the attribution of a model.
-
-        Parameters
-        ----------
-        model : nn.Module
-            To explain.
-
-        Returns
-        -------
-        Attribution
-            Takes the arguments of `captum.attr.GuidedGradCam`.
-        """
+        """Return the attribution of a model."""
         return Guided(model, AtLayer(model, GuidedGradCam, self.layer))
 
 
 @dataclass(frozen=True)
 class SmoothedFactory:
-    """Model to an attribution of it, averaged over noisy copies of each image.
-
-    Parameters
-    ----------
-    attribution : class or function
-        A Captum attribution, built as ``attribution(model)``.
-    n_samples : int
-        Noisy copies of each image.
-    noise : float
-        Standard deviation, as a share of the image's range.
-    stdev : float, optional
-        The same in units of the input; takes the place of `noise`.
-    batch_size : int
-        Noisy copies explained at once.
-    """
+    """Model to an attribution of it, averaged over noisy copies of each image."""
 
     attribution: Callable[..., Attribution]
     n_samples: int
@@ -106,38 +56,12 @@ class SmoothedFactory:
     batch_size: int = field(repr=False)
 
     def __call__(self, model: Callable[..., Any]) -> Attribution:
-        """Return the attribution of a model.
-
-        Parameters
-        ----------
-        model : callable or nn.Module
-            To explain.
-
-        Returns
-        -------
-        Attribution
-            Takes the arguments of the one of Captum.
-        """
+        """Return the attribution of a model."""
         return Smoothed(model, self)
 
 
 class AtLayer(Attribution):
-    """A layer attribution whose layer is looked up when inputs come.
-
-    Parameters
-    ----------
-    forward_func : nn.Module
-        The model.
-    attribution : class
-        A Captum attribution, built as ``attribution(model, layer_module)``.
-    layer : str, optional
-        Dotted name; None for the last spatial layer, looked for once with the first image.
-
-    Raises
-    ------
-    TypeError
-        If `forward_func` is no module.
-    """
+    """A layer attribution whose layer is looked up when inputs come."""
 
     def __init__(self, forward_func: nn.Module, attribution: type[Attribution], layer: str | None = None) -> None:
         super().__init__(forward_func)
@@ -151,27 +75,7 @@ class AtLayer(Attribution):
 
     @log_usage()
     def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
-        """Return what the attribution gives at the layer.
-
-        Parameters
-        ----------
-        inputs : Tensor
-            (N, C, H, W).
-        target : int or Tensor, optional
-            As in all of Captum.
-        **kwargs : Any
-            Further arguments of the attribution.
-
-        Returns
-        -------
-        Tensor
-            As the attribution gives it.
-
-        Raises
-        ------
-        ValueError
-            If the model has no such layer.
-        """
+        """Return what the attribution gives at the layer."""
         if self.layer is None:
             self.layer = last_spatial_layer(self.forward_func, inputs[:1].detach())
         inner = self.attribution(self.forward_func, find_layer(self.forward_func, self.layer))
@@ -180,24 +84,11 @@ class AtLayer(Attribution):
 
 
 class Guided(Attribution):
-    """A guided method of Captum on a model as it is, every ReLU having an input of its own.
+    """A guided method of Captum on a model as it is, every ReLU having an input of its own."""
 
-    Captum hooks the tensor that enters an `nn.ReLU`. Where another layer uses that tensor as well, as in
-    residual networks that activate first, Captum 0.9.0 clips the gradient of both uses. A copy before each
-    ReLU, taken off again, keeps them apart. ReLUs in place and ReLU modules used several times are right.
-
-    Parameters
-    ----------
-    forward_func : nn.Module
-        The model.
-    guided : Attribution, optional
-        Of the same model; `GuidedBackprop` by default.
-
-    Raises
-    ------
-    ValueError
-        If the model has no `nn.ReLU`.
-    """
+    # Captum hooks the tensor that enters an `nn.ReLU`. Where another layer uses that tensor as well, as in residual
+    # networks that activate first, Captum 0.9.0 clips the gradient of both uses. A copy before each ReLU, taken off
+    # again, keeps them apart. ReLUs in place and ReLU modules used several times are right.
 
     def __init__(self, forward_func: nn.Module, guided: Attribution | None = None) -> None:
         super().__init__(forward_func)
@@ -212,22 +103,7 @@ class Guided(Attribution):
 
     @log_usage()
     def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
-        """Return what the guided method gives; one warning if some ReLUs cannot be guided.
-
-        Parameters
-        ----------
-        inputs : Tensor
-            (N, C, H, W).
-        target : int or Tensor, optional
-            As in all of Captum.
-        **kwargs : Any
-            Further arguments of the guided method.
-
-        Returns
-        -------
-        Tensor
-            (N, C, H, W).
-        """
+        """Return what the guided method gives; one warning if some ReLUs cannot be guided."""
         if not self._checked:
             _warn_of_functions(self.forward_func, inputs[:1].detach())
             self._checked = True
@@ -236,11 +112,10 @@ class Guided(Attribution):
 
 
 class InModelType(Attribution):
-    """An attribution whose inputs are brought to one type, and whose results are at least of float32.
+    """An attribution whose inputs are brought to one type, and whose results are at least of float32."""
 
-    The noise of `NoiseTunnel` is of float32, and makes images of half precision such that half weights refuse them;
-    and the mean of many attributions is no sum for half precision.
-    """
+    # The noise of `NoiseTunnel` is of float32, and makes images of half precision such that half weights refuse
+    # them; and the mean of many attributions is no sum for half precision.
 
     def __init__(self, forward_func: Callable[..., Any], inner: Attribution) -> None:
         super().__init__(forward_func)
@@ -256,15 +131,7 @@ class InModelType(Attribution):
 
 
 class Smoothed(Attribution):
-    """`NoiseTunnel` over one image at a time, since Captum's noise has one size for a whole batch.
-
-    Parameters
-    ----------
-    forward_func : callable or nn.Module
-        The model.
-    settings : SmoothedFactory
-        What to average, and how.
-    """
+    """`NoiseTunnel` over one image at a time, since Captum's noise has one size for a whole batch."""
 
     def __init__(self, forward_func: Callable[..., Any], settings: SmoothedFactory) -> None:
         super().__init__(forward_func)
@@ -274,26 +141,8 @@ class Smoothed(Attribution):
 
     @log_usage()
     def attribute(self, inputs: Tensor, target: Any = None, baselines: Tensor | None = None, **kwargs: Any) -> Tensor:
-        """Return the mean of the attributions of noisy copies (Smilkov et al. 2017).
-
-        The noise comes from the global generator, which is left as it was: the same for every image.
-
-        Parameters
-        ----------
-        inputs : Tensor
-            (N, C, H, W).
-        target : int or Tensor, optional
-            One for all, or (N,).
-        baselines : Tensor, optional
-            (N, C, H, W), for attributions that have them.
-        **kwargs : Any
-            Further arguments of the attribution.
-
-        Returns
-        -------
-        Tensor
-            (N, C, H, W).
-        """
+        """Return the mean of the attributions of noisy copies (Smilkov et al. 2017)."""
+        # The noise comes from the global generator, which is left as it was: the same for every image.
         settings = self.settings
         self.inner.dtype = inputs.dtype
         results = []

@@ -30,23 +30,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class Network:
-    """A network and how it wants its images.
-
-    Attributes
-    ----------
-    module : nn.Module
-        In eval mode.
-    source : str
-        Where it comes from, for the report.
-    family : str
-        "torchvision", "timm" or "" where its pooling must be found out.
-    mean, std : tuple of float or None
-        Normalisation of images in [0, 1].
-    image_size : int or None
-        Height and width it is made for; None for any.
-    mode : str
-        "resize" or "centre_crop", as in `quantus_concepts.datasets`.
-    """
+    """A network and how it wants its images."""
 
     module: nn.Module
     source: str
@@ -90,34 +74,7 @@ def load_network(
     std: tuple[float, ...] | None = None,
     unnormalised: bool = False,
 ) -> Network:
-    """Build the network that `--backbone` names.
-
-    Parameters
-    ----------
-    spec : str
-        "path.py:factory", a function without arguments in a file of the user's own (``MEAN`` and ``STD`` in
-        that file, in capitals or not, normalise the images); "resnet18_cub" of pytorchcv; or the name of a
-        torchvision or timm model, in this order.
-    weights : str, optional
-        A file; "none" for untrained weights; None for those the factory or the library brings (downloaded by
-        the library).
-    mean : tuple of float, optional
-        Of the normalisation the user asks for, instead of what is known of the network.
-    std : tuple of float, optional
-        Of the same.
-    unnormalised : bool
-        Whether the user says that it takes images in [0, 1].
-
-    Returns
-    -------
-    Network
-        With its weights, in eval mode.
-
-    Raises
-    ------
-    ValueError
-        If there is no such network, its weights cannot be had, or nobody says how it wants its images.
-    """
+    """Build the network that `--backbone` names."""
     if ".py:" in spec or spec.endswith(".py"):
         network = _from_file(spec)
     elif spec == RESNET18_CUB:
@@ -150,31 +107,7 @@ def _listed(numbers: Sequence[float]) -> str:
 
 
 def cut_network(network: Network, layer: str | None, images: Tensor) -> tuple[Backbone, str]:
-    """Cut a network where its maps end.
-
-    Parameters
-    ----------
-    network : Network
-        From `load_network`.
-    layer : str, optional
-        Name of the layer whose output is taken, averaged over space; None for what the family is known to
-        pool, and for an unknown family the last layer with maps.
-    images : Tensor
-        (1, C, H, W), as the network will be given them: it is run once.
-
-    Returns
-    -------
-    backbone : Backbone
-        Features, pooling and maps.
-    description : str
-        What was taken, for the report.
-
-    Raises
-    ------
-    ValueError
-        If there is no such layer (the nearest are named), its output is not 4-D, or the network does not take
-        these images.
-    """
+    """Cut a network where its maps end."""
     module = network.module
     if layer is not None:
         layer_name(module, layer)

@@ -18,33 +18,7 @@ PAINTED = "painted"
 
 @dataclass(frozen=True)
 class ComposeOptions:
-    """What the command is given.
-
-    Attributes
-    ----------
-    objects : str
-        "painted", a folder of RGBA cut-outs by class, or with `annotations` the folder of COCO's photographs.
-    scenes : str
-        "painted", or a folder of scenes by class.
-    out : Path or None
-        The folder to write; None for a new one under ``reports``.
-    n_per_pair : int
-        Images of each pair of classes, both splits together.
-    image_size : int
-        Height and width in pixels.
-    test_share : float
-        Share of images, cut-outs and scenes for validation.
-    seed : int
-        Of every choice.
-    annotations : Path or None
-        COCO's ``instances_*.json``.
-    lossless : bool
-        Whether to write PNG instead of JPEG.
-    overwrite : bool
-        Whether `out` may be a data set written before, which is replaced.
-    progress : bool
-        Whether to show a progress bar.
-    """
+    """What the command is given."""
 
     objects: str = PAINTED
     scenes: str = PAINTED
@@ -60,25 +34,7 @@ class ComposeOptions:
 
 
 def compose(options: ComposeOptions) -> Path:
-    """Compose images and write them in the layout that `BAMFolder` reads.
-
-    Parameters
-    ----------
-    options : ComposeOptions
-        What and where.
-
-    Returns
-    -------
-    Path
-        The folder written.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a source is missing.
-    ValueError
-        If an option, a source or the output folder cannot be worked with.
-    """
+    """Compose images and write them in the layout that `BAMFolder` reads."""
     out = options.out
     if out is None:
         # Only its name is wanted: an empty folder goes away on leaving, and comes back complete.
@@ -100,29 +56,7 @@ def compose(options: ComposeOptions) -> Path:
 
 
 def load_objects(objects: str, annotations: Path | None = None, seed: int = 0) -> ObjectSource:
-    """Open the source of objects that an option names.
-
-    Parameters
-    ----------
-    objects : str
-        "painted", a folder of RGBA cut-outs by class, or with `annotations` the folder of COCO's photographs.
-    annotations : Path, optional
-        COCO's ``instances_*.json``.
-    seed : int
-        Of painted objects.
-
-    Returns
-    -------
-    ObjectSource
-        The source.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file or folder is missing.
-    ValueError
-        If the source cannot be worked with, or `annotations` come with painted objects.
-    """
+    """Open the source of objects that an option names."""
     if objects == PAINTED:
         if annotations is not None:
             raise ValueError("Expected `--objects` to be the folder of COCO's photographs beside `--annotations`.")
@@ -137,27 +71,7 @@ def load_objects(objects: str, annotations: Path | None = None, seed: int = 0) -
 
 
 def load_scenes(scenes: str, seed: int = 0) -> SceneSource:
-    """Open the source of scenes that an option names.
-
-    Parameters
-    ----------
-    scenes : str
-        "painted", or a folder of scenes by class.
-    seed : int
-        Of painted scenes.
-
-    Returns
-    -------
-    SceneSource
-        The source.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder is missing.
-    ValueError
-        If the source cannot be worked with.
-    """
+    """Open the source of scenes that an option names."""
     if scenes == PAINTED:
         return PaintedScenes(seed=seed)
     _check_folder("--scenes", scenes)

@@ -21,20 +21,7 @@ INK = "#333333"
 
 
 def new_axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """Return the axes given with their figure, or new ones.
-
-    Parameters
-    ----------
-    ax : Axes or None
-        Where to draw; None for a new figure.
-    size : tuple of float
-        Width and height of a new figure in inches.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Return the axes given with their figure, or new ones."""
     if ax is not None:
         figure: Any = ax.figure
         return figure, ax
@@ -44,15 +31,7 @@ def new_axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
 
 
 def tidy(ax: Axes, grid: str = "y") -> None:
-    """Give axes the look of the report: two spines, a light grid.
-
-    Parameters
-    ----------
-    ax : Axes
-        Changed in place.
-    grid : str
-        "x" or "y": which axis has grid lines.
-    """
+    """Give axes the look of the report: two spines, a light grid."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -66,36 +45,12 @@ def tidy(ax: Axes, grid: str = "y") -> None:
 
 
 def save_figures(folder: OutputFolder, figures: Mapping[str, Figure]) -> list[Path]:
-    """Save figures as PNG files under ``figures/``.
-
-    Parameters
-    ----------
-    folder : OutputFolder
-        Where to.
-    figures : mapping of str to Figure
-        The names become file names.
-
-    Returns
-    -------
-    list of Path
-        The files.
-    """
+    """Save figures as PNG files under ``figures/``."""
     return [folder.write_bytes(f"figures/{name}.png", _png(figure)) for name, figure in figures.items()]
 
 
 def png_base64(figure: Figure | bytes) -> str:
-    """Return a figure as a PNG in base64, as a page embeds it.
-
-    Parameters
-    ----------
-    figure : Figure or bytes
-        Drawn on white; bytes are a PNG that was drawn already, which takes longer than all else.
-
-    Returns
-    -------
-    str
-        ASCII.
-    """
+    """Return a figure as a PNG in base64, as a page embeds it."""
     return base64.b64encode(figure if isinstance(figure, bytes) else _png(figure)).decode("ascii")
 
 

@@ -33,20 +33,7 @@ class Samples(Protocol):
 
 
 class KeptSamples:
-    """Images and targets in memory.
-
-    Parameters
-    ----------
-    images : Tensor
-        (N, 3, H, W) of uint8.
-    targets : Tensor
-        (N,) classes of int64, or (N, L) of 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        If their shapes do not fit each other.
-    """
+    """Images and targets in memory."""
 
     def __init__(self, images: Tensor, targets: Tensor) -> None:
         check_shape("images", images, ("N", "C", "H", "W"), (None, None, None, None))
@@ -96,55 +83,10 @@ def fit(
     stop: Event | None = None,
     display_progressbar: bool = False,
 ) -> bool:
-    """Train a network in place, on the device of its parameters, and leave it in eval mode.
-
-    A training that goes on from a checkpoint gives on the CPU, with the same number of threads, the same weights to
-    the bit as one that was never interrupted: the order of the images and every random draw follow from the seed and
-    the number of the step.
-
-    Parameters
-    ----------
-    network : nn.Module
-        Images (B, 3, H, W) in [0, 1] to logits.
-    samples : Samples
-        At least two.
-    epochs : int
-        Passes over the images.
-    batch_size : int
-        Images in one step.
-    learning_rate : float
-        The highest of the one-cycle schedule.
-    seed : int
-        Of the order of the images and of what is random in a step.
-    augment : callable, optional
-        Changes a batch of images in [0, 1]; what it draws must come from the generator it is given.
-    checkpoint : Checkpoint, optional
-        Where to go on from, and where to write the state after every epoch, now and then between, and when stopped.
-    channels_last : bool
-        Whether to train in that memory format, which suits small networks on a CPU. Modules that call ``view`` on
-        maps may not take it.
-    own_generator : bool
-        Whether the global generators (of the CPU and of a CUDA device) are seeded for every step and put back at
-        the end. A network with dropout needs it; trainings in several threads at once must not use it.
-    description : str
-        Shown beside the progress bar.
-    position : int
-        Line of the progress bar, where there are several.
-    stop : Event, optional
-        Ends the training when it is set from another thread.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    bool
-        Whether all steps were done; False if it was stopped.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two images, or a number is out of its range.
-    """
+    """Train a network in place, on the device of its parameters, and leave it in eval mode."""
+    # A training that goes on from a checkpoint gives on the CPU, with the same number of threads, the same weights
+    # to the bit as one that was never interrupted: the order of the images and every random draw follow from the
+    # seed and the number of the step.
     check_range("epochs", epochs, 1, 10_000)
     # Batch norm cannot learn from a single image.
     check_range("batch_size", batch_size, 2, 1_000_000)

@@ -12,20 +12,7 @@ from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 
 
 class KeptImages(ConceptDataset):
-    """A data set whose images are read once and kept as 8-bit numbers, a quarter of the room of floats.
-
-    Parameters
-    ----------
-    dataset : ConceptDataset
-        Images of one size, in [0, 1] and of 256 steps.
-    rows : range, optional
-        Which images; all by default. What is known of the classes stays that of the whole data set.
-
-    Attributes
-    ----------
-    images : Tensor
-        (N, C, H, W) of uint8.
-    """
+    """A data set whose images are read once and kept as 8-bit numbers, a quarter of the room of floats."""
 
     def __init__(self, dataset: ConceptDataset, rows: range | None = None) -> None:
         rows = range(len(dataset)) if rows is None else rows
@@ -51,23 +38,7 @@ class KeptImages(ConceptDataset):
 
 
 def collate(samples: Sequence[ConceptSample]) -> ConceptSample:
-    """Stack samples.
-
-    Parameters
-    ----------
-    samples : sequence of ConceptSample
-        B of them.
-
-    Returns
-    -------
-    ConceptSample
-        image (B, C, H, W), label (B,) int64, concepts (B, L), points (B, P, Q, 2).
-
-    Raises
-    ------
-    ValueError
-        If the images differ in size.
-    """
+    """Stack samples."""
     sizes = sorted({tuple(sample.image.shape) for sample in samples})
     if len(sizes) > 1:
         raise ValueError(
@@ -83,27 +54,7 @@ def collate(samples: Sequence[ConceptSample]) -> ConceptSample:
 
 
 def sample_loader(dataset: Dataset[ConceptSample], batch_size: int, n_workers: int = 0) -> DataLoader[ConceptSample]:
-    """Return a loader over a data set in its own order.
-
-    Parameters
-    ----------
-    dataset : Dataset of ConceptSample
-        Not empty.
-    batch_size : int
-        Images at once.
-    n_workers : int
-        Processes that read images; 0 reads in this one.
-
-    Returns
-    -------
-    DataLoader
-        Of batches as `collate` makes them.
-
-    Raises
-    ------
-    ValueError
-        If the data set is empty.
-    """
+    """Return a loader over a data set in its own order."""
     if len(dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("Expected a data set with at least one image but it is empty.")
     # A loader without a generator of its own draws from the global one whenever it is iterated.

@@ -9,13 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def warnings_as_notes() -> Iterator[list[str]]:
-    """Collect warnings; yield the list, which is full only at the end.
-
-    Yields
-    ------
-    list of str
-        Each warning once, on one line.
-    """
+    """Collect warnings; yield the list, which is full only at the end."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")

@@ -13,23 +13,7 @@ def option_name(field: str) -> str:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device that `--device` names.
-
-    Parameters
-    ----------
-    name : str
-        "auto", "cpu", "cuda", "cuda:1", ...
-
-    Returns
-    -------
-    torch.device
-        For "auto" a GPU where there is one.
-
-    Raises
-    ------
-    ValueError
-        If there is no such device here.
-    """
+    """Return the device that `--device` names."""
     if name == AUTO:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

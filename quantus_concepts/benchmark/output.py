@@ -14,33 +14,11 @@ MANIFEST = ".quantus-concepts.json"
 
 
 class OutputFolder:
-    """A folder for the files of one run, used as a context manager.
+    """A folder for the files of one run, used as a context manager."""
 
-    Entering checks and makes the folder, so that nothing is computed for a place that cannot take it. Every
-    file is written under a temporary name and renamed when it is complete. A run that ends early leaves only
-    complete files, and no folder if there is none. A manifest (a hidden file) lists what was written.
-
-    Parameters
-    ----------
-    command : str
-        Name of the command; the default folder is ``root/command-YYYYmmdd-HHMMSS``, with -2, -3, ...
-        behind it if that exists.
-    out : Path or str or None
-        A folder of the user's choice instead.
-    overwrite : bool
-        Whether `out` may hold files of an earlier run. They are removed when the first new file is complete,
-        and only they: a file that is not in the manifest is never touched.
-    root : Path or str
-        Where default folders are made.
-    now : datetime or None
-        Time in the name of the default folder; None for the present.
-
-    Raises
-    ------
-    ValueError
-        On entering: if `out` is a file, cannot be written, or holds files and `overwrite` is false, or
-        holds none of an earlier run's.
-    """
+    # Entering checks and makes the folder, so that nothing is computed for a place that cannot take it. Every file
+    # is written under a temporary name and renamed when it is complete. A run that ends early leaves only complete
+    # files, and no folder if there is none. A manifest (a hidden file) lists what was written.
 
     def __init__(
         self,
@@ -93,23 +71,7 @@ class OutputFolder:
 
     @contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """Yield a temporary path to write one file to; it takes its name when the block ends well.
-
-        Parameters
-        ----------
-        name : str
-            Name within the folder, with "/" for folders in it.
-
-        Yields
-        ------
-        Path
-            Beside the final file, with the same suffix.
-
-        Raises
-        ------
-        ValueError
-            If the name leads out of the folder.
-        """
+        """Yield a temporary path to write one file to; it takes its name when the block ends well."""
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts or not pure.parts:
             raise ValueError(f"Expected argument `name` to be a path inside the output folder but got {name!r}.")
@@ -132,39 +94,13 @@ class OutputFolder:
         self._write_manifest()
 
     def write_bytes(self, name: str, data: bytes) -> Path:
-        """Write one file.
-
-        Parameters
-        ----------
-        name : str
-            Name within the folder.
-        data : bytes
-            Its content.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
+        """Write one file."""
         with self.file(name) as temporary:
             temporary.write_bytes(data)
         return self.files[-1]
 
     def write_text(self, name: str, text: str) -> Path:
-        """Write one text file as UTF-8.
-
-        Parameters
-        ----------
-        name : str
-            Name within the folder.
-        text : str
-            Its content.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
+        """Write one text file as UTF-8."""
         return self.write_bytes(name, text.encode("utf-8"))
 
     def _default(self) -> Path:

@@ -8,20 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def render_page(template: str, **content: Any) -> str:
-    """Render a template of ``benchmark/templates``.
-
-    Parameters
-    ----------
-    template : str
-        Name of its file.
-    **content
-        What it shows; text is escaped, and a name it lacks is an error.
-
-    Returns
-    -------
-    str
-        HTML.
-    """
+    """Render a template of ``benchmark/templates``."""
     environment = Environment(
         loader=PackageLoader("quantus_concepts.benchmark", "templates"),
         autoescape=True,

@@ -15,57 +15,18 @@ _DTYPES: dict[Any, str] = {int: "Int64", int | None: "Int64", float: "float64", 
 
 
 def select(records: Iterable[R], **fields: Any) -> list[R]:
-    """Return all records whose fields have the given values.
-
-    Parameters
-    ----------
-    records : iterable of dataclass
-        Where to look.
-    **fields
-        Fields of a record and the value each must have.
-
-    Returns
-    -------
-    list of dataclass
-        In their order.
-    """
+    """Return all records whose fields have the given values."""
     wanted = fields.items()
     return [record for record in records if all(getattr(record, name) == want for name, want in wanted)]
 
 
 def find(records: Iterable[R], **fields: Any) -> R | None:
-    """Return the first record whose fields have the given values.
-
-    Parameters
-    ----------
-    records : iterable of dataclass
-        Where to look.
-    **fields
-        Fields of a record and the value each must have.
-
-    Returns
-    -------
-    dataclass or None
-        None where there is no such record.
-    """
+    """Return the first record whose fields have the given values."""
     return next(iter(select(records, **fields)), None)
 
 
 def to_frame(records: Iterable[Any], record_type: type) -> pd.DataFrame:
-    """Return records as a long table, as results.csv holds it.
-
-    Parameters
-    ----------
-    records : iterable of dataclass
-        Any records.
-    record_type : type
-        Their class, which tells the columns where there is no record.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row a record; columns are the fields in their order, of nullable integers where they are integers.
-    """
+    """Return records as a long table, as results.csv holds it."""
     hints = get_type_hints(record_type)
     frame = pd.DataFrame([dataclasses.astuple(record) for record in records], columns=list(hints))
     return frame.astype({name: _DTYPES[hint] for name, hint in hints.items() if hint in _DTYPES})

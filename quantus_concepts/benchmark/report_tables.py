@@ -22,21 +22,7 @@ def terminal() -> Console:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table.
-
-    Attributes
-    ----------
-    text : str
-        What it says; "" where there is nothing.
-    small : str
-        Below it in small type: the 95 % interval.
-    mark : str
-        A sign before it: not above what it is held against.
-    best : bool
-        Whether the number is the best or cannot be told apart from it.
-    style : str
-        "paper" for the paper's own figures, else "".
-    """
+    """One cell of a table."""
 
     text: str
     small: str = ""
@@ -47,19 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table.
-
-    Attributes
-    ----------
-    label : str
-        What it is of.
-    cells : tuple of Cell
-        One a column.
-    control : bool
-        Whether it is a control, which is shown in grey.
-    group : str
-        Heading that stands above this row, of it and those that follow.
-    """
+    """One row of a table."""
 
     label: str
     cells: tuple[Cell, ...]
@@ -69,24 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table of the report.
-
-    Attributes
-    ----------
-    name : str
-        Stands before the caption.
-    caption : str
-        What it shows and in which unit.
-    columns : tuple of tuple of str
-        Heading of each column and what stands below it in small type.
-    rows : tuple of Row
-        The body.
-    key : str
-        What signs and small numbers mean.
-    unverified : str
-        Mark before the caption of what the numbers rest on that nobody verified: a ground truth, raters who are
-        simulated; else "".
-    """
+    """A table of the report."""
 
     name: str
     caption: str

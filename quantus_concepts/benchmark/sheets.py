@@ -27,22 +27,7 @@ LINE = 13
 
 @dataclass
 class SheetRow:
-    """One row of a sheet.
-
-    Attributes
-    ----------
-    label : str
-        What is explained; may have several lines.
-    image : array
-        (H, W, 3) in [0, 1].
-    maps : list of array
-        (h, w) in [0, 1], one a column, NaN where a method gave none; or a picture (h, w, 3) in [0, 1].
-    mask : array or None
-        (H, W) bool, whose outline is drawn.
-    values : list of float or str
-        Number of each map, such as its concept attribution g_c, written in it; NaN where there is none. A text is
-        written as it is.
-    """
+    """One row of a sheet."""
 
     label: str
     image: np.ndarray
@@ -53,19 +38,7 @@ class SheetRow:
 
 @dataclass
 class Sheet:
-    """Images and their maps.
-
-    Attributes
-    ----------
-    name : str
-        Name of the file.
-    columns : list of str
-        Methods, or values of k.
-    rows : list of SheetRow
-        Top to bottom.
-    caption : str
-        What it shows.
-    """
+    """Images and their maps."""
 
     name: str
     columns: list[str]
@@ -74,25 +47,7 @@ class Sheet:
 
 
 def plot_sheet(sheet: Sheet, ax: np.ndarray | None = None) -> tuple[Figure, np.ndarray]:
-    """Draw a sheet: the image with the mask's outline first, then the maps, each with its value.
-
-    Parameters
-    ----------
-    sheet : Sheet
-        Rows of maps.
-    ax : array of Axes or None
-        (R, 1 + columns) axes; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and array of Axes
-        The figure and its (R, 1 + columns) axes. Dark is 0, bright is 1, in every map.
-
-    Raises
-    ------
-    ValueError
-        If there is no row, a row has more or fewer maps or values than there are columns, or `ax` has another shape.
-    """
+    """Draw a sheet: the image with the mask's outline first, then the maps, each with its value."""
     _check(sheet)
     shape = (len(sheet.rows), 1 + len(sheet.columns))
     if ax is None:

@@ -17,13 +17,7 @@ STRIDE = 8
 
 
 class Residual(nn.Module):
-    """Two convolutions around which the input goes unchanged.
-
-    Parameters
-    ----------
-    channels : int
-        In and out.
-    """
+    """Two convolutions around which the input goes unchanged."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -38,20 +32,10 @@ class Residual(nn.Module):
 
 
 class SmallResNet(nn.Module):
-    """A residual network of stride 8 with average pooling and a linear layer.
+    """A residual network of stride 8 with average pooling and a linear layer."""
 
-    Concept maps of stride 32 are too coarse to point at a part of a small image; here they have a place for
-    each 8 pixels. Made for two CPU cores: the first layer folds 4 x 4 pixels into channels.
-
-    Parameters
-    ----------
-    n_outputs : int
-        K, or L where the outputs are concepts.
-    channels : int
-        d, of the feature maps.
-    seed : int
-        Of the initial weights; the global random state is left as it was.
-    """
+    # Concept maps of stride 32 are too coarse to point at a part of a small image; here they have a place for each
+    # 8 pixels. Made for two CPU cores: the first layer folds 4 x 4 pixels into channels.
 
     def __init__(self, n_outputs: int, channels: int = 64, seed: int = 0) -> None:
         super().__init__()
@@ -74,11 +58,10 @@ class SmallResNet(nn.Module):
 
 
 class FineResNet(SmallResNet):
-    """The same without a stride: resolution is lost by overlapping averages, which treat all pixels alike.
+    """The same without a stride: resolution is lost by overlapping averages, which treat all pixels alike."""
 
-    Folded pixels each have weights of their own, and a stride passes over some: both draw a grid of 4 pixels into the
-    gradient, which a study of pixel attributions would take for the methods'.
-    """
+    # Folded pixels each have weights of their own, and a stride passes over some: both draw a grid of 4 pixels into
+    # the gradient, which a study of pixel attributions would take for the methods'.
 
     def _features(self, channels: int) -> nn.Sequential:
         # Few channels, normalised where maps are small: what is done at full size takes most of the time.
@@ -110,38 +93,7 @@ def train(
     stop: Event | None = None,
     display_progressbar: bool = False,
 ) -> None:
-    """Train a network in place on images in memory, and leave it in eval mode.
-
-    Parameters
-    ----------
-    network : nn.Module
-        Images (B, 3, H, W) in [0, 1] to logits; it is trained on the device of its parameters.
-    images : Tensor
-        (N, 3, H, W) of uint8.
-    targets : Tensor
-        (N,) classes of int64, for the cross entropy; or (N, L) of 0 and 1, for the binary cross entropy.
-    epochs : int
-        Passes over the images.
-    batch_size : int
-        Images in one step.
-    learning_rate : float
-        The highest of the one-cycle schedule.
-    seed : int
-        Of the order of the images; the global random state is not touched.
-    description : str
-        Shown beside the progress bar.
-    position : int
-        Line of the progress bar, where there are several.
-    stop : Event, optional
-        Ends the training when it is set from another thread.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two images, or a number is out of its range.
-    """
+    """Train a network in place on images in memory, and leave it in eval mode."""
     fit(
         network,
         KeptSamples(images, targets),
@@ -164,26 +116,7 @@ def train_together(
     seed: int = 0,
     display_progressbar: bool = False,
 ) -> None:
-    """Train several small networks on the same images at the same time, each on one core.
-
-    Parameters
-    ----------
-    jobs : mapping of str to (nn.Module, Tensor)
-        What each is called beside its progress bar, the network, and its targets as in `train`.
-    images : Tensor
-        (N, 3, H, W) of uint8.
-    epochs : int
-        Passes over the images.
-    seed : int
-        Of the order of the images; each network has the same.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Raises
-    ------
-    BaseException
-        What one of the trainings raised; the others end early.
-    """
+    """Train several small networks on the same images at the same time, each on one core."""
 
     def task(description: str, network: nn.Module, targets: Tensor) -> Callable[[Event, int], None]:
         return lambda stop, position: train(
@@ -202,23 +135,9 @@ def train_together(
 
 
 def run_together(tasks: Sequence[Callable[[Event, int], object]], n_threads: int | None = None) -> None:
-    """Run trainings at the same time, each on one core.
-
-    Small networks gain little from a second core, and where other programs want it too, waiting for each other at the
-    end of every operation makes two threads slower than one.
-
-    Parameters
-    ----------
-    tasks : sequence of callable
-        Each is given an event that asks it to end early, and the line of its progress bar.
-    n_threads : int, optional
-        How many run at once; all by default.
-
-    Raises
-    ------
-    BaseException
-        What one of them raised; the others end early.
-    """
+    """Run trainings at the same time, each on one core."""
+    # Small networks gain little from a second core, and where other programs want it too, waiting for each other at
+    # the end of every operation makes two threads slower than one.
     stop = Event()
     n_threads = min(n_threads or len(tasks), len(tasks))
     lines: SimpleQueue[int] = SimpleQueue()
@@ -247,13 +166,7 @@ def run_together(tasks: Sequence[Callable[[Event, int], object]], n_threads: int
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread for each operation, and as many as before afterwards.
-
-    Yields
-    ------
-    None
-        Inside, operations of this thread and of new ones run on one core.
-    """
+    """Let torch use one thread for each operation, and as many as before afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -264,18 +177,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the CPU's global generator, from which torch initialises layers, and put it back afterwards.
-
-    Parameters
-    ----------
-    seed : int
-        Of what is drawn inside.
-
-    Yields
-    ------
-    None
-        Inside, the generator starts at the seed.
-    """
+    """Seed the CPU's global generator, from which torch initialises layers, and put it back afterwards."""
     # torch.manual_seed would seed the generators of other devices too, which are not kept here.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

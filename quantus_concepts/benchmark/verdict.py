@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the numbers say on one question.
-
-    Attributes
-    ----------
-    topic : str
-        The question, for instance "IDR".
-    text : str
-        One sentence or more, plain text.
-    """
+    """What the numbers say on one question."""
 
     topic: str
     text: str

@@ -9,13 +9,7 @@ PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "sc
 
 
 def versions() -> dict[str, str]:
-    """Return versions by name, of Python, the platform and the packages that are installed.
-
-    Returns
-    -------
-    dict of str to str
-        In a fixed order.
-    """
+    """Return versions by name, of Python, the platform and the packages that are installed."""
     found = {"Python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         try:

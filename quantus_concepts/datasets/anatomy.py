@@ -18,31 +18,7 @@ SECOND, LINE, DARK = 16, 32, 48
 
 
 class Frame(NamedTuple):
-    """How a bird is built, in units of about its own body length, x forward and y down from its middle.
-
-    Attributes
-    ----------
-    length : float
-        Half the length of the torso.
-    depth : float
-        Half its depth.
-    tilt : float
-        Angle of its axis above the horizontal, in degrees.
-    head : tuple of float
-        Centre of the head.
-    skull : float
-        Radius of the head.
-    neck : float
-        Half the width of the neck at the head, as a share of `skull`.
-    ground : float
-        y of the feet.
-    hips : float
-        x between the legs.
-    tail : float
-        Angle of the tail against the torso, in degrees.
-    box : tuple of float
-        Left, top, right, bottom of the bird without long tails and bills.
-    """
+    """How a bird is built, in units of about its own body length, x forward and y down from its middle."""
 
     length: float
     depth: float
@@ -67,19 +43,7 @@ FRAMES = {
 
 
 class Pose(NamedTuple):
-    """How one bird holds itself; small angles in degrees, positive is nose up.
-
-    Attributes
-    ----------
-    body : float
-        Turn of torso, wing, tail and head.
-    head : float
-        Further turn of the head.
-    tail : float
-        Further turn of the tail.
-    stride : float
-        Distance between the feet.
-    """
+    """How one bird holds itself; small angles in degrees, positive is nose up."""
 
     body: float
     head: float
@@ -88,17 +52,7 @@ class Pose(NamedTuple):
 
 
 class Outlines(NamedTuple):
-    """Polygons in the order in which they are painted.
-
-    Attributes
-    ----------
-    values : tuple of int
-        What each is filled with; from `SECOND` on, details without an outline of their own.
-    ends : tuple of int
-        Where the points of each end.
-    points : np.ndarray
-        (n, 2), all points.
-    """
+    """Polygons in the order in which they are painted."""
 
     values: tuple[int, ...]
     ends: tuple[int, ...]
@@ -108,28 +62,7 @@ class Outlines(NamedTuple):
 def pose_bird(
     frame: Frame, pose: Pose, bill_shape: str, tail_shape: str, wing_shape: str, crown_shape: str
 ) -> Outlines:
-    """Return the polygons of a bird that looks to the right.
-
-    Parameters
-    ----------
-    frame : Frame
-        How it is built.
-    pose : Pose
-        How it holds itself.
-    bill_shape : str
-        An option of ``has_bill_shape``.
-    tail_shape : str
-        An option of ``has_tail_shape``.
-    wing_shape : str
-        An option of ``has_wing_shape``.
-    crown_shape : str
-        An option of ``has_crown_shape``.
-
-    Returns
-    -------
-    Outlines
-        With points in the units of the frame.
-    """
+    """Return the polygons of a bird that looks to the right."""
     skeleton, groups = _skeleton(frame, bill_shape, tail_shape, wing_shape, crown_shape)
     points = skeleton.points.copy()
     tail_root = _turn(np.array([-0.8 * frame.length, 0.0]), frame.tilt)

@@ -25,15 +25,7 @@ _NAME = re.compile(r"(?P<object>[^-]+)-(?P<scene>[^-]+)-(?P<number>\d+)")
 
 
 class ImageName(NamedTuple):
-    """What the name of an image tells.
-
-    Attributes
-    ----------
-    object_name, scene_name : str
-        Names of the classes.
-    number : str
-        Digits, counted within the pair of classes.
-    """
+    """What the name of an image tells."""
 
     object_name: str
     scene_name: str
@@ -42,17 +34,7 @@ class ImageName(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What determines the names of all files.
-
-    Attributes
-    ----------
-    objects, scenes : tuple of str
-        Names of the class folders, in the order of the sources' classes.
-    n_train, n_test : int
-        Images of each pair of classes.
-    suffix : str
-        Of the images.
-    """
+    """What determines the names of all files."""
 
     objects: tuple[str, ...]
     scenes: tuple[str, ...]
@@ -61,47 +43,13 @@ class Layout:
     suffix: str
 
     def name(self, split: str, object_label: int, scene_label: int, number: int) -> str:
-        """Return the name of an image, without its folder.
-
-        Parameters
-        ----------
-        split : str
-            "train" or "test".
-        object_label : int
-            Class, counted as in the source.
-        scene_label : int
-            Class, counted as in the source.
-        number : int
-            Within pair and split, from 0.
-
-        Returns
-        -------
-        str
-            As in ``dog-bedroom-0900.jpg``.
-        """
+        """Return the name of an image, without its folder."""
         counted = number + (self.n_train if split == "test" else 0)
         width = max(4, len(str(self.n_train + self.n_test - 1)))
         return f"{self.objects[object_label]}-{self.scenes[scene_label]}-{counted:0{width}d}{self.suffix}"
 
     def image_paths(self, split: str, object_label: int, scene_label: int, number: int) -> dict[str, Path]:
-        """Return where an image goes in each folder of the layout.
-
-        Parameters
-        ----------
-        split : str
-            "train" or "test".
-        object_label : int
-            Class, counted as in the source.
-        scene_label : int
-            Class, counted as in the source.
-        number : int
-            Within pair and split, from 0.
-
-        Returns
-        -------
-        dict
-            Path within the root, by folder.
-        """
+        """Return where an image goes in each folder of the layout."""
         name = self.name(split, object_label, scene_label, number)
         sub = SPLIT_FOLDERS[split]
         if split == "test":
@@ -110,30 +58,11 @@ class Layout:
         return {folder: Path(folder, sub, classes.get(folder, self.scenes[scene_label]), name) for folder in FOLDERS}
 
     def mask_path(self, split: str, name: str) -> Path:
-        """Return where a mask goes.
-
-        Parameters
-        ----------
-        split : str
-            "train" or "test".
-        name : str
-            Of the image.
-
-        Returns
-        -------
-        Path
-            Within the root.
-        """
+        """Return where a mask goes."""
         return Path(OBJ, f"{SPLIT_FOLDERS[split]}_mask", name).with_suffix(".png")
 
     def paths(self) -> Iterator[Path]:
-        """Yield all files, the settings included.
-
-        Yields
-        ------
-        Path
-            Within the root.
-        """
+        """Yield all files, the settings included."""
         yield Path(SETTINGS)
         for folder in FOLDERS:
             yield from (Path(folder, name) for name in ("val.txt", "val_loc.txt", "loc.txt"))
@@ -146,23 +75,7 @@ class Layout:
 
 
 def parse_name(name: str) -> ImageName:
-    """Read the name of an image file.
-
-    Parameters
-    ----------
-    name : str
-        As in ``dog-bedroom-0900.jpg``.
-
-    Returns
-    -------
-    ImageName
-        Its parts.
-
-    Raises
-    ------
-    ValueError
-        If it is not made up like that.
-    """
+    """Read the name of an image file."""
     found = _NAME.fullmatch(Path(name).stem)
     if found is None:
         raise ValueError(
@@ -172,23 +85,7 @@ def parse_name(name: str) -> ImageName:
 
 
 def folder_names(class_names: Sequence[str]) -> list[str]:
-    """Make names of classes fit for the names of folders and files.
-
-    Parameters
-    ----------
-    class_names : sequence of str
-        Any names.
-
-    Returns
-    -------
-    list of str
-        With "_" for what is neither letter nor digit, as in the release.
-
-    Raises
-    ------
-    ValueError
-        If two names become the same.
-    """
+    """Make names of classes fit for the names of folders and files."""
     names = [re.sub(r"\W+", "_", name) for name in class_names]
     for number, name in enumerate(names):
         if name in names[:number] or not name:
@@ -197,25 +94,7 @@ def folder_names(class_names: Sequence[str]) -> list[str]:
 
 
 def read_labels(path: Path) -> dict[str, int]:
-    """Read a list of labels, ``val.txt``.
-
-    Parameters
-    ----------
-    path : Path
-        With a line ``name label`` for each image.
-
-    Returns
-    -------
-    dict
-        Label by file name, in the order of the lines.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a line is not as said, or a name comes twice.
-    """
+    """Read a list of labels, ``val.txt``."""
     labels: dict[str, int] = {}
     for number, (name, value) in _lines(path):
         if not value.isdecimal():
@@ -227,25 +106,7 @@ def read_labels(path: Path) -> dict[str, int]:
 
 
 def read_boxes(path: Path) -> dict[str, tuple[int, int, int, int]]:
-    """Read a list of boxes, ``val_loc.txt``.
-
-    Parameters
-    ----------
-    path : Path
-        With a line ``name row0,col0,row1,col1`` for each image, the ends exclusive.
-
-    Returns
-    -------
-    dict
-        Box by file name.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a line is not as said, or a name comes twice.
-    """
+    """Read a list of boxes, ``val_loc.txt``."""
     boxes: dict[str, tuple[int, int, int, int]] = {}
     for number, (name, value) in _lines(path):
         parts = value.split(",")

@@ -24,39 +24,11 @@ class MaskFiles(ABC):
 
     @abstractmethod
     def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image.
-
-        Parameters
-        ----------
-        name : str
-            Name of the image file.
-        object_label : int
-            Class of the object.
-        box : tuple of int
-            Row0, col0, row1, col1 of the object at `size`.
-        size : int
-            Height and width of the result in pixels.
-
-        Returns
-        -------
-        np.ndarray
-            (size, size) of bool.
-
-        Raises
-        ------
-        ValueError
-            If there is no such mask, or it cannot be read.
-        """
+        """Return the mask of an image."""
 
 
 class PNGMasks(MaskFiles):
-    """A folder of masks ``NAME.png`` of the size of the images, white where the object is.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    """
+    """A folder of masks ``NAME.png`` of the size of the images, white where the object is."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,16 +45,10 @@ class PNGMasks(MaskFiles):
 
 
 class NumberedMasks(MaskFiles):
-    """The masks of the release, converted: number ``100 * object + last two digits of the name`` of an .npz file.
+    """The masks of the release, converted: number ``100 * object + last two digits of the name`` of an .npz file."""
 
-    They are in the resolution of the photograph and are brought to the size of the box, without blending, as the
-    release does before it averages over them.
-
-    Parameters
-    ----------
-    path : Path
-        The .npz file.
-    """
+    # They are in the resolution of the photograph and are brought to the size of the box, without blending, as the
+    # release does before it averages over them.
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -114,25 +80,7 @@ class NumberedMasks(MaskFiles):
 
 
 def find_masks(root: Path, split: str) -> MaskFiles | None:
-    """Find the masks of a split.
-
-    Parameters
-    ----------
-    root : Path
-        Folder with obj, scene and scene_only.
-    split : str
-        "train" or "test".
-
-    Returns
-    -------
-    MaskFiles or None
-        None where there are none, as in the release for training.
-
-    Raises
-    ------
-    ValueError
-        If there are only pickled ones.
-    """
+    """Find the masks of a split."""
     name = f"{SPLIT_FOLDERS[split]}_mask"
     for folder in FOLDERS:
         if (root / folder / name).is_dir():

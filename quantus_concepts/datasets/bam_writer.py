@@ -135,20 +135,7 @@ def write_bam(
 
 
 def check_out(out: Path, overwrite: bool) -> None:
-    """Raise unless a data set may be written to a folder.
-
-    Parameters
-    ----------
-    out : Path
-        The folder.
-    overwrite : bool
-        Whether it may be one that `write_bam` wrote and to which nothing was added.
-
-    Raises
-    ------
-    ValueError
-        If not.
-    """
+    """Raise unless a data set may be written to a folder."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"The output folder `{out}` is a file. Choose a folder.")
     present = (

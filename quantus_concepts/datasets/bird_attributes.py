@@ -41,17 +41,7 @@ _PATTERNS = ("solid", "striped", "spotted", "multi-colored")
 
 
 class AttributeGroup(NamedTuple):
-    """A group of attributes of which a bird has exactly one.
-
-    Attributes
-    ----------
-    name : str
-        As CUB-200-2011 names them, ``has_wing_color`` for instance.
-    part : str or None
-        The part it is seen on; None for the whole bird.
-    options : tuple of str
-        What it can be.
-    """
+    """A group of attributes of which a bird has exactly one."""
 
     name: str
     part: str | None
@@ -102,28 +92,11 @@ SPECIES = tuple(_SPECIES.split())
 
 
 def choose_groups(n_concepts: int) -> list[AttributeGroup]:
-    """Return the groups, shortened where needed, that have `n_concepts` options together.
-
-    One group is taken for every four concepts, in the order of the catalogue, but all of the first thirteen (every
-    part and the whole bird) where there are two concepts for each. Every group starts with its first two
-    options; the rest are given out one at a time to the group that has fewest (the first of those), until
-    the number is reached; where the groups run out of options, the next group joins with two.
-
-    Parameters
-    ----------
-    n_concepts : int
-        How many concepts, from 4 to 104.
-
-    Returns
-    -------
-    list of AttributeGroup
-        In the order of the catalogue.
-
-    Raises
-    ------
-    ValueError
-        If the catalogue cannot give that many.
-    """
+    """Return the groups, shortened where needed, that have `n_concepts` options together."""
+    # One group is taken for every four concepts, in the order of the catalogue, but all of the first thirteen
+    # (every part and the whole bird) where there are two concepts for each. Every group starts with its first two
+    # options; the rest are given out one at a time to the group that has fewest (the first of those), until the
+    # number is reached; where the groups run out of options, the next group joins with two.
     if not MIN_CONCEPTS <= n_concepts <= MAX_CONCEPTS:
         raise ValueError(
             f"Expected argument `n_concepts` to lie in [{MIN_CONCEPTS}, {MAX_CONCEPTS}] but got {n_concepts}."
@@ -141,35 +114,11 @@ def choose_groups(n_concepts: int) -> list[AttributeGroup]:
 
 
 def class_table(groups: list[AttributeGroup], n_classes: int, correlation: float, seed: int) -> np.ndarray:
-    """Draw the attributes of the classes.
-
-    Within a group the options are shared out evenly among the classes, in random order. Then every class
-    draws a place in the lists of colours, and each of its colour groups takes the colour at that place with
-    probability `correlation`. Options that no class has left are given to a class with a frequent one, and
-    of two equal classes the later is changed in one attribute, until all differ.
-
-    Parameters
-    ----------
-    groups : list of AttributeGroup
-        G groups.
-    n_classes : int
-        K, at least 2.
-    correlation : float
-        From 0 (groups independent) to 1 (one colour place for the whole class).
-    seed : int
-        Of the random order.
-
-    Returns
-    -------
-    np.ndarray
-        (K, G) of int64: which option of each group a class has. With at least as many classes as a group has options,
-        each option belongs to at least one class and is lacking in at least one.
-
-    Raises
-    ------
-    ValueError
-        If the groups cannot tell so many classes apart.
-    """
+    """Draw the attributes of the classes."""
+    # Within a group the options are shared out evenly among the classes, in random order. Then every class draws a
+    # place in the lists of colours, and each of its colour groups takes the colour at that place with probability
+    # `correlation`. Options that no class has left are given to a class with a frequent one, and of two equal
+    # classes the later is changed in one attribute, until all differ.
     sizes = np.array([len(group.options) for group in groups])
     # log2, since the product itself overflows.
     if np.log2(sizes).sum() < np.log2(n_classes) + 1:

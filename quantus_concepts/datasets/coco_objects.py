@@ -116,25 +116,7 @@ class COCOObjects(ObjectSource):
         _check_there(self.paths, self.images)
 
     def __getitem__(self, index: int) -> Cutout:
-        """Return one object, cut out of its photograph.
-
-        Parameters
-        ----------
-        index : int
-            Which object.
-
-        Returns
-        -------
-        Cutout
-            In the resolution of the photograph.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        ValueError
-            If the photograph cannot be read, has not the size annotated, or the segmentation covers no pixel.
-        """
+        """Return one object, cut out of its photograph."""
         pixels, size, head = load_pixels(self.paths[index]), self._sizes[index], image_head(self.paths[index])
         if head.stored != size:
             raise ValueError(

@@ -89,25 +89,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         return len(self.object_labels)
 
     def __getitem__(self, index: int) -> ComposedSample:
-        """Return one sample.
-
-        Parameters
-        ----------
-        index : int
-            Which; negative ones count from the end.
-
-        Returns
-        -------
-        ComposedSample
-            The image after `transform`.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        ValueError
-            If `transform` changes height or width, which would part image and mask.
-        """
+        """Return one sample."""
         position = self._positions([operator.index(index)])[0]
         pixels, mask, box = self._parts(position)
         image = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)

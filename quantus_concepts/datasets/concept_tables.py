@@ -17,17 +17,7 @@ PART_COLUMNS = ("concept", "part")
 
 @dataclass(frozen=True)
 class ConceptTable:
-    """Concepts of classes or of images.
-
-    Attributes
-    ----------
-    names : list of str
-        L concept names.
-    values : np.ndarray
-        (K, L) in [0, 1] per class, or (N, L) of 0 and 1 per image.
-    per_class : bool
-        Which of the two.
-    """
+    """Concepts of classes or of images."""
 
     names: list[str]
     values: np.ndarray
@@ -37,31 +27,7 @@ class ConceptTable:
 def read_concepts(
     path: Path, class_names: Sequence[str], image_keys: Mapping[str, int | None], n_images: int
 ) -> ConceptTable:
-    """Read a concept table.
-
-    Parameters
-    ----------
-    path : Path
-        The CSV file; its first column is headed ``class`` or ``image``.
-    class_names : sequence of str
-        K classes, the folders found.
-    image_keys : mapping
-        Number of the image for each path that may stand in the table; None where the path is that of two.
-    n_images : int
-        Number of images, N.
-
-    Returns
-    -------
-    ConceptTable
-        Rows in the order of the classes or images.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the header or a row is not as said, or a class or image has no row, or two.
-    """
+    """Read a concept table."""
     rows = _rows(path)
     line, header = next(rows, (1, []))
     kind = header[0] if header else ""
@@ -92,31 +58,7 @@ def read_concepts(
 def read_points(
     path: Path, image_keys: Mapping[str, int | None], files: Sequence[Path]
 ) -> tuple[list[str], np.ndarray]:
-    """Read a table of part points.
-
-    Parameters
-    ----------
-    path : Path
-        The CSV file, with the columns ``image,part,x,y``.
-    image_keys : mapping
-        As for `read_concepts`.
-    files : sequence of Path
-        The N image files, against whose size the points are checked.
-
-    Returns
-    -------
-    names : list of str
-        P names, in the order of the table.
-    points : np.ndarray
-        (N, P, Q, 2) float32, NaN where nothing is marked.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the header or a row is not as said, or a point lies outside its image or on one that is turned by EXIF.
-    """
+    """Read a table of part points."""
     places: dict[tuple[int, int], list[tuple[float, float]]] = {}
     numbers: dict[str, int] = {}
     sizes: dict[int, tuple[int, int]] = {}
@@ -145,29 +87,7 @@ def read_points(
 def read_part_of_concept(
     given: Mapping[str, str] | str | Path, concept_names: Sequence[str], part_names: Sequence[str]
 ) -> dict[str, str]:
-    """Read which concept is about which part.
-
-    Parameters
-    ----------
-    given : mapping, str or Path
-        Part by concept, or a CSV file with the columns ``concept,part``.
-    concept_names : sequence of str
-        The concepts there are.
-    part_names : sequence of str
-        The parts there are.
-
-    Returns
-    -------
-    dict of str to str
-        Part by concept.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a concept or part is unknown, or a concept comes twice.
-    """
+    """Read which concept is about which part."""
     if isinstance(given, Mapping):
         for concept, part in given.items():
             for what, name, known in (("concept", concept, concept_names), ("part", part, part_names)):

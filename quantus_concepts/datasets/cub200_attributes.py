@@ -106,23 +106,7 @@ _PART_OF_GROUP = {
 
 
 def attribute_group(attribute: int) -> str:
-    """Return the group of an attribute, from its official place.
-
-    Parameters
-    ----------
-    attribute : int
-        Number of the attribute, from 0 to 311.
-
-    Returns
-    -------
-    str
-        ``"has_bill_shape"``, for instance.
-
-    Raises
-    ------
-    ValueError
-        If there is no such attribute.
-    """
+    """Return the group of an attribute, from its official place."""
     end = 0
     for name, size in ATTRIBUTE_GROUPS:
         end += size
@@ -132,18 +116,7 @@ def attribute_group(attribute: int) -> str:
 
 
 def part_of_attribute(name: str) -> int:
-    """Return the part an attribute is about.
-
-    Parameters
-    ----------
-    name : str
-        Official name of the attribute, ``"has_wing_color::brown"`` for instance.
-
-    Returns
-    -------
-    int
-        Index into `PARTS`; -1 for an attribute of the whole bird or of a region without a point.
-    """
+    """Return the part an attribute is about."""
     group = name.split("::", 1)[0].removeprefix("has_")
     region = group.rsplit("_", 1)[0]
     part = _PART_OF_GROUP.get(region)
@@ -151,17 +124,6 @@ def part_of_attribute(name: str) -> int:
 
 
 def places_of_part(part: int) -> list[int]:
-    """Return the official parts that one of the 12 stands for.
-
-    Parameters
-    ----------
-    part : int
-        Index into `PARTS`.
-
-    Returns
-    -------
-    list of int
-        Indices into `OFFICIAL_PARTS`: one, or left and right.
-    """
+    """Return the official parts that one of the 12 stands for."""
     name = PARTS[part]
     return [i for i, official in enumerate(OFFICIAL_PARTS) if official in (name, f"left {name}", f"right {name}")]

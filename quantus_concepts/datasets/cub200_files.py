@@ -43,23 +43,7 @@ class Column:
 
 
 def find_cub(root: str | Path) -> Path:
-    """Return the folder that holds ``images.txt``.
-
-    Parameters
-    ----------
-    root : str or Path
-        The folder ``CUB_200_2011``, or the one around it.
-
-    Returns
-    -------
-    Path
-        The folder ``CUB_200_2011``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If neither holds ``images.txt``.
-    """
+    """Return the folder that holds ``images.txt``."""
     places = [Path(root), Path(root) / "CUB_200_2011"]
     for place in places:
         if (place / "images.txt").is_file():
@@ -72,27 +56,7 @@ def find_cub(root: str | Path) -> Path:
 
 
 def read_names(path: Path, check: Callable[[int, str], str | None] | None = None) -> list[str]:
-    """Read a file whose lines are a number, counted from 1, and a name.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    check : callable, optional
-        Takes the number and the name of a line and returns what was expected instead, or None if all is well.
-
-    Returns
-    -------
-    list of str
-        The names in order.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a line is not as said, or there is none.
-    """
+    """Read a file whose lines are a number, counted from 1, and a name."""
     names: list[str] = []
     for line, text in _lines(path):
         number, _, name = text.partition(" ")
@@ -108,25 +72,7 @@ def read_names(path: Path, check: Callable[[int, str], str | None] | None = None
 
 
 def read_attribute_names(root: Path) -> list[str]:
-    """Read ``attributes.txt``, which lies in ``attributes/``, beside it, or beside ``CUB_200_2011``.
-
-    Parameters
-    ----------
-    root : Path
-        The folder ``CUB_200_2011``.
-
-    Returns
-    -------
-    list of str
-        312 names.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is in none of these places.
-    ValueError
-        If a line is missing or its attribute belongs to another place.
-    """
+    """Read ``attributes.txt``, which lies in ``attributes/``, beside it, or beside ``CUB_200_2011``."""
     places = [root / "attributes" / "attributes.txt", root / "attributes.txt", root.parent / "attributes.txt"]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
@@ -140,20 +86,7 @@ def read_attribute_names(root: Path) -> list[str]:
 
 
 def read_parts(path: Path) -> None:
-    """Check that ``parts.txt`` names the 15 official parts in order.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a line is missing or names another part.
-    """
+    """Check that ``parts.txt`` names the 15 official parts in order."""
 
     def check(number: int, name: str) -> str | None:
         official = OFFICIAL_PARTS[number - 1] if number <= len(OFFICIAL_PARTS) else None
@@ -165,31 +98,8 @@ def read_parts(path: Path) -> None:
 
 
 def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column]) -> np.ndarray:
-    """Read a file of numbers whose first columns count through all combinations of keys, in order.
-
-    Columns past those asked for are ignored, also where only some lines have them.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    keys : sequence of (str, int)
-        Name and number of each key, ``[("image", 11788), ("attribute", 312)]``; the last runs fastest.
-    columns : sequence of Column
-        The columns after the keys.
-
-    Returns
-    -------
-    np.ndarray
-        (rows, columns): uint8 where the largest value allows, int64 for other whole numbers, else float64.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a line is missing, has too few columns, comes in the wrong order or holds a value out of range.
-    """
+    """Read a file of numbers whose first columns count through all combinations of keys, in order."""
+    # Columns past those asked for are ignored, also where only some lines have them.
     _check_file(path)
     rows = int(np.prod([size for _, size in keys]))
     whole = all(column.whole for column in columns)
@@ -216,27 +126,7 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
 
 
 def read_class_table(path: Path, n_classes: int) -> np.ndarray:
-    """Read ``class_attribute_labels_continuous.txt``: how many per cent of a class's marks say present.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    n_classes : int
-        Number of classes, K.
-
-    Returns
-    -------
-    np.ndarray
-        (K, 312), from 0 to 100.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a line does not hold 312 numbers from 0 to 100, or there are not K of them.
-    """
+    """Read ``class_attribute_labels_continuous.txt``: how many per cent of a class's marks say present."""
     table = np.empty((n_classes, N_ATTRIBUTES))
     done = 0
     for line, text in _lines(path):

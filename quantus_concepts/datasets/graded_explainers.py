@@ -19,25 +19,7 @@ _COARSE = 6
 
 
 class BirdView(NamedTuple):
-    """What an explainer may look at: one painted bird, and another that is not in the picture.
-
-    Attributes
-    ----------
-    image : callable
-        Paints the image, (3, H, W) in [0, 1].
-    parts : np.ndarray
-        (H, W) of int: place of the part among `PARTS` plus one, 0 beside the bird.
-    other_parts : np.ndarray
-        (H, W), the parts of the other bird.
-    present : np.ndarray
-        (L,) of bool: the concepts to be seen.
-    typical : np.ndarray
-        (L,) of bool: the concepts that define the class.
-    other_typical : np.ndarray
-        (L,) of bool: the concepts that define the class of the other bird.
-    groups : np.ndarray
-        (L,) of int: concepts of one group exclude each other.
-    """
+    """What an explainer may look at: one painted bird, and another that is not in the picture."""
 
     image: Callable[[], np.ndarray]
     parts: np.ndarray
@@ -53,22 +35,7 @@ Rule = Callable[[BirdView, np.random.Generator], np.ndarray]
 
 @dataclass(frozen=True)
 class GradedExplainer:
-    """A way to explain whose quality is known.
-
-    Attributes
-    ----------
-    name : str
-        Kind and grade, such as "shifted 20 %".
-    modality : str
-        "map" or "concepts".
-    kind : str
-        What is done to the truth; variants of a kind differ in `grade` alone.
-    grade : float
-        How much of it is done; 0 where there is nothing to grade.
-    rule : callable
-        From a `BirdView` and a generator to a map (H, W), or to the places (n,) of the concepts listed, most important
-        first.
-    """
+    """A way to explain whose quality is known."""
 
     name: str
     modality: str

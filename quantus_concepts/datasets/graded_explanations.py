@@ -21,41 +21,13 @@ _OTHER_STREAM, _DRAW_STREAM = 11, 12
 
 
 class GradedExplanations:
-    """What graded explainers say of painted birds.
+    """What graded explainers say of painted birds."""
 
-    An explanation depends on the seed, the image, the explainer and the situation alone: the same to the bit in any
-    order. Images are painted and explanations drawn when asked for; only the places of the parts are kept.
-
-    Two perturbations are simulated by what they do to an explainer. A *light* one leaves the bird where and what it is,
-    and an explainer with a random element draws anew. A *strong* one puts another bird, of another class, in its place.
-
-    Parameters
-    ----------
-    birds : PaintedBirds
-        The images, without a transform of their own.
-    explainers : sequence of GradedExplainer
-        E of them, with different names.
-    seed : int
-        Of the random elements.
-
-    Attributes
-    ----------
-    birds : PaintedBirds
-        As given.
-    explainers : tuple of GradedExplainer
-        As given.
-    concept_names : list of str
-        L names in plain words: "red wing" for ``has_wing_color::red``.
-    others : np.ndarray
-        (N,) of int: another image for each, with a bird of another class.
-
-    Raises
-    ------
-    TypeError
-        If the seed is not a whole number.
-    ValueError
-        If two explainers share a name, or all birds are of one class.
-    """
+    # An explanation depends on the seed, the image, the explainer and the situation alone: the same to the bit in
+    # any order. Images are painted and explanations drawn when asked for; only the places of the parts are kept.
+    # Two perturbations are simulated by what they do to an explainer. A *light* one leaves the bird where and what
+    # it is, and an explainer with a random element draws anew. A *strong* one puts another bird, of another class,
+    # in its place.
 
     def __init__(self, birds: PaintedBirds, explainers: Sequence[GradedExplainer] = EXPLAINERS, seed: int = 0) -> None:
         self.seed = check_whole("seed", seed, 0)
@@ -77,18 +49,7 @@ class GradedExplanations:
         self._groups = birds.group_of_concept.numpy()
 
     def view(self, image: int) -> BirdView:
-        """Return what explainers may look at.
-
-        Parameters
-        ----------
-        image : int
-            Which image, from 0.
-
-        Returns
-        -------
-        BirdView
-            Of that image.
-        """
+        """Return what explainers may look at."""
         other, labels = int(self.others[image]), self.birds.labels
         return BirdView(
             lambda: self._paint(image).numpy(),
@@ -101,47 +62,14 @@ class GradedExplanations:
         )
 
     def draw(self, image: int, explainer: int, situation: str = "rated") -> np.ndarray:
-        """Return the bare explanation.
-
-        Parameters
-        ----------
-        image : int
-            Which image, from 0.
-        explainer : int
-            Which explainer, from 0.
-        situation : str
-            "rated", "light" or "strong": see the class.
-
-        Returns
-        -------
-        np.ndarray
-            (H, W) of float64, or the places (n,) of the concepts listed, most important first.
-
-        Raises
-        ------
-        ValueError
-            If there is no such situation.
-        """
+        """Return the bare explanation."""
         check_choice("situation", situation, SITUATIONS)
         stream = [self.seed, _DRAW_STREAM, image, explainer, SITUATIONS.index(situation)]
         seen = int(self.others[image]) if situation == "strong" else image
         return self.explainers[explainer].rule(self.view(seen), np.random.default_rng(stream))
 
     def explanation(self, image: int, explainer: int) -> Explanation:
-        """Return an explanation as it is rated.
-
-        Parameters
-        ----------
-        image : int
-            Which image, from 0.
-        explainer : int
-            Which explainer, from 0.
-
-        Returns
-        -------
-        MapExplanation or ConceptExplanation
-            Concepts have the values 1, (n - 1) / n, ..., 1 / n in the order of the list.
-        """
+        """Return an explanation as it is rated."""
         drawn = self.draw(image, explainer)
         if self.explainers[explainer].modality == "map":
             return MapExplanation(self._paint(image), torch.from_numpy(drawn).float())
@@ -155,31 +83,12 @@ class GradedExplanations:
         return self._last[1].clone()
 
     def pairs(self, items: np.ndarray) -> DrawnExplanations:
-        """Return explanations of some images by some explainers.
-
-        Parameters
-        ----------
-        items : np.ndarray
-            (n, 2) of int: image and explainer of each.
-
-        Returns
-        -------
-        DrawnExplanations
-            n explanations, each drawn when asked for.
-        """
+        """Return explanations of some images by some explainers."""
         return DrawnExplanations(self, items)
 
 
 class DrawnExplanations(Sequence[Explanation]):
-    """Explanations that are drawn each time they are asked for.
-
-    Parameters
-    ----------
-    graded : GradedExplanations
-        Draws them.
-    items : np.ndarray
-        (n, 2) of int: image and explainer of each.
-    """
+    """Explanations that are drawn each time they are asked for."""
 
     def __init__(self, graded: GradedExplanations, items: np.ndarray) -> None:
         self.graded = graded
@@ -196,23 +105,7 @@ class DrawnExplanations(Sequence[Explanation]):
     def __getitem__(self, index: slice) -> DrawnExplanations: ...
 
     def __getitem__(self, index: int | slice) -> Explanation | DrawnExplanations:
-        """Return one explanation, or those of a slice without drawing them.
-
-        Parameters
-        ----------
-        index : int or slice
-            Which.
-
-        Returns
-        -------
-        Explanation or DrawnExplanations
-            One explanation, or those of a slice.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        """
+        """Return one explanation, or those of a slice without drawing them."""
         if isinstance(index, slice):
             return DrawnExplanations(self.graded, self.items[index])
         image, explainer = self.items[index].tolist()
@@ -220,18 +113,7 @@ class DrawnExplanations(Sequence[Explanation]):
 
 
 def plain_name(concept: str) -> str:
-    """Return a concept in plain words.
-
-    Parameters
-    ----------
-    concept : str
-        As painted birds name it: ``has_wing_color::red``, ``has_size::small``, ``has_shape::duck-like``.
-
-    Returns
-    -------
-    str
-        "red wing", "small size", "duck-like shape".
-    """
+    """Return a concept in plain words."""
     group, option = concept.split("::")
     words = group.removeprefix("has_").removesuffix("_color").removesuffix("_pattern").split("_")
     return " ".join([option, *words])

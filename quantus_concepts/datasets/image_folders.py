@@ -56,25 +56,7 @@ class CutoutFolder(ObjectSource):
         self.groups = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
     def __getitem__(self, index: int) -> Cutout:
-        """Return one cut-out, cropped to the object.
-
-        Parameters
-        ----------
-        index : int
-            Which file.
-
-        Returns
-        -------
-        Cutout
-            Of the file's own size.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        ValueError
-            If the file cannot be read, or all or nothing of it is transparent.
-        """
+        """Return one cut-out, cropped to the object."""
         path = self.paths[index]
         try:
             with Image.open(path) as image:
@@ -128,75 +110,17 @@ class SceneFolder(SceneSource):
             image_size(path)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """Return one scene.
-
-        Parameters
-        ----------
-        index : int
-            Which file.
-
-        Returns
-        -------
-        np.ndarray
-            (h, w, 3) of uint8.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        ValueError
-            If the file cannot be read.
-        """
+        """Return one scene."""
         return load_pixels(self.paths[index])
 
 
 def load_pixels(path: Path) -> np.ndarray:
-    """Read an image file as RGB.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    np.ndarray
-        (h, w, 3) of uint8.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read as an image of 8 bits per channel.
-    """
+    """Read an image file as RGB."""
     return np.ascontiguousarray(load_image(path).mul_(255).round_().byte().permute(1, 2, 0).numpy())
 
 
 def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[Path], np.ndarray]:
-    """Find the images of each class.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the class folders.
-    suffixes : sequence of str
-        What the names of images end in, in small letters.
-
-    Returns
-    -------
-    class_names : list of str
-        Names of the folders, in order.
-    paths : list of Path
-        All images.
-    labels : np.ndarray
-        (n,) of int64: the class of each.
-
-    Raises
-    ------
-    FileNotFoundError
-        If `root` is no folder.
-    ValueError
-        If there are no class folders, or one has no image.
-    """
+    """Find the images of each class."""
     if not root.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder with one folder per class but got {root}.")
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))

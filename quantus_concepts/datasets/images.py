@@ -21,26 +21,10 @@ class Head(NamedTuple):
 
 
 def load_image(path: Path) -> Tensor:
-    """Read an image file as RGB.
-
-    Grey images get three equal channels, transparency is dropped, and a rotation noted in EXIF is applied: the image
-    is as people see it. What is annotated in pixels of the file as stored is moved along by `turned_points`.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    Tensor
-        (3, H, W), float32 in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read as an image of 8 bits per channel, truncated files included.
-    """
+    """Read an image file as RGB."""
+    # Grey images get three equal channels, transparency is dropped, and a rotation noted in EXIF is applied: the
+    # image is as people see it. What is annotated in pixels of the file as stored is moved along by
+    # `turned_points`.
     try:
         with Image.open(path) as image:
             if image.mode in ("I", "F") or image.mode.startswith("I;16"):

@@ -64,23 +64,7 @@ class MixedScenes(SceneSource):
                 self._partner[own[label][number]] = other[(label + shift) % n_classes][number]
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """Return one scene.
-
-        Parameters
-        ----------
-        index : int
-            Which.
-
-        Returns
-        -------
-        np.ndarray
-            (h, w, 3) of uint8.
-
-        Raises
-        ------
-        ValueError
-            If the scene and its admixture differ in size.
-        """
+        """Return one scene."""
         scene, other = self.scenes[index], self.others[int(self._partner[index])]
         if scene.shape != other.shape:
             raise ValueError(f"Expected scenes of one size but got {scene.shape} and {other.shape}.")

@@ -20,32 +20,14 @@ _HALF = np.linspace(0, 1, 14)
 
 
 class Polygon(NamedTuple):
-    """One polygon of a shape.
-
-    Attributes
-    ----------
-    fill : int
-        NOTHING, MAIN, SECOND, THIRD or INK.
-    points : np.ndarray
-        (n, 2), (x, y) with y down, in units of about half the object.
-    """
+    """One polygon of a shape."""
 
     fill: int
     points: np.ndarray
 
 
 class Drawing(NamedTuple):
-    """Polygons ready to be painted, from back to front.
-
-    Attributes
-    ----------
-    corners : np.ndarray
-        (n, 2), (x, y) of all polygons in turn, from 0; the larger extent is 1.
-    fills : list of int
-        What each polygon is filled with.
-    lengths : list of int
-        How many of the corners each has.
-    """
+    """Polygons ready to be painted, from back to front."""
 
     corners: np.ndarray
     fills: list[int]
@@ -260,20 +242,7 @@ SHAPES: dict[str, Callable[[np.random.Generator], Shape]] = {
 
 
 def draw_shape(name: str, rng: np.random.Generator) -> Drawing:
-    """Draw one object's proportions and pose.
-
-    Parameters
-    ----------
-    name : str
-        A key of `SHAPES`.
-    rng : np.random.Generator
-        Source of the numbers.
-
-    Returns
-    -------
-    Drawing
-        Mirrored in half of the cases, stretched and turned a little.
-    """
+    """Draw one object's proportions and pose."""
     shape = SHAPES[name](rng)
     width = rng.uniform(0.88, 1.12) * (-1 if rng.random() < 0.5 else 1)
     angle = math.radians(rng.uniform(-18, 18))

@@ -296,18 +296,7 @@ class ObjectsOnScenes(ComposedDataset):
 
 
 def check_test_share(test_share: float) -> None:
-    """Raise unless a share leaves something on both sides.
-
-    Parameters
-    ----------
-    test_share : float
-        The share.
-
-    Raises
-    ------
-    ValueError
-        If it is not in (0, 1).
-    """
+    """Raise unless a share leaves something on both sides."""
     if not 0.0 < test_share < 1.0:
         raise ValueError(f"Expected argument `test_share` to lie in (0, 1) but got {test_share}.")
 

@@ -119,23 +119,7 @@ class PaintedBirds(ConceptDataset):
         self._populate(n_images, table)
 
     def __getitem__(self, index: int) -> ConceptSample:
-        """Return one sample.
-
-        Parameters
-        ----------
-        index : int
-            Which image; negative ones count from the end.
-
-        Returns
-        -------
-        ConceptSample
-            Image (3, H, W) in [0, 1], label, concepts (L,), points (12, 1, 2).
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        """
+        """Return one sample."""
         index = self._check_index(index)
         return self._finish(self._paint(index), index, self.concept_labels[index].clone(), self.points[index].clone())
 

@@ -59,23 +59,7 @@ class PaintedObjects(ObjectSource):
         self.groups = np.arange(len(self.labels))
 
     def __getitem__(self, index: int) -> Cutout:
-        """Return one object.
-
-        Parameters
-        ----------
-        index : int
-            Which; negative ones count from the end.
-
-        Returns
-        -------
-        Cutout
-            Pixels (h, w, 3) and the tight mask (h, w); max(h, w) is `size` or up to two pixels less.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        """
+        """Return one object."""
         index = check_index(index, len(self))
         rng = np.random.default_rng([self.seed, _STREAM, index])
         drawing = draw_shape(self.class_names[self.labels[index]], rng)

@@ -55,23 +55,7 @@ class PaintedScenes(SceneSource):
         self.labels = labels_in_turn(self.n_per_class, len(self.class_names))
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """Return one scene.
-
-        Parameters
-        ----------
-        index : int
-            Which; negative ones count from the end.
-
-        Returns
-        -------
-        np.ndarray
-            (size, size, 3) of uint8.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        """
+        """Return one scene."""
         index = check_index(index, len(self))
         rng = np.random.default_rng([self.seed, _STREAM, index])
         canvas = _Canvas(self.size * _FINE)

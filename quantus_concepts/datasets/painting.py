@@ -39,22 +39,7 @@ Box = tuple[int, int, int, int]
 
 
 def paint_values(look: Mapping[str, str], scene: Scene, image_size: int) -> np.ndarray:
-    """Paint part codes and shades, three times as fine as the image.
-
-    Parameters
-    ----------
-    look : mapping of str to str
-        Option of each group; for groups that are left out a default is taken.
-    scene : Scene
-        The rest of the picture.
-    image_size : int
-        Height and width of the image, in pixels.
-
-    Returns
-    -------
-    np.ndarray
-        (3 H, 3 W) of uint8: code plus shade, 0 for the background.
-    """
+    """Paint part codes and shades, three times as fine as the image."""
     look = {**_DEFAULT_LOOK, **look}
     frame = FRAMES[look["has_shape"]]
     side = image_size * FINE
@@ -75,24 +60,7 @@ def paint_values(look: Mapping[str, str], scene: Scene, image_size: int) -> np.n
 
 
 def paint_image(values: np.ndarray, look: Mapping[str, str], scene: Scene, rng: np.random.Generator) -> np.ndarray:
-    """Give the painted values their colours and put the background behind them.
-
-    Parameters
-    ----------
-    values : np.ndarray
-        (3 H, 3 W), from `paint_values`.
-    look : mapping of str to str
-        Option of each group.
-    scene : Scene
-        The rest of the picture.
-    rng : np.random.Generator
-        Source of the texture.
-
-    Returns
-    -------
-    np.ndarray
-        (H, W, 3) of uint8.
-    """
+    """Give the painted values their colours and put the background behind them."""
     side = len(values)
     size = side // FINE
     coloured = np.take(_palette(look, scene), values)
@@ -107,21 +75,9 @@ def paint_image(values: np.ndarray, look: Mapping[str, str], scene: Scene, rng: 
 
 
 def map_parts(values: np.ndarray) -> np.ndarray:
-    """Return which part each pixel of the image shows: the one painted at the pixel's middle.
-
-    A part of which less than one pixel in 2,304 of the image is seen (4 at 96 pixels, 2 at 64) is hidden and
-    has no pixels.
-
-    Parameters
-    ----------
-    values : np.ndarray
-        (3 H, 3 W), from `paint_values`.
-
-    Returns
-    -------
-    np.ndarray
-        (H, W) of uint8: place among PARTS plus one, 0 where no part is seen.
-    """
+    """Return which part each pixel of the image shows: the one painted at the pixel's middle."""
+    # A part of which less than one pixel in 2,304 of the image is seen (4 at 96 pixels, 2 at 64) is hidden and has
+    # no pixels.
     middle = values[FINE // 2 :: FINE, FINE // 2 :: FINE] & 15
     counts = np.bincount(middle.ravel(), minlength=16)
     seen = counts >= max(1, round(middle.size / 2304))
@@ -130,36 +86,14 @@ def map_parts(values: np.ndarray) -> np.ndarray:
 
 
 def map_touches(values: np.ndarray) -> np.ndarray:
-    """Return which pixels of the image each part has a share in, however small.
-
-    Parameters
-    ----------
-    values : np.ndarray
-        (3 H, 3 W), from `paint_values`.
-
-    Returns
-    -------
-    np.ndarray
-        (P, H, W) of bool.
-    """
+    """Return which pixels of the image each part has a share in, however small."""
     size = len(values) // FINE
     codes = (values & 15).reshape(size, FINE, size, FINE)
     return np.stack([(codes == code).any(axis=(1, 3)) for code in CODE.values()])
 
 
 def locate_parts(parts: np.ndarray) -> np.ndarray:
-    """Return the centre of each part: of its pixels, the one nearest to their mean.
-
-    Parameters
-    ----------
-    parts : np.ndarray
-        (H, W), from `map_parts`.
-
-    Returns
-    -------
-    np.ndarray
-        (P, 2) of float32, (x, y) in pixels; NaN where not seen.
-    """
+    """Return the centre of each part: of its pixels, the one nearest to their mean."""
     y, x = np.nonzero(parts)
     part = parts[y, x] - 1
     counts = np.maximum(np.bincount(part, minlength=len(PARTS)), 1)

@@ -33,21 +33,7 @@ _JITTER = 24.0
 
 
 def draw_colours(rng: np.random.Generator, n_colours: int) -> np.ndarray:
-    """Draw colours that stand out from each other in turn.
-
-    Parameters
-    ----------
-    rng : np.random.Generator
-        Source of the numbers; as many are used whatever comes out.
-    n_colours : int
-        How many, at most 6.
-
-    Returns
-    -------
-    np.ndarray
-        (n_colours, 3) of float32 from 0 to 255. Two that follow each other are different colours of the palette, of
-        luminance at least 60 apart before they are varied a little.
-    """
+    """Draw colours that stand out from each other in turn."""
     waiting = rng.permutation(len(PALETTE)).tolist()
     chosen = [waiting.pop(0)]
     while len(chosen) < n_colours:
@@ -59,43 +45,12 @@ def draw_colours(rng: np.random.Generator, n_colours: int) -> np.ndarray:
 
 
 def labels_in_turn(n_per_class: int, n_classes: int) -> np.ndarray:
-    """Return labels 0, 1, ..., K - 1, 0, 1, ...
-
-    Parameters
-    ----------
-    n_per_class : int
-        How often each comes.
-    n_classes : int
-        K.
-
-    Returns
-    -------
-    np.ndarray
-        (n_per_class K,) of int64.
-    """
+    """Return labels 0, 1, ..., K - 1, 0, 1, ..."""
     return np.tile(np.arange(n_classes, dtype=np.int64), n_per_class)
 
 
 def check_index(index: int, n_items: int) -> int:
-    """Return an index counted from the start.
-
-    Parameters
-    ----------
-    index : int
-        Negative ones count from the end.
-    n_items : int
-        How many there are.
-
-    Returns
-    -------
-    int
-        From 0 to n_items - 1.
-
-    Raises
-    ------
-    IndexError
-        If there is no such item.
-    """
+    """Return an index counted from the start."""
     position = operator.index(index)
     if not -n_items <= position < n_items:
         raise IndexError(f"Expected argument `index` to be below the number of items, {n_items}, but got {index}.")

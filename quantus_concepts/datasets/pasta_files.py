@@ -36,19 +36,7 @@ _TARGET = "(Target = "
 
 @dataclass(frozen=True)
 class FileName:
-    """What the name of a file says.
-
-    Attributes
-    ----------
-    dataset : str
-        Name of the data set.
-    image : str
-        Id of the image in it.
-    explainer : str or None
-        Id of the explainer; None in the names of explanations to be scored.
-    label : str
-        Name of the class, with its underscores; empty where the name has none.
-    """
+    """What the name of a file says."""
 
     dataset: str
     image: str
@@ -62,23 +50,7 @@ class FileName:
 
 
 def parse_rated_name(path: str | Path | PurePosixPath) -> FileName:
-    """Read the name of a rated explanation, ``{dataset}_{image id}_{explainer id}_{label}.png``.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file; folders and suffix do not matter.
-
-    Returns
-    -------
-    FileName
-        What it says. The label may be missing.
-
-    Raises
-    ------
-    ValueError
-        If the name has fewer than three words, or an empty one.
-    """
+    """Read the name of a rated explanation, ``{dataset}_{image id}_{explainer id}_{label}.png``."""
     stem, suffix = _split_name(path)
     words = stem.split("_", 3)
     if len(words) < 3 or not all(words[:3]):
@@ -90,23 +62,7 @@ def parse_rated_name(path: str | Path | PurePosixPath) -> FileName:
 
 
 def parse_scored_name(path: str | Path | PurePosixPath) -> FileName:
-    """Read the name of an explanation to be scored, ``{dataset}_{image id}_{label}.npy``, or of an image.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file; folders and suffix do not matter.
-
-    Returns
-    -------
-    FileName
-        What it says. The label may be missing.
-
-    Raises
-    ------
-    ValueError
-        If the name has fewer than two words, or an empty one.
-    """
+    """Read the name of an explanation to be scored, ``{dataset}_{image id}_{label}.npy``, or of an image."""
     stem, suffix = _split_name(path)
     words = stem.split("_", 2)
     if len(words) < 2 or not all(words[:2]):
@@ -118,47 +74,17 @@ def parse_scored_name(path: str | Path | PurePosixPath) -> FileName:
 
 
 def attribution_path(explication: str, suffix: str) -> str:
-    """Return where the attribution of a drawn explanation lies: under ``activations`` instead of ``expl``.
-
-    Parameters
-    ----------
-    explication : str
-        Path of the picture, with slashes.
-    suffix : str
-        ".npy" for maps, ".json" for concepts.
-
-    Returns
-    -------
-    str
-        Path of the attribution: in the same folder where no folder of the path is called ``expl``.
-    """
+    """Return where the attribution of a drawn explanation lies: under ``activations`` instead of ``expl``."""
     *folders, name = explication.split("/")
     moved = ["activations" if folder == "expl" else folder for folder in folders]
     return "/".join([*moved, posixpath.splitext(name)[0] + suffix])
 
 
 def load_map(path: Path) -> Tensor:
-    """Read a map of relevance.
-
-    Axes of one pixel are dropped unless only two are left. Of three axes one is that of channels, the last where it has
-    at most four entries, else the first; with two or four channels the last of them is the map (the opacity, as in the
-    release, where B-cos writes RGB and opacity), else their mean.
-
-    Parameters
-    ----------
-    path : Path
-        The ``.npy`` file; objects in it are not unpickled.
-
-    Returns
-    -------
-    Tensor
-        (h, w), float32. Entries that are not finite are left as they are.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, truncated files included, or holds no map.
-    """
+    """Read a map of relevance."""
+    # Axes of one pixel are dropped unless only two are left. Of three axes one is that of channels, the last where
+    # it has at most four entries, else the first; with two or four channels the last of them is the map (the
+    # opacity, as in the release, where B-cos writes RGB and opacity), else their mean.
     try:
         # Mapped, a file shorter than it claims is an error before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -178,33 +104,11 @@ def load_map(path: Path) -> Tensor:
 
 
 def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> ConceptExplanation:
-    """Read concepts and how much each of them matters.
-
-    A name may come with the interval LIME found its value in, "0.10 < arm <= 0.25", which is taken off unless two names
-    would become one. Files of the release's counterfactual explainer (39), whose keys read "hair (Target = cat) ", are
-    known by that or by their entry "No counterfactual": what follows the name is taken off, of the two directions
-    of a concept the smallest magnitude stays, and infinite values are left out.
-
-    Parameters
-    ----------
-    path : Path
-        The ``.json`` file, an object of names and numbers.
-    ascending : bool
-        Whether small values mean important.
-    dataset : str
-        The data set it is of; one of the release gives the explanation its list of concepts.
-
-    Returns
-    -------
-    ConceptExplanation
-        With the value of each concept, in the order of the file; of a file without any counterfactual the only name is
-        "No counterfactual".
-
-    Raises
-    ------
-    ValueError
-        If the file is no JSON, is empty, or has values that are no finite numbers.
-    """
+    """Read concepts and how much each of them matters."""
+    # A name may come with the interval LIME found its value in, "0.10 < arm <= 0.25", which is taken off unless two
+    # names would become one. Files of the release's counterfactual explainer (39), whose keys read "hair (Target =
+    # cat) ", are known by that or by their entry "No counterfactual": what follows the name is taken off, of the
+    # two directions of a concept the smallest magnitude stays, and infinite values are left out.
     content = read_json(path, "Concept file")
     if not isinstance(content, dict) or not content:
         got = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
@@ -229,25 +133,7 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
 
 
 def read_json(path: Path, what: str) -> Any:
-    """Read a JSON file.
-
-    Parameters
-    ----------
-    path : Path
-        The file, in UTF-8.
-    what : str
-        What it is, for messages.
-
-    Returns
-    -------
-    Any
-        Its content.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read or is no JSON, truncated files included.
-    """
+    """Read a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -257,20 +143,7 @@ def read_json(path: Path, what: str) -> Any:
 
 
 def list_some(entries: Iterable[object], limit: int = SHOWN_FILES) -> str:
-    """Write out the first few of a list.
-
-    Parameters
-    ----------
-    entries : iterable
-        What to list.
-    limit : int
-        How many at most.
-
-    Returns
-    -------
-    str
-        The entries, with commas, and how many more there are.
-    """
+    """Write out the first few of a list."""
     words = [str(entry) for entry in entries]
     more = f", and {len(words) - limit} more" if len(words) > limit else ""
     return ", ".join(words[:limit]) + more

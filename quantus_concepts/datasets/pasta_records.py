@@ -25,22 +25,7 @@ _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
 
 @dataclass(frozen=True)
 class Record:
-    """An explanation and its votes.
-
-    Attributes
-    ----------
-    image : str
-        Path of the image, from the folder of the ratings.
-    explication : str
-        Path of the drawn explanation, likewise.
-    file : FileName
-        What the name of the drawn explanation says.
-    label : str
-        The class predicted where it is known, else the true one, else that of the file name; or that of the image's
-        file name.
-    votes : np.ndarray
-        (A, 6), float: 1 to 5, NaN where a question was not asked.
-    """
+    """An explanation and its votes."""
 
     image: str
     explication: str
@@ -50,28 +35,7 @@ class Record:
 
 
 def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str]:
-    """Read all records of a file of ratings.
-
-    Parameters
-    ----------
-    path : Path
-        The JSON file.
-    labels : str
-        "predicted", or "image-name" as in the released training.
-
-    Returns
-    -------
-    list of Record
-        One for each explanation, in the order of the file.
-    str
-        A sentence about explanations with several records, empty where there are none.
-
-    Raises
-    ------
-    ValueError
-        If the file has not the format, paths lead out of its folder, or votes are not from 1 to 5. Faults of many
-        records are told together.
-    """
+    """Read all records of a file of ratings."""
     content = read_json(path, "File of ratings")
     if not isinstance(content, list) or not content:
         got = "an empty one" if content == [] else f"a {type(content).__name__}"

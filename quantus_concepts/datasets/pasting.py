@@ -17,17 +17,7 @@ T = TypeVar("T")
 
 
 class Pasted(NamedTuple):
-    """A cut-out in its final size and place.
-
-    Attributes
-    ----------
-    pixels : np.ndarray
-        (h, w, 3) of uint8.
-    mask : np.ndarray
-        (h, w) of bool; it touches all four sides.
-    row, col : int
-        Where the top left pixel goes.
-    """
+    """A cut-out in its final size and place."""
 
     pixels: np.ndarray
     mask: np.ndarray
@@ -40,36 +30,14 @@ class Pasted(NamedTuple):
         return self.row, self.col, self.row + self.mask.shape[0], self.col + self.mask.shape[1]
 
     def onto(self, background: np.ndarray) -> np.ndarray:
-        """Return a copy of a background with the object on it, without blending.
-
-        Parameters
-        ----------
-        background : np.ndarray
-            (H, W, 3) of uint8.
-
-        Returns
-        -------
-        np.ndarray
-            (H, W, 3) of uint8; outside the mask it is the background to the bit.
-        """
+        """Return a copy of a background with the object on it, without blending."""
         image = background.copy()
         row0, col0, row1, col1 = self.box
         np.copyto(image[row0:row1, col0:col1], self.pixels, where=self.mask[..., None])
         return image
 
     def full_mask(self, size: int) -> np.ndarray:
-        """Return the mask in the whole image.
-
-        Parameters
-        ----------
-        size : int
-            Height and width of the image.
-
-        Returns
-        -------
-        np.ndarray
-            (size, size) of bool.
-        """
+        """Return the mask in the whole image."""
         mask = np.zeros((size, size), dtype=bool)
         row0, col0, row1, col1 = self.box
         mask[row0:row1, col0:col1] = self.mask
@@ -77,13 +45,7 @@ class Pasted(NamedTuple):
 
 
 class Recent(Generic[T]):
-    """What was used last, up to a number of bytes; a copy sent to another process starts empty.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Bound of the sum of sizes.
-    """
+    """What was used last, up to a number of bytes; a copy sent to another process starts empty."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -91,20 +53,7 @@ class Recent(Generic[T]):
         self._kept: OrderedDict[int, tuple[T, int]] = OrderedDict()
 
     def get(self, key: int, make: Callable[[int], tuple[T, int]]) -> T:
-        """Return a value, made if it is not there.
-
-        Parameters
-        ----------
-        key : int
-            Of the value.
-        make : callable
-            From key to value and its size in bytes.
-
-        Returns
-        -------
-        T
-            The value.
-        """
+        """Return a value, made if it is not there."""
         found = self._kept.pop(key, None)
         if found is None:
             found = make(key)
@@ -119,66 +68,24 @@ class Recent(Generic[T]):
 
 
 def fit_scene(pixels: np.ndarray, size: int) -> np.ndarray:
-    """Bring a scene to size: the middle square, scaled so that the short side fits.
-
-    Parameters
-    ----------
-    pixels : np.ndarray
-        (h, w, 3) of uint8.
-    size : int
-        Height and width of the result.
-
-    Returns
-    -------
-    np.ndarray
-        (size, size, 3) of uint8; the same bits where the scene has that size.
-    """
+    """Bring a scene to size: the middle square, scaled so that the short side fits."""
     if pixels.shape[:2] == (size, size):
         return pixels
     return np.asarray(ImageOps.fit(Image.fromarray(pixels), (size, size), Image.Resampling.BILINEAR))
 
 
 def premultiply(cutout: Cutout) -> Image.Image:
-    """Return a cut-out as an image of premultiplied colours, ready to be scaled.
-
-    Parameters
-    ----------
-    cutout : Cutout
-        What is outside its mask plays no role.
-
-    Returns
-    -------
-    Image
-        Of mode "RGBa".
-    """
+    """Return a cut-out as an image of premultiplied colours, ready to be scaled."""
     alpha = np.where(cutout.mask, np.uint8(255), np.uint8(0))
     return Image.fromarray(np.dstack([cutout.pixels, alpha])).convert("RGBa")
 
 
 def place(cutout: Image.Image, size: int, scale: tuple[float, float], rng: np.random.Generator) -> Pasted:
-    """Draw size and place of a cut-out, and scale it.
-
-    The longer side gets a length drawn uniformly from the whole numbers in ``[scale[0] * size, scale[1] * size]``
-    (the nearest to its middle where there is none), the other side keeps the proportions. What is at least half
-    covered is the object; thin tips can thereby get lost, and the box is tight around what is left. The place is
-    uniform among those where all of it is inside.
-
-    Parameters
-    ----------
-    cutout : Image
-        From `premultiply`.
-    size : int
-        Height and width of the scene in pixels.
-    scale : (float, float)
-        Limits of the longer side, in units of `size`.
-    rng : np.random.Generator
-        Draws size and place.
-
-    Returns
-    -------
-    Pasted
-        Fully inside the scene.
-    """
+    """Draw size and place of a cut-out, and scale it."""
+    # The longer side gets a length drawn uniformly from the whole numbers in ``[scale[0] * size, scale[1] * size]``
+    # (the nearest to its middle where there is none), the other side keeps the proportions. What is at least half
+    # covered is the object; thin tips can thereby get lost, and the box is tight around what is left. The place is
+    # uniform among those where all of it is inside.
     low, high = math.ceil(scale[0] * size - 1e-9), math.floor(scale[1] * size + 1e-9)
     if low > high:
         low = high = max(1, round((scale[0] + scale[1]) / 2 * size))
@@ -197,17 +104,6 @@ def place(cutout: Image.Image, size: int, scale: tuple[float, float], rng: np.ra
 
 
 def tight_box(mask: np.ndarray) -> Box:
-    """Return the box around a mask.
-
-    Parameters
-    ----------
-    mask : np.ndarray
-        (h, w) of bool, not empty.
-
-    Returns
-    -------
-    tuple of int
-        Row0, col0, row1, col1, the ends exclusive.
-    """
+    """Return the box around a mask."""
     rows, cols = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     return int(rows[0]), int(cols[0]), int(rows[-1]) + 1, int(cols[-1]) + 1

@@ -18,15 +18,7 @@ _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
 
 
 class Picked(Sequence[Explanation]):
-    """Some of a sequence of explanations, in a given order, read when asked for.
-
-    Parameters
-    ----------
-    explanations : sequence of Explanation
-        What to pick from.
-    indices : np.ndarray
-        (n,) of int: which, from 0.
-    """
+    """Some of a sequence of explanations, in a given order, read when asked for."""
 
     def __init__(self, explanations: Sequence[Explanation], indices: np.ndarray) -> None:
         self._explanations = explanations
@@ -43,23 +35,7 @@ class Picked(Sequence[Explanation]):
     def __getitem__(self, index: slice) -> Picked: ...
 
     def __getitem__(self, index: int | slice) -> Explanation | Picked:
-        """Return one of them, or several without reading them.
-
-        Parameters
-        ----------
-        index : int or slice
-            Which.
-
-        Returns
-        -------
-        Explanation or Picked
-            One explanation, or those of a slice.
-
-        Raises
-        ------
-        IndexError
-            Past the end.
-        """
+        """Return one of them, or several without reading them."""
         if isinstance(index, slice):
             return Picked(self._explanations, self._indices[index])
         return self._explanations[int(self._indices[index])]
@@ -137,13 +113,7 @@ class RatedExplanations:
         _check_ids(self.image_ids, self.datasets)
 
     def __len__(self) -> int:
-        """Return how many explanations there are.
-
-        Returns
-        -------
-        int
-            N.
-        """
+        """Return how many explanations there are."""
         return len(self.explanations)
 
     def select(self, items: Any) -> RatedExplanations:

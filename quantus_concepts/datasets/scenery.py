@@ -36,29 +36,7 @@ _LEAVES = np.array([(86, 128, 62), (120, 142, 70), (60, 104, 74), (160, 132, 66)
 
 
 class Scene(NamedTuple):
-    """All of one picture that is not an attribute of the bird, drawn once and kept in a substitution.
-
-    Attributes
-    ----------
-    left_facing : bool
-        Which way the bird looks.
-    zoom : float
-        Factor on its size, near 1.
-    place : tuple of float
-        Where in the room left, in [0, 1] across and down.
-    pose : Pose
-        How it holds itself.
-    phase : float
-        Where patterns start, in periods.
-    light : np.ndarray
-        (3,), factor on all colours but those of the background.
-    perch : str
-        What it stands on.
-    cover : str
-        What is in front of it.
-    numbers : np.ndarray
-        (64,), uniform in [0, 1): the details of perch, cover and background.
-    """
+    """All of one picture that is not an attribute of the bird, drawn once and kept in a substitution."""
 
     left_facing: bool
     zoom: float
@@ -72,19 +50,7 @@ class Scene(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """From the units of a frame to pixels: x' = x unit flip + x0, y' = y unit + y0.
-
-    Attributes
-    ----------
-    unit : float
-        Pixels in one unit.
-    flip : int
-        1 facing right, -1 facing left.
-    x0 : float
-        Column of the middle of the bird.
-    y0 : float
-        Row of the middle of the bird.
-    """
+    """From the units of a frame to pixels: x' = x unit flip + x0, y' = y unit + y0."""
 
     unit: float
     flip: int
@@ -92,34 +58,12 @@ class Placement(NamedTuple):
     y0: float
 
     def to_pixels(self, points: np.ndarray) -> np.ndarray:
-        """Return points (n, 2) of a frame in pixels.
-
-        Parameters
-        ----------
-        points : np.ndarray
-            (n, 2), in units of the frame.
-
-        Returns
-        -------
-        np.ndarray
-            (n, 2), (x, y) in pixels.
-        """
+        """Return points (n, 2) of a frame in pixels."""
         return points * np.array([self.unit * self.flip, self.unit]) + np.array([self.x0, self.y0])
 
 
 def draw_scene(rng: np.random.Generator) -> Scene:
-    """Draw what is not an attribute of the bird.
-
-    Parameters
-    ----------
-    rng : np.random.Generator
-        Source of the numbers; as many are used whatever comes out.
-
-    Returns
-    -------
-    Scene
-        Independent of all attributes.
-    """
+    """Draw what is not an attribute of the bird."""
     u = rng.random(16).tolist()
     tint = 0.94 + 0.12 * rng.random(4)
     return Scene(
@@ -136,24 +80,7 @@ def draw_scene(rng: np.random.Generator) -> Scene:
 
 
 def place_bird(frame: Frame, scene: Scene, size: str, side: int) -> Placement:
-    """Return where a bird goes.
-
-    Parameters
-    ----------
-    frame : Frame
-        How it is built.
-    scene : Scene
-        Which way it looks and where it is.
-    size : str
-        An option of ``has_size``.
-    side : int
-        Height and width of the picture, in pixels.
-
-    Returns
-    -------
-    Placement
-        In those pixels.
-    """
+    """Return where a bird goes."""
     unit = _UNIT[size] * scene.zoom * side
     left, top, right, bottom = frame.box
     flip = -1 if scene.left_facing else 1
@@ -166,19 +93,7 @@ def place_bird(frame: Frame, scene: Scene, size: str, side: int) -> Placement:
 
 
 def paint_perch(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
-    """Paint what the bird stands on.
-
-    Parameters
-    ----------
-    draw : ImageDraw.ImageDraw
-        Of the picture of codes.
-    frame : Frame
-        How the bird is built.
-    scene : Scene
-        Says what the perch is.
-    placement : Placement
-        Where the bird is.
-    """
+    """Paint what the bird stands on."""
     u = scene.numbers
     side = draw.im.size[0]
     x0 = placement.x0
@@ -196,19 +111,7 @@ def paint_perch(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement
 
 
 def paint_cover(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement: Placement) -> None:
-    """Paint what is in front of the bird.
-
-    Parameters
-    ----------
-    draw : ImageDraw.ImageDraw
-        Of the picture of codes.
-    frame : Frame
-        How the bird is built; its attributes play no role.
-    scene : Scene
-        Says what the cover is.
-    placement : Placement
-        Where the bird is.
-    """
+    """Paint what is in front of the bird."""
     if scene.cover == "grass":
         _paint_grass(draw, frame, scene, placement)
     elif scene.cover == "leaves":
@@ -218,22 +121,7 @@ def paint_cover(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placement
 
 
 def paint_background(scene: Scene, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Paint what is behind the bird.
-
-    Parameters
-    ----------
-    scene : Scene
-        Says what the background is.
-    size : int
-        Height and width of the image, in pixels.
-    rng : np.random.Generator
-        Source of the texture.
-
-    Returns
-    -------
-    np.ndarray
-        (H, W, 3) of float32, about 0 to 255.
-    """
+    """Paint what is behind the bird."""
     u = scene.numbers
     kind = int(u[56] * len(_BACKGROUNDS))
     ends = _BACKGROUNDS[kind] + 36 * (u[57:63].reshape(2, 3).astype(np.float32) - 0.5)
@@ -249,18 +137,7 @@ def paint_background(scene: Scene, size: int, rng: np.random.Generator) -> np.nd
 
 
 def scenery_colours(scene: Scene) -> dict[int, np.ndarray]:
-    """Return the colours of perch and cover.
-
-    Parameters
-    ----------
-    scene : Scene
-        Source of the choice.
-
-    Returns
-    -------
-    dict of int to np.ndarray
-        Colour (3,) of each value that is painted.
-    """
+    """Return the colours of perch and cover."""
     u = scene.numbers
     colours: dict[int, np.ndarray] = {}
     for code, choices, k in ((PERCH, _BARK, 48), (TRUNK, _BARK, 50), (LEAF, _LEAVES, 52)):

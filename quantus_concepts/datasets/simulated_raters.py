@@ -79,38 +79,19 @@ class SimulatedRaters:
 
 
 def expected_votes(graded: GradedExplanations, items: np.ndarray) -> np.ndarray:
-    """Return what raters without bias and noise would say: 1 + 4 v, with v in [0, 1] for each question.
-
-    With p (how much of what is marked or listed is right), r (how much of what is right is marked or listed),
-    c (clarity) and s (likeness of two explanations):
-
-    - Q1, consistent: v = 1.25 p r / (0.25 p + r), the F-measure that counts p double; 0 where p or r is.
-    - Q2, trusted: v = p.
-    - Q3, easy: v = 0.7 c + 0.3 v1.
-    - Q4, understood by many: v = 0.4 c + 0.3 v1 + 0.3 w; w is 1 for maps, 0.5 for lists, which need words of birders.
-    - Q5, change with a light perturbation: v = 1 - s(explanation, that of the same bird drawn anew). Low is good.
-    - Q6, change with a strong one: v = 1 - s(explanation, that of the same explainer for another bird).
-
-    Of a map m, scaled to [0, 1] by its least and largest value, and the bird's mask b: p = sum(m b) / sum(m), r = mean
-    of m on the bird, c = (1 - mean m) max(0, 1 - 2 t) with t the mean absolute difference of neighbours, down and
-    across, s = max(0, correlation). A constant map shows nothing: p = r = c = 0; two of them are alike, s = 1.
-
-    Of a list with weights 1 / log2(1 + place): p = share of the weight on concepts to be seen in the picture, r = right
-    concepts over those to be seen, at most 15, c = 1 / (1 + (n - 1) / 10) for n concepts, s = sum of the smaller
-    weights over sum of the larger ones, each concept's two compared.
-
-    Parameters
-    ----------
-    graded : GradedExplanations
-        The explanations and the truth.
-    items : np.ndarray
-        (N, 2) of int: image and explainer.
-
-    Returns
-    -------
-    np.ndarray
-        (N, 6) of float64 in [1, 5].
-    """
+    """Return what raters without bias and noise would say: 1 + 4 v, with v in [0, 1] for each question."""
+    # With p (how much of what is marked or listed is right), r (how much of what is right is marked or listed), c
+    # (clarity) and s (likeness of two explanations): - Q1, consistent: v = 1.25 p r / (0.25 p + r), the F-measure
+    # that counts p double; 0 where p or r is. - Q2, trusted: v = p. - Q3, easy: v = 0.7 c + 0.3 v1. - Q4,
+    # understood by many: v = 0.4 c + 0.3 v1 + 0.3 w; w is 1 for maps, 0.5 for lists, which need words of birders. -
+    # Q5, change with a light perturbation: v = 1 - s(explanation, that of the same bird drawn anew). Low is good. -
+    # Q6, change with a strong one: v = 1 - s(explanation, that of the same explainer for another bird). Of a map m,
+    # scaled to [0, 1] by its least and largest value, and the bird's mask b: p = sum(m b) / sum(m), r = mean of m
+    # on the bird, c = (1 - mean m) max(0, 1 - 2 t) with t the mean absolute difference of neighbours, down and
+    # across, s = max(0, correlation). A constant map shows nothing: p = r = c = 0; two of them are alike, s = 1. Of
+    # a list with weights 1 / log2(1 + place): p = share of the weight on concepts to be seen in the picture, r =
+    # right concepts over those to be seen, at most 15, c = 1 / (1 + (n - 1) / 10) for n concepts, s = sum of the
+    # smaller weights over sum of the larger ones, each concept's two compared.
     values = np.empty((len(items), len(QUESTIONS)))
     for place, (image, explainer) in enumerate(items.tolist()):
         rated, light, strong = (graded.draw(image, explainer, each) for each in ("rated", "light", "strong"))
@@ -132,20 +113,7 @@ def first_answers(right: float, complete: float, clear: float, plain: float = 1.
 
 
 def rate_map(relevance: np.ndarray, mask: np.ndarray) -> tuple[float, float, float]:
-    """Compare a map with the bird: p, r and c of `expected_votes`.
-
-    Parameters
-    ----------
-    relevance : np.ndarray
-        (H, W).
-    mask : np.ndarray
-        (H, W) of bool, with at least one pixel.
-
-    Returns
-    -------
-    tuple of float
-        Right, complete, clear, each in [0, 1].
-    """
+    """Compare a map with the bird: p, r and c of `expected_votes`."""
     m = _unit(relevance)
     total = m.sum()
     if not total:
@@ -155,20 +123,7 @@ def rate_map(relevance: np.ndarray, mask: np.ndarray) -> tuple[float, float, flo
 
 
 def rate_list(listed: np.ndarray, present: np.ndarray) -> tuple[float, float, float]:
-    """Compare a list of concepts with what is to be seen: p, r and c of `expected_votes`.
-
-    Parameters
-    ----------
-    listed : np.ndarray
-        (n,) places of concepts, most important first, all different.
-    present : np.ndarray
-        (L,) of bool.
-
-    Returns
-    -------
-    tuple of float
-        Right, complete, clear, each in [0, 1].
-    """
+    """Compare a list of concepts with what is to be seen: p, r and c of `expected_votes`."""
     weights, true = _weights(len(listed)), present[listed]
     to_be_seen = max(min(LIST_LENGTH, int(present.sum())), 1)
     return (

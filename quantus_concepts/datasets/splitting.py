@@ -15,36 +15,9 @@ def split_groups(
     seed: Sequence[int],
     noun: str,
 ) -> np.ndarray:
-    """Choose what is for testing, class by class, without dividing a group.
-
-    A group may hold members of several classes (a photograph with a dog and a kite). The classes with the fewest
-    groups choose first; what they decided holds for the others.
-
-    Parameters
-    ----------
-    labels : np.ndarray
-        (n,) of int: the class of each member.
-    groups : np.ndarray
-        (n,) of int: its group.
-    class_names : sequence of str
-        K names.
-    test_share : float
-        Share of the groups of each class for testing, in (0, 1); at least one group, and at least one is left.
-    seed : sequence of int
-        Of the choice.
-    noun : str
-        What the members are, for messages.
-
-    Returns
-    -------
-    np.ndarray
-        (n,) of bool: whether a member is for testing.
-
-    Raises
-    ------
-    ValueError
-        If a class has fewer than two groups, or shares them with other classes so that it has none left on one side.
-    """
+    """Choose what is for testing, class by class, without dividing a group."""
+    # A group may hold members of several classes (a photograph with a dog and a kite). The classes with the fewest
+    # groups choose first; what they decided holds for the others.
     numbers = np.unique(groups, return_inverse=True)[1].reshape(-1)
     members = [np.unique(numbers[labels == label]) for label in range(len(class_names))]
     _check_enough(labels, members, class_names, noun)
@@ -66,22 +39,7 @@ def split_groups(
 
 
 def take_turns(members: np.ndarray, count: int, seed: Sequence[int]) -> np.ndarray:
-    """Use each member once in random order, then each once more in another order, and so on.
-
-    Parameters
-    ----------
-    members : np.ndarray
-        (m,), at least one.
-    count : int
-        How many uses.
-    seed : sequence of int
-        Of the orders.
-
-    Returns
-    -------
-    np.ndarray
-        (count,); fewer uses with the same seed are the first of more.
-    """
+    """Use each member once in random order, then each once more in another order, and so on."""
     rng = np.random.default_rng(seed)
     rounds = -(-count // len(members))
     return np.concatenate([rng.permutation(members) for _ in range(rounds)])[:count]

@@ -126,23 +126,7 @@ def default_transform(
 
 
 def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Return an image size as (height, width).
-
-    Parameters
-    ----------
-    image_size : int or (int, int)
-        One number for a square.
-
-    Returns
-    -------
-    tuple of int
-        Height and width.
-
-    Raises
-    ------
-    ValueError
-        If it is not one or two whole numbers above 0.
-    """
+    """Return an image size as (height, width)."""
     sizes = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise ValueError(
@@ -153,11 +137,10 @@ def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
 
 
 class PartPoints(tv_tensors.KeyPoints):
-    """Key points counted from pixel edges: pixel i covers [i, i + 1), its centre is at i + 0.5.
+    """Key points counted from pixel edges: pixel i covers [i, i + 1), its centre is at i + 0.5."""
 
-    Torchvision's kernels for key points follow that convention except for the six below, which are replaced
-    for this class only; everybody else's key points are as before.
-    """
+    # Torchvision's kernels for key points follow that convention except for the six below, which are replaced for
+    # this class only; everybody else's key points are as before.
 
 
 @F.register_kernel(F.horizontal_flip, PartPoints)

@@ -25,24 +25,7 @@ N_VOTES = MAX_VOTE - MIN_VOTE + 1
 
 @dataclass(frozen=True)
 class Figures:
-    """Agreement of scores with votes.
-
-    Attributes
-    ----------
-    mse : float
-        Mean squared error on the scale of 1 to 5 (Kazmierczak et al., PASTA, Eq. 8).
-    qwk : float
-        Quadratic weighted kappa of rounded scores (Eq. 7). 0 where all scores are rounded alike but votes are not;
-        NaN where both are one and the same number.
-    spearman : float
-        Rank correlation of the scores as they are (Eq. 9); NaN where scores or votes are all alike.
-    spearman_rounded : float
-        Of the rounded scores, as the release computes it.
-    n : int
-        Items that count.
-    missing : int
-        Items, or votes, left out because they are NaN.
-    """
+    """Agreement of scores with votes."""
 
     mse: float
     qwk: float
@@ -53,25 +36,7 @@ class Figures:
 
 
 def figures(scores: Any, targets: Any) -> Figures:
-    """Compare scores with votes.
-
-    Parameters
-    ----------
-    scores : array or tensor
-        (N,), predicted, 1 to 5.
-    targets : array or tensor
-        (N,), given, 1 to 5; not whole where votes were joined by mean or median.
-
-    Returns
-    -------
-    Figures
-        Over the items where both are known; NaN where there are none. Half votes are rounded to the even one.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ, or a number is outside 1 to 5.
-    """
+    """Compare scores with votes."""
     predicted, given = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
     check_shape("scores", predicted, ("N",), (None,))
     check_shape("targets", given, ("N",), (len(predicted),))
@@ -99,31 +64,11 @@ def figures(scores: Any, targets: Any) -> Figures:
 
 
 def human_figures(votes: Any, how: str = "mode") -> Figures | None:
-    """Compare single annotators with the joined vote: the row "Human" of Kazmierczak et al., PASTA, Table 1.
-
-    The expectation over annotators: each column of votes against the joined vote of all columns, averaged with the
-    number of its votes as weight. The annotator's own vote is part of the joined one, as in the paper, so that this
-    is no bound of what a predictor can reach (see `ceiling`). Items with a single vote would agree with themselves
-    and are left out.
-
-    Parameters
-    ----------
-    votes : array or tensor
-        (N, A), 1 to 5, NaN where an annotator gave none.
-    how : str
-        As in `join_votes`.
-
-    Returns
-    -------
-    Figures or None
-        `n` are the items with two votes or more, `missing` the votes an annotator of those did not give; NaN where no
-        annotator's figure is defined. None where no item has two votes.
-
-    Raises
-    ------
-    ValueError
-        If a vote is not one of 1 to 5, or `how` is unknown.
-    """
+    """Compare single annotators with the joined vote: the row "Human" of Kazmierczak et al., PASTA, Table 1."""
+    # The expectation over annotators: each column of votes against the joined vote of all columns, averaged with
+    # the number of its votes as weight. The annotator's own vote is part of the joined one, as in the paper, so
+    # that this is no bound of what a predictor can reach (see `ceiling`). Items with a single vote would agree with
+    # themselves and are left out.
     values = check_votes("votes", votes)
     check_shape("votes", values, ("N", "A"), (None, None))
     joined = join_votes(values, how)
@@ -138,19 +83,7 @@ def human_figures(votes: Any, how: str = "mode") -> Figures | None:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What the raters' own noise allows.
-
-    Attributes
-    ----------
-    spearman : float
-        Rank correlation a perfect predictor of the expected vote would have with the joined vote.
-    qwk : float
-        Quadratic weighted kappa it would have.
-    reliability : float
-        Rank correlation expected between the mean votes of two groups of as many annotators as there were.
-    n : int
-        Items with two votes or more.
-    """
+    """What the raters' own noise allows."""
 
     spearman: float
     qwk: float
@@ -159,42 +92,17 @@ class Ceiling:
 
 
 def ceiling(votes: Any, how: str = "mode", *, n_splits: int = 50, seed: int = 0) -> Ceiling | None:
-    """Estimate how well anyone could predict the joined vote, from how the annotators agree.
-
-    For each split the votes of every item are dealt at random into two halves of equal size. The correlation r of
-    the halves' means becomes that of all votes by Spearman and Brown, rho = k r / (1 + (k - 1) r), where all are k
-    times as many as a half; the expected vote correlates with the mean of all by sqrt(rho). Mode and median are
-    noisier than the mean: by how much is the ratio of two correlations with one vote held out, of the other votes
-    joined and of their mean. Kappa follows from the correlation c of the expected with the joined vote, and from
-    their variances and means: 2 c s t / (s^2 + t^2 + (difference of means)^2). The variance s^2 of the expected vote
-    is rho times that of the mean vote, and 1/12 more since it is rounded; t^2 is that of the rounded joined vote.
-
-    An estimate, not a bound: for simulated raters within about 0.05 of the truth, kappa within 0.08, and too high where
-    all annotators share an error. Where the expected vote is known, ``figures(expected, joined)`` is the ceiling
-    itself.
-
-    Parameters
-    ----------
-    votes : array or tensor
-        (N, A), 1 to 5, NaN where an annotator gave none. Annotators need not be the same people from item to item.
-    how : str
-        As in `join_votes`.
-    n_splits : int
-        Random splits to average over.
-    seed : int
-        Of the splits.
-
-    Returns
-    -------
-    Ceiling or None
-        0 where the halves agree no better than by chance; NaN where they cannot be compared. None where no item has
-        two votes.
-
-    Raises
-    ------
-    ValueError
-        If a vote is not one of 1 to 5, `how` is unknown, or `n_splits` is below 1.
-    """
+    """Estimate how well anyone could predict the joined vote, from how the annotators agree."""
+    # For each split the votes of every item are dealt at random into two halves of equal size. The correlation r of
+    # the halves' means becomes that of all votes by Spearman and Brown, rho = k r / (1 + (k - 1) r), where all are
+    # k times as many as a half; the expected vote correlates with the mean of all by sqrt(rho). Mode and median are
+    # noisier than the mean: by how much is the ratio of two correlations with one vote held out, of the other votes
+    # joined and of their mean. Kappa follows from the correlation c of the expected with the joined vote, and from
+    # their variances and means: 2 c s t / (s^2 + t^2 + (difference of means)^2). The variance s^2 of the expected
+    # vote is rho times that of the mean vote, and 1/12 more since it is rounded; t^2 is that of the rounded joined
+    # vote. An estimate, not a bound: for simulated raters within about 0.05 of the truth, kappa within 0.08, and
+    # too high where all annotators share an error. Where the expected vote is known, ``figures(expected, joined)``
+    # is the ceiling itself.
     values = check_votes("votes", votes)
     check_shape("votes", values, ("N", "A"), (None, None))
     check_whole("n_splits", n_splits, 1)
@@ -256,27 +164,8 @@ def correlation_interval(correlations: Any) -> tuple[float, float]:
 
 
 def quadratic_kappa(predicted: Tensor, given: Tensor) -> Tensor:
-    """Quadratic weighted kappa of several questions at once, on their device.
-
-    Kazmierczak et al., PASTA, Eq. 7.
-
-    Parameters
-    ----------
-    predicted : Tensor
-        (Q, N) of whole numbers 1 to 5, of any dtype.
-    given : Tensor
-        (Q, N), as `predicted`; NaN where a vote is missing.
-
-    Returns
-    -------
-    Tensor
-        (Q,) of float64; NaN where both are one and the same number, or nothing is given.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ.
-    """
+    """Quadratic weighted kappa of several questions at once, on their device."""
+    # Kazmierczak et al., PASTA, Eq. 7.
     check_shape("predicted", predicted, ("Q", "N"), (None, None))
     check_shape("given", given, ("Q", "N"), tuple(predicted.shape))
     known = ~given.isnan() if given.is_floating_point() else torch.ones_like(given, dtype=torch.bool)

@@ -12,20 +12,7 @@ from captum_concepts.checks import check_binary
 
 
 def check_floating(name: str, value: Any) -> None:
-    """Raise unless an argument is a tensor of real floating-point numbers.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : Any
-        The argument.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
-    """
+    """Raise unless an argument is a tensor of real floating-point numbers."""
     if not isinstance(value, Tensor):
         raise TypeError(
             f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. "
@@ -39,20 +26,7 @@ def check_floating(name: str, value: Any) -> None:
 
 
 def check_bool(name: str, value: Any) -> None:
-    """Raise unless an argument is a tensor of bool.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : Any
-        The argument.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
-    """
+    """Raise unless an argument is a tensor of bool."""
     if not isinstance(value, Tensor) or value.dtype != torch.bool:
         got = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(
@@ -61,18 +35,7 @@ def check_bool(name: str, value: Any) -> None:
 
 
 def finite_rows(values: Tensor) -> Tensor:
-    """Tell which samples hold neither NaN nor infinity.
-
-    Parameters
-    ----------
-    values : Tensor
-        (N, ...), floating.
-
-    Returns
-    -------
-    Tensor
-        (N,) of bool; True for samples without a value.
-    """
+    """Tell which samples hold neither NaN nor infinity."""
     flat = values.flatten(1)
     if not flat.shape[1]:
         return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
@@ -81,22 +44,7 @@ def finite_rows(values: Tensor) -> Tensor:
 
 
 def check_zero_one(name: str, value: Any) -> None:
-    """Raise unless an argument is a tensor of nothing but 0 and 1.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : Any
-        The argument, of any dtype.
-
-    Raises
-    ------
-    TypeError
-        If it is not a tensor.
-    ValueError
-        If an entry is neither 0 nor 1; NaN is neither.
-    """
+    """Raise unless an argument is a tensor of nothing but 0 and 1."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
     # The full message needs the values on the CPU; only a failure pays for that.
@@ -105,26 +53,7 @@ def check_zero_one(name: str, value: Any) -> None:
 
 
 def check_top_l(name: str, value: Any, available: int, of_what: str) -> None:
-    """Raise unless a number of concepts is an int from 1 to those there are.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : Any
-        The argument.
-    available : int
-        How many there are.
-    of_what : str
-        What they are, for the message.
-
-    Raises
-    ------
-    TypeError
-        If it is not an int.
-    ValueError
-        If it is outside [1, `available`].
-    """
+    """Raise unless a number of concepts is an int from 1 to those there are."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"Expected argument `{name}` to be an int but got {type(value).__name__}.")
     if not 1 <= value <= available:
@@ -134,25 +63,7 @@ def check_top_l(name: str, value: Any, available: int, of_what: str) -> None:
 
 
 def check_size(name: str, value: Sequence[int]) -> tuple[int, int]:
-    """Return an image size as two ints, or raise.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : sequence of int
-        Height and width in pixels.
-
-    Returns
-    -------
-    tuple of int
-        (M1, M2).
-
-    Raises
-    ------
-    ValueError
-        If it is anything but two whole numbers of at least 1.
-    """
+    """Return an image size as two ints, or raise."""
     size = tuple(value) if isinstance(value, Sequence) else ()
     if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
         raise ValueError(

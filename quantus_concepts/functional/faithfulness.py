@@ -34,63 +34,20 @@ class FaithfulnessScores(NamedTuple):
 
 
 def check_thresholds(thresholds: Sequence[int]) -> tuple[int, ...]:
-    """Return thresholds in ascending order, each once, or raise.
-
-    Parameters
-    ----------
-    thresholds : sequence of int
-        In percent of the pixels.
-
-    Returns
-    -------
-    tuple of int
-        The thresholds.
-
-    Raises
-    ------
-    TypeError
-        If one is not a whole number.
-    ValueError
-        If there is none, or one is outside [2, 100].
-    """
+    """Return thresholds in ascending order, each once, or raise."""
     if len(thresholds) == 0:
         raise ValueError("Expected argument `thresholds` to hold at least one percentage of pixels but it is empty.")
     return tuple(sorted({check_whole("thresholds", threshold, FIRST + 1, 100) for threshold in thresholds}))
 
 
 def percentages(thresholds: Sequence[int]) -> range:
-    """Return the shares of the pixels that are perturbed, i = 1, 3, ... below the largest threshold.
-
-    Every smaller threshold has a beginning of them, so that each perturbed image serves all thresholds.
-
-    Parameters
-    ----------
-    thresholds : sequence of int
-        In percent.
-
-    Returns
-    -------
-    range
-        L percentages.
-    """
+    """Return the shares of the pixels that are perturbed, i = 1, 3, ... below the largest threshold."""
+    # Every smaller threshold has a beginning of them, so that each perturbed image serves all thresholds.
     return range(FIRST, max(check_thresholds(thresholds)), STEP)
 
 
 def pixel_counts(n_pixels: int, thresholds: Sequence[int]) -> Tensor:
-    """Return how many pixels each percentage is, rounded down, as in Quantus's ROAD.
-
-    Parameters
-    ----------
-    n_pixels : int
-        P, of one image.
-    thresholds : sequence of int
-        In percent.
-
-    Returns
-    -------
-    Tensor
-        (L,) of int64, from 0 to P - 1.
-    """
+    """Return how many pixels each percentage is, rounded down, as in Quantus's ROAD."""
     return torch.tensor([n_pixels * share // 100 for share in percentages(thresholds)])
 
 

@@ -14,32 +14,11 @@ CONFIDENCE = 0.95
 
 
 def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: Any = None) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over samples.
-
-    Without `clusters` the samples are taken to be independent: Wilson's interval where every score is 0 or 1, for it
-    stays inside [0, 1] and is honest at the ends; otherwise Student's t interval of the mean, clipped to `bounds`.
-    With them only the clusters are independent. Images of one predicted class are no independent samples where they
-    share the class's concept labels or its ranking of the concepts.
-
-    Parameters
-    ----------
-    scores : array
-        (N,) scores; NaN are left out.
-    bounds : tuple of float
-        Smallest and largest value the score can take.
-    clusters : array, optional
-        (N,) name of the cluster each sample belongs to.
-
-    Returns
-    -------
-    tuple of float
-        Low and high end; NaN where there are not enough scores (one 0/1 score, two others) or clusters (two).
-
-    Raises
-    ------
-    ValueError
-        If `clusters` has another shape than `scores`.
-    """
+    """Return the 95 % interval of a mean over samples."""
+    # Without `clusters` the samples are taken to be independent: Wilson's interval where every score is 0 or 1, for
+    # it stays inside [0, 1] and is honest at the ends; otherwise Student's t interval of the mean, clipped to
+    # `bounds`. With them only the clusters are independent. Images of one predicted class are no independent
+    # samples where they share the class's concept labels or its ranking of the concepts.
     values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
     defined = ~np.isnan(values)
     if clusters is not None:
@@ -59,20 +38,8 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
 
 
 def distribution(scores: Any) -> tuple[float, float, float]:
-    """Return what many controls that know nothing score: their mean, and where 95 % of them lie.
-
-    A score is "above chance" where it lies above the third number, and "below" where it lies below the second.
-
-    Parameters
-    ----------
-    scores : array
-        (B,), one score a control, at least 30 for the ends to mean something; NaN are left out.
-
-    Returns
-    -------
-    tuple of float
-        Mean, 2.5 % and 97.5 %; NaN where no score is defined.
-    """
+    """Return what many controls that know nothing score: their mean, and where 95 % of them lie."""
+    # A score is "above chance" where it lies above the third number, and "below" where it lies below the second.
     values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
     values = values[~np.isnan(values)]
     if not values.size:
@@ -104,20 +71,7 @@ def _cluster_interval(values: np.ndarray, clusters: np.ndarray, bounds: tuple[fl
 
 
 def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return Student's 95 % t interval of a mean.
-
-    Parameters
-    ----------
-    values : array
-        (N,) values, none of them NaN.
-    bounds : tuple of float
-        Smallest and largest value possible; the interval is clipped to them.
-
-    Returns
-    -------
-    tuple of float
-        Low and high end; NaN for fewer than two values.
-    """
+    """Return Student's 95 % t interval of a mean."""
     if values.size < 2:
         return math.nan, math.nan
     half = stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
@@ -126,20 +80,7 @@ def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, 
 
 
 def relation(ours: tuple[float, float], other: tuple[float, float]) -> str:
-    """Say whether an interval lies above, at or below another.
-
-    Parameters
-    ----------
-    ours : tuple of float
-        Low and high end.
-    other : tuple of float
-        Of the other; twice the same number for a fixed value.
-
-    Returns
-    -------
-    str
-        "above" or "below" where the two do not overlap, "at" where they do, "" where an end is NaN.
-    """
+    """Say whether an interval lies above, at or below another."""
     if any(math.isnan(end) for end in (*ours, *other)):
         return ""
     if ours[0] > other[1]:

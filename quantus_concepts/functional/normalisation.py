@@ -65,10 +65,8 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
 
 
 def _percentile(flat: Tensor, percentile: float) -> Tensor:
-    """Return a percentile (N, 1) of each row, between neighbours as `numpy.percentile` does.
-
-    `torch.quantile` sorts whole rows and refuses large ones.
-    """
+    """Return a percentile (N, 1) of each row, between neighbours as `numpy.percentile` does."""
+    # `torch.quantile` sorts whole rows and refuses large ones.
     position = (flat.shape[1] - 1) * percentile / 100
     below = math.floor(position)
     if flat.device.type == "cpu" and flat.dtype in (torch.float32, torch.float64):

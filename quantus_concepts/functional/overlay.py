@@ -34,53 +34,15 @@ def _table(name: str) -> Tensor:
 
 
 def colour_map(name: str = "bwr") -> Tensor:
-    """Return matplotlib's table of a colour map.
-
-    Parameters
-    ----------
-    name : str
-        A colour map of matplotlib; "bwr" goes from blue over white to red.
-
-    Returns
-    -------
-    Tensor
-        (256, 3), float32 in [0, 1]: red, green, blue.
-
-    Raises
-    ------
-    ValueError
-        If matplotlib has no such colour map.
-    """
+    """Return matplotlib's table of a colour map."""
     return _table(name).clone()
 
 
 @torch.no_grad()
 def unit_maps(maps: Tensor, normalise: str = "min-max") -> Tensor:
-    """Scale each map to [0, 1].
-
-    Kazmierczak et al. (PASTA), their released code: the least value to 0 and the largest to 1; for SHAP and LIME
-    as the alternatives do it. A constant map, which has nothing to scale, becomes 0 everywhere with "min-max".
-
-    Parameters
-    ----------
-    maps : Tensor
-        (N, h, w), of a floating-point dtype.
-    normalise : str
-        "min-max"; "shap", divided by the largest magnitude, negative values then cut off; "lime", a mask m of -1, 0
-        and 1 as (m + 1) * 0.49; or "none", where maps are in [0, 1] already.
-
-    Returns
-    -------
-    Tensor
-        (N, h, w), in [0, 1], of at least float32; not finite where a map is not.
-
-    Raises
-    ------
-    TypeError
-        If `maps` is not a tensor of a floating-point dtype.
-    ValueError
-        If `normalise` is unknown, a shape is wrong, or values are outside what "lime" and "none" expect.
-    """
+    """Scale each map to [0, 1]."""
+    # Kazmierczak et al. (PASTA), their released code: the least value to 0 and the largest to 1; for SHAP and LIME
+    # as the alternatives do it. A constant map, which has nothing to scale, becomes 0 everywhere with "min-max".
     check_choice("normalise", normalise, NORMALISATIONS)
     check_maps(maps)
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
@@ -105,25 +67,7 @@ def unit_maps(maps: Tensor, normalise: str = "min-max") -> Tensor:
 
 @torch.no_grad()
 def usable_maps(maps: Tensor) -> Tensor:
-    """Tell which maps show anything: finite, and not the same everywhere.
-
-    Parameters
-    ----------
-    maps : Tensor
-        (N, h, w), of a floating-point dtype.
-
-    Returns
-    -------
-    Tensor
-        (N,) of bool.
-
-    Raises
-    ------
-    TypeError
-        If `maps` is not a tensor of a floating-point dtype.
-    ValueError
-        If a shape is wrong.
-    """
+    """Tell which maps show anything: finite, and not the same everywhere."""
     check_maps(maps)
     flat = maps.flatten(1)
     return finite_rows(maps) & (flat.amax(1) > flat.amin(1))
@@ -172,62 +116,15 @@ def overlay(
 
 @torch.no_grad()
 def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
-    """Return `overlay` as numbers of 8 bits, which takes a quarter of the memory.
-
-    Parameters
-    ----------
-    images : Tensor
-        (N, 3, H, W), floating, in [0, 1].
-    maps : Tensor
-        (N, h, w), floating, in [0, 1].
-    weight : float
-        Share of the image, in [0, 1].
-    colours : str
-        A colour map of matplotlib.
-
-    Returns
-    -------
-    Tensor
-        (N, 3, H, W), uint8.
-
-    Raises
-    ------
-    TypeError
-        As `overlay`.
-    ValueError
-        As `overlay`.
-    """
+    """Return `overlay` as numbers of 8 bits, which takes a quarter of the memory."""
     shown, brightest = _blended(images, maps, weight, colours)
     return _truncated(shown.mul_(_FULL / brightest))
 
 
 @torch.no_grad()
 def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
-    """Multiply images by their maps: what matters not is dark.
-
-    Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
-
-    Parameters
-    ----------
-    images : Tensor
-        (N, 3, H, W), floating, in [0, 1].
-    maps : Tensor
-        (N, h, w), floating, in [0, 1]; resized to the image, bilinearly, where its size differs.
-    eight_bit : bool
-        Whether to truncate to multiples of 1/255.
-
-    Returns
-    -------
-    Tensor
-        (N, 3, H, W), float32, in [0, 1].
-
-    Raises
-    ------
-    TypeError
-        If an argument is not a tensor of a floating-point dtype.
-    ValueError
-        If shapes do not fit or maps hold NaN.
-    """
+    """Multiply images by their maps: what matters not is dark."""
+    # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
     if eight_bit:
         return masked_levels(images, maps).float().div_(255)
     return images.float() * _fitting(images, maps)[:, None]
@@ -235,51 +132,13 @@ def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
 
 @torch.no_grad()
 def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
-    """Return `masked` as numbers of 8 bits, which takes a quarter of the memory.
-
-    Parameters
-    ----------
-    images : Tensor
-        (N, 3, H, W), floating, in [0, 1].
-    maps : Tensor
-        (N, h, w), floating, in [0, 1].
-
-    Returns
-    -------
-    Tensor
-        (N, 3, H, W), uint8.
-
-    Raises
-    ------
-    TypeError
-        As `masked`.
-    ValueError
-        As `masked`.
-    """
+    """Return `masked` as numbers of 8 bits, which takes a quarter of the memory."""
     return _truncated(images.float() * (_fitting(images, maps) * _FULL)[:, None])
 
 
 @torch.no_grad()
 def resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resize images or maps, bilinearly, smoothed before they shrink.
-
-    Parameters
-    ----------
-    pictures : Tensor
-        (N, C, H, W), floating.
-    size : tuple of int
-        New height and width in pixels; the sides need not keep their ratio.
-
-    Returns
-    -------
-    Tensor
-        (N, C, M1, M2), of at least float32; `pictures` themselves where they have that size.
-
-    Raises
-    ------
-    ValueError
-        If `size` is not two whole numbers of at least 1.
-    """
+    """Resize images or maps, bilinearly, smoothed before they shrink."""
     size = check_size("size", size)
     if tuple(pictures.shape[-2:]) == size:
         return pictures

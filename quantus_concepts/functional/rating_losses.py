@@ -16,31 +16,8 @@ LOSS_WEIGHTS = {"paper": (1.0, 0.001, 0.01), "release": (0.01, 10.0, 0.01)}
 
 
 def cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """One minus the cosine between all predictions of a batch and all targets.
-
-    Kazmierczak et al., PASTA, Eq. 10. It looks at the direction of the batch, not at its scale.
-
-    Parameters
-    ----------
-    predicted : Tensor
-        (..., N), floating.
-    target : Tensor
-        (..., N), as `predicted`.
-    mask : Tensor, optional
-        (..., N) of bool, False where a vote is missing; what `target` holds there does not matter.
-
-    Returns
-    -------
-    Tensor
-        (...,), in [0, 1] for values of at least 0; 1 where one of the two is zero everywhere, 0 with an empty mask.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If shapes differ.
-    """
+    """One minus the cosine between all predictions of a batch and all targets."""
+    # Kazmierczak et al., PASTA, Eq. 10. It looks at the direction of the batch, not at its scale.
     target = _checked(predicted, target, mask)
     if mask is None:
         return 1 - functional.cosine_similarity(predicted, target, dim=-1)
@@ -49,31 +26,8 @@ def cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -
 
 
 def squared_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean squared difference.
-
-    Kazmierczak et al., PASTA, Eq. 11.
-
-    Parameters
-    ----------
-    predicted : Tensor
-        (..., N), floating.
-    target : Tensor
-        (..., N), as `predicted`.
-    mask : Tensor, optional
-        (..., N) of bool, False where a vote is missing; what `target` holds there does not matter.
-
-    Returns
-    -------
-    Tensor
-        (...,), at least 0; 0 with an empty mask.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If shapes differ.
-    """
+    """Mean squared difference."""
+    # Kazmierczak et al., PASTA, Eq. 11.
     target = _checked(predicted, target, mask)
     if mask is None:
         return (predicted - target).square().mean(-1)
@@ -81,32 +35,9 @@ def squared_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) 
 
 
 def ranking_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean, over pairs of unequal target, of how far a pair is predicted in the wrong order.
-
-    Kazmierczak et al., PASTA, Eq. 12: max(0, -(p_i - p_j) (t_i - t_j)). The paper does not say which pairs are
-    counted; here each unordered pair whose targets differ, once. Two equal predictions have no gradient.
-
-    Parameters
-    ----------
-    predicted : Tensor
-        (..., N), floating.
-    target : Tensor
-        (..., N), as `predicted`.
-    mask : Tensor, optional
-        (..., N) of bool, False where a vote is missing; what `target` holds there does not matter.
-
-    Returns
-    -------
-    Tensor
-        (...,), at least 0; 0 where no two targets differ.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If shapes differ.
-    """
+    """Mean, over pairs of unequal target, of how far a pair is predicted in the wrong order."""
+    # Kazmierczak et al., PASTA, Eq. 12: max(0, -(p_i - p_j) (t_i - t_j)). The paper does not say which pairs are
+    # counted; here each unordered pair whose targets differ, once. Two equal predictions have no gradient.
     target = _checked(predicted, target, mask)
     with torch.no_grad():
         gaps = target[..., :, None] - target[..., None, :]
@@ -122,32 +53,9 @@ def ranking_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) 
 
 
 def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean, over pairs of neighbours in the batch, of how far a pair is predicted in the wrong order.
-
-    What the authors' released trainer takes for Eq. 12: a margin ranking loss (margin 0) of the items i and i + 1;
-    pairs of equal target count as 0.
-
-    Parameters
-    ----------
-    predicted : Tensor
-        (..., N), floating.
-    target : Tensor
-        (..., N), as `predicted`.
-    mask : Tensor, optional
-        (..., N) of bool, False where a vote is missing; what `target` holds there does not matter.
-
-    Returns
-    -------
-    Tensor
-        (...,), at least 0; 0 where there is no pair.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If shapes differ.
-    """
+    """Mean, over pairs of neighbours in the batch, of how far a pair is predicted in the wrong order."""
+    # What the authors' released trainer takes for Eq. 12: a margin ranking loss (margin 0) of the items i and i +
+    # 1; pairs of equal target count as 0.
     target = _checked(predicted, target, mask)
     wrong = functional.relu(-predicted.diff(dim=-1) * target.diff(dim=-1).sign())
     if mask is None:
@@ -157,32 +65,9 @@ def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None
 
 
 def single_cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """One minus the cosine between single numbers, averaged: 0 for two positive numbers, whatever they are.
-
-    What the authors' released trainer takes for Eq. 10. It has no gradient worth the name, and is here only so that
-    the released loss can be had.
-
-    Parameters
-    ----------
-    predicted : Tensor
-        (..., N), floating.
-    target : Tensor
-        (..., N), as `predicted`.
-    mask : Tensor, optional
-        (..., N) of bool, False where a vote is missing; what `target` holds there does not matter.
-
-    Returns
-    -------
-    Tensor
-        (...,), for values of at least 0 the share of items of which one of the two is 0; 0 with an empty mask.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If shapes differ.
-    """
+    """One minus the cosine between single numbers, averaged: 0 for two positive numbers, whatever they are."""
+    # What the authors' released trainer takes for Eq. 10. It has no gradient worth the name, and is here only so
+    # that the released loss can be had.
     target = _checked(predicted, target, mask)
     loss = 1 - functional.cosine_similarity(predicted[..., None], target[..., None], dim=-1)
     if mask is None:
@@ -198,36 +83,9 @@ def pasta_loss(
     weights: Sequence[float] | None = None,
     form: str = "paper",
 ) -> Tensor:
-    """Weighted sum of a cosine, a squared and a ranking loss.
-
-    Kazmierczak et al., PASTA, Eq. 3. The authors' released trainer differs in all three weights, in the cosine
-    (`single_cosine_loss`) and in the ranking (`neighbour_loss`); the paper's formula is the default.
-
-    Parameters
-    ----------
-    predicted : Tensor
-        (..., N), floating: outputs of the scorer, 0 to 1 for votes of 1 to 5. Leading axes are questions.
-    target : Tensor
-        (..., N), votes on the same scale.
-    mask : Tensor, optional
-        (..., N) of bool, False where a vote is missing; what `target` holds there does not matter.
-    weights : sequence of float, optional
-        Of cosine, squared and ranking loss; those of `LOSS_WEIGHTS` by default.
-    form : str
-        "paper" or "release".
-
-    Returns
-    -------
-    Tensor
-        (...,).
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If shapes differ, the form is unknown, or there are not three weights.
-    """
+    """Weighted sum of a cosine, a squared and a ranking loss."""
+    # Kazmierczak et al., PASTA, Eq. 3. The authors' released trainer differs in all three weights, in the cosine
+    # (`single_cosine_loss`) and in the ranking (`neighbour_loss`); the paper's formula is the default.
     check_choice("form", form, LOSS_WEIGHTS)
     factors = check_weights(LOSS_WEIGHTS[form] if weights is None else weights)
     parts = (
@@ -240,23 +98,7 @@ def pasta_loss(
 
 
 def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
-    """Return three weights, or raise.
-
-    Parameters
-    ----------
-    weights : sequence of float
-        Of cosine, squared and ranking loss.
-
-    Returns
-    -------
-    tuple of float
-        The same.
-
-    Raises
-    ------
-    ValueError
-        If there are not three numbers of at least 0.
-    """
+    """Return three weights, or raise."""
     listed = tuple(float(weight) for weight in weights)
     if len(listed) != 3 or not all(0 <= weight < float("inf") for weight in listed):
         raise ValueError(

@@ -13,17 +13,7 @@ from quantus_concepts.functional.arguments import check_floating, check_size
 
 
 class Axis(NamedTuple):
-    """Where the pixels of one image axis lie among the cells of the map.
-
-    Attributes
-    ----------
-    lower : Tensor
-        (M,) of int64: the cell before each pixel.
-    upper : Tensor
-        (M,) of int64: the cell after it.
-    weight : Tensor
-        (M,) in [0, 1): share of the upper cell.
-    """
+    """Where the pixels of one image axis lie among the cells of the map."""
 
     lower: Tensor
     upper: Tensor
@@ -31,20 +21,12 @@ class Axis(NamedTuple):
 
 
 class Resizer:
-    """Resizes maps of one size to one image size.
+    """Resizes maps of one size to one image size."""
 
-    Interpolation is separable: first along x, where the maps are still few rows high, then along y. It is
-    written as ``a + w * (b - a)``, not as a product with weights that sum to one up to rounding only: pixels
-    between equal cells get exactly these cells' value, so that plateaus stay plateaus and ties stay ties.
-    And unlike a matrix product it is not rounded to TF32 or to the dtype of autocast.
-
-    Parameters
-    ----------
-    maps : Tensor
-        (B, h, w): gives size, dtype and device.
-    size : tuple of int
-        (M1, M2), height and width of the image.
-    """
+    # Interpolation is separable: first along x, where the maps are still few rows high, then along y. It is written
+    # as ``a + w * (b - a)``, not as a product with weights that sum to one up to rounding only: pixels between
+    # equal cells get exactly these cells' value, so that plateaus stay plateaus and ties stay ties. And unlike a
+    # matrix product it is not rounded to TF32 or to the dtype of autocast.
 
     def __init__(self, maps: Tensor, size: tuple[int, int]) -> None:
         self.size = size
@@ -53,22 +35,7 @@ class Resizer:
         self.columns = _axis(maps.shape[2], size[1], maps)
 
     def __call__(self, maps: Tensor, out: Tensor, work: Tensor) -> Tensor:
-        """Resize some of the maps.
-
-        Parameters
-        ----------
-        maps : Tensor
-            (b, h, w).
-        out : Tensor
-            (b, M1, M2), overwritten: fresh memory for each chunk costs more than the arithmetic.
-        work : Tensor
-            (b, M1, M2), overwritten.
-
-        Returns
-        -------
-        Tensor
-            (b, M1, M2): `out`, or `maps` themselves where they have the image's size.
-        """
+        """Resize some of the maps."""
         if self.identity:
             return maps
         x = self.columns
@@ -78,22 +45,7 @@ class Resizer:
         return out.lerp_(work, self.rows.weight[:, None])
 
     def at(self, maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Values of the resized maps at some pixels only.
-
-        Parameters
-        ----------
-        maps : Tensor
-            (B, h, w).
-        x : Tensor
-            (B, Q) of int64: columns of the image.
-        y : Tensor
-            (B, Q) of int64: rows of the image.
-
-        Returns
-        -------
-        Tensor
-            (B, Q), what `upsample` has at these pixels.
-        """
+        """Values of the resized maps at some pixels only."""
         sample = torch.arange(len(maps), device=maps.device)[:, None]
         left, right, across = self.columns.lower[x], self.columns.upper[x], self.columns.weight[x]
         top, bottom, down = self.rows.lower[y], self.rows.upper[y], self.rows.weight[y]

@@ -14,27 +14,8 @@ JOINS = ("mode", "mean", "median")
 
 
 def join_votes(votes: Any, how: str = "mode") -> np.ndarray:
-    """Join the votes of several annotators on each item.
-
-    Kazmierczak et al., PASTA, Eq. 13 for the mode, which they chose among the three (Table 15).
-
-    Parameters
-    ----------
-    votes : array or tensor
-        (..., A), 1 to 5, NaN where an annotator gave none.
-    how : str
-        "mode" (of several most frequent votes the smallest, as in SciPy and the release), "mean" or "median".
-
-    Returns
-    -------
-    np.ndarray
-        (...) of float64; NaN where nobody voted.
-
-    Raises
-    ------
-    ValueError
-        If a vote is not one of 1 to 5, or `how` is unknown.
-    """
+    """Join the votes of several annotators on each item."""
+    # Kazmierczak et al., PASTA, Eq. 13 for the mode, which they chose among the three (Table 15).
     check_choice("how", how, JOINS)
     values = check_votes("votes", votes)
     given = ~np.isnan(values)
@@ -57,25 +38,7 @@ def join_votes(votes: Any, how: str = "mode") -> np.ndarray:
 
 
 def check_votes(name: str, votes: Any) -> np.ndarray:
-    """Return votes as numbers, or raise.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    votes : array or tensor
-        (..., A).
-
-    Returns
-    -------
-    np.ndarray
-        The same in float64.
-
-    Raises
-    ------
-    ValueError
-        If there is no axis of annotators, or a vote is neither a whole number of 1 to 5 nor NaN.
-    """
+    """Return votes as numbers, or raise."""
     values = np.asarray(to_numpy(votes), dtype=np.float64)
     if values.ndim == 0:
         raise ValueError(f"Expected argument `{name}` to have shape (..., A) but got one number.")

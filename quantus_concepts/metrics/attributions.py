@@ -17,10 +17,8 @@ def missing(n_samples: int) -> np.ndarray:
 
 
 def as_attributions(value: Any, n_samples: int) -> tuple[np.ndarray, str]:
-    """Return attributions in float32 or float64, a row for each sample, and "".
-
-    What cannot be used, whatever it is, comes back as `missing`, with what is wrong with it.
-    """
+    """Return attributions in float32 or float64, a row for each sample, and ""."""
+    # What cannot be used, whatever it is, comes back as `missing`, with what is wrong with it.
     try:
         if isinstance(value, list | tuple):
             value = [to_numpy(row) if isinstance(row, Tensor) else row for row in value]

@@ -114,51 +114,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         custom_batch: Any = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Evaluate a batch of explanations; the keywords are those of every Quantus metric.
-
-        Parameters
-        ----------
-        model : nn.Module or None
-            The model explained. It is evaluated in eval mode, on its own device, and put back as it was.
-        x_batch : np.ndarray
-            Inputs: images (N, C, H, W), or concept values (N, L) where the model is a head.
-        y_batch : np.ndarray
-            (N,) of int: the output explained for each sample.
-        a_batch : np.ndarray, optional
-            Attributions of the inputs. Computed with `explain_func`, batch by batch, where not given and needed.
-        s_batch : np.ndarray, optional
-            Masks (N, 1, H, W), for the metrics that use them.
-        channel_first : bool, optional
-            Whether `x_batch` is channel first; guessed from its shape if None.
-        explain_func : callable, optional
-            Called as ``explain_func(model=, inputs=, targets=, **explain_func_kwargs)``.
-        explain_func_kwargs : dict, optional
-            Its keyword arguments; the dict is not changed.
-        model_predict_kwargs : dict, optional
-            Keyword arguments of the model's forward pass.
-        softmax : bool, optional
-            Without effect: only the most probable class enters, which softmax does not change.
-        device : str, optional
-            Passed on to `explain_func`; the model itself stays where it is.
-        batch_size : int
-            Samples evaluated at a time; no score depends on it.
-        custom_batch : mapping, optional
-            Ground truth of this call, from constructor argument to array, in place of what was bound:
-            ``{"concept_labels": labels}``.
-        **kwargs : Any
-            None are accepted; there for Quantus's check of misspelt names.
-
-        Returns
-        -------
-        list of float
-            One score for each sample (CGIM: for each concept or class), NaN where undefined; one aggregate
-            with ``return_aggregate=True``.
-
-        Raises
-        ------
-        ValueError
-            If an argument has a wrong shape or value; the explanations themselves never raise.
-        """
+        """Evaluate a batch of explanations; the keywords are those of every Quantus metric."""
         with self._turn:
             # Torch knows no negative strides.
             x_batch = np.ascontiguousarray(to_numpy(x_batch))

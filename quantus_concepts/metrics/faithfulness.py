@@ -236,10 +236,8 @@ default_plot_func, disable_warnings, display_progressbar
     def _changes(
         self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, maps: Tensor, n_samples: int
     ) -> tuple[Tensor, Tensor]:
-        """Return by how much perturbations move p(y|x), each (n, L) in float64 on the CPU.
-
-        First of the least, then of the most relevant pixels.
-        """
+        """Return by how much perturbations move p(y|x), each (n, L) in float64 on the CPU."""
+        # First of the least, then of the most relevant pixels.
         chunk = self.chunk_size or n_samples
         images = to_model(model, x_batch)
         prepared = self._pixels.prepare(x_batch, images)
@@ -295,10 +293,8 @@ def _chunks(length: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _perturbed(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield every perturbed image, a few at a time, with the sample each is of, on the CPU.
-
-    The order is by sample, then the least before the most relevant pixels, then by their number.
-    """
+    """Yield every perturbed image, a few at a time, with the sample each is of, on the CPU."""
+    # The order is by sample, then the least before the most relevant pixels, then by their number.
     # Places in ascending relevance, and in descending.
     places = torch.stack([ranks, ranks[0].numel() - 1 - ranks], 1).flatten(0, 1)
     n_each, total = len(counts), len(places) * len(counts)

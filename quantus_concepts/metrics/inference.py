@@ -16,17 +16,7 @@ IMPORTANCES = ("weight", "value", "contribution")
 
 
 class ConceptOutputs(NamedTuple):
-    """What one pass of a concept model over a batch of images gives.
-
-    Attributes
-    ----------
-    features : Tensor or None
-        Output of ``model.features``; None where the model does not share it.
-    values : Tensor
-        Concept values u, (N, L).
-    logits : Tensor
-        Class logits, (N, K).
-    """
+    """What one pass of a concept model over a batch of images gives."""
 
     features: Tensor | None
     values: Tensor
@@ -40,10 +30,8 @@ def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
 
 
 def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
-    """Run a concept model once over images (N, C, H, W); its backbone once where it shares its features.
-
-    Under autocast only the backbone runs in half precision: what is compared afterwards would tie.
-    """
+    """Run a concept model once over images (N, C, H, W); its backbone once where it shares its features."""
+    # Under autocast only the backbone runs in half precision: what is compared afterwards would tie.
     with torch.no_grad(), alone_with(model):
         if shares_features(model):
             features = model.features(to_model(model.features, images))
@@ -80,25 +68,7 @@ def linear_weights(head: nn.Module) -> Tensor | None:
 
 
 def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, importance: str) -> Tensor:
-    """Compute the importance of every concept for the class each sample is explained for.
-
-    Parameters
-    ----------
-    model : ConceptModel
-        Its head may have any form; for a linear one the gradient is the weight theta_jk of the paper.
-    values : Tensor
-        Concept values u, (N, L).
-    classes : Tensor
-        (N,), the explained classes.
-    importance : str
-        "weight" (gradient of the class logit), "value" (u itself) or "contribution" (their product).
-
-    Returns
-    -------
-    Tensor
-        (N, L), in float32 or wider: products are not rounded to half precision, where they would tie. What remains of
-        a model in half precision is that its values and gradients are other numbers, with ties of their own.
-    """
+    """Compute the importance of every concept for the class each sample is explained for."""
     check_choice("importance", importance, IMPORTANCES)
     wide = torch.promote_types(values.dtype, torch.float32)
     if importance == "value":

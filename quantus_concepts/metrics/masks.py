@@ -38,22 +38,7 @@ def region_masks(name: str, value: Any) -> np.ndarray:
 
 
 def check_mask_size(name: str, masks: np.ndarray, x_batch: np.ndarray) -> None:
-    """Raise unless there is one mask for each image, of the same size.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    masks : np.ndarray
-        (N, 1, H, W).
-    x_batch : np.ndarray
-        (N, C, H, W).
-
-    Raises
-    ------
-    ValueError
-        If numbers or sizes differ.
-    """
+    """Raise unless there is one mask for each image, of the same size."""
     if len(masks) != len(x_batch):
         raise ValueError(
             f"Expected argument `{name}` to have {len(x_batch)} masks, one for each image, but got {len(masks)}."
@@ -72,17 +57,6 @@ def unusable_masks(masks: np.ndarray) -> np.ndarray:
 
 
 def listed(indices: np.ndarray) -> str:
-    """Write indices for a message, the first few by number.
-
-    Parameters
-    ----------
-    indices : np.ndarray
-        (n,) of int.
-
-    Returns
-    -------
-    str
-        "3, 8, 11" or "3, 8, 11, 14, 15 and 7 more".
-    """
+    """Write indices for a message, the first few by number."""
     shown = ", ".join(str(index) for index in indices[:SHOWN])
     return f"{shown} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else shown

@@ -14,25 +14,7 @@ COMPARED = 32
 
 
 def image_batch(name: str, value: Any) -> np.ndarray:
-    """Return images as an array, or raise for what cannot be any.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : array_like
-        (N, C, H, W).
-
-    Returns
-    -------
-    np.ndarray
-        The same.
-
-    Raises
-    ------
-    ValueError
-        If the shape is another or a value is not finite.
-    """
+    """Return images as an array, or raise for what cannot be any."""
     # Torch knows no negative strides.
     images = np.ascontiguousarray(to_numpy(value))
     if images.ndim != 4:
@@ -42,22 +24,7 @@ def image_batch(name: str, value: Any) -> np.ndarray:
 
 
 def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None:
-    """Raise unless images have the shape of ``x_batch``.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    images : np.ndarray
-        (N, C, H, W).
-    x_batch : np.ndarray
-        (N, C, H, W).
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ.
-    """
+    """Raise unless images have the shape of ``x_batch``."""
     if images.shape != x_batch.shape:
         raise ValueError(
             f"Expected argument `{name}` to have the shape of `x_batch`, (N, C, H, W) = {x_batch.shape}, but got "
@@ -66,28 +33,10 @@ def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None
 
 
 def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray) -> None:
-    """Raise where images are other pictures than those of ``x_batch``: the order of the samples differs.
-
-    Outside the mask the two show the same. They are not aligned where on average they differ there at least half as
-    much as neighbours do, or where one resembles a neighbour at least twice as much as its own. Differences below 5 %
-    of the pixels' standard deviation (compression, for instance) do not count.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    images : np.ndarray
-        (N, C, H, W).
-    x_batch : np.ndarray
-        (N, C, H, W).
-    masks : np.ndarray
-        (N, 1, H, W) of bool.
-
-    Raises
-    ------
-    ValueError
-        If they are not aligned.
-    """
+    """Raise where images are other pictures than those of ``x_batch``: the order of the samples differs."""
+    # Outside the mask the two show the same. They are not aligned where on average they differ there at least half
+    # as much as neighbours do, or where one resembles a neighbour at least twice as much as its own. Differences
+    # below 5 % of the pixels' standard deviation (compression, for instance) do not count.
     if len(images) < 2:
         return
     # Of large images every few pixels tell as much.

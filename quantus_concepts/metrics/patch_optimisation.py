@@ -295,18 +295,7 @@ def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float
 
 
 def as_tensor(value: Any) -> Tensor:
-    """Return a tensor of an array, sharing its memory where torch can.
-
-    Parameters
-    ----------
-    value : array_like
-        Any shape.
-
-    Returns
-    -------
-    Tensor
-        Without gradient.
-    """
+    """Return a tensor of an array, sharing its memory where torch can."""
     # Negative strides and arrays that cannot be written do not suit torch.
     return value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.require(value, requirements=("C", "W")))
 
@@ -351,22 +340,7 @@ def check_weight(name: str, value: float, *, positive: bool = False) -> None:
 
 
 def check_pixel_range(images: Tensor, name: str, pixel_range: tuple[float, float]) -> None:
-    """Raise where images are not in the range said, or so small that they are in another.
-
-    Parameters
-    ----------
-    images : Tensor
-        In image space, any shape.
-    name : str
-        Of the argument, for the message.
-    pixel_range : tuple of float
-        Lowest and highest value of a pixel.
-
-    Raises
-    ------
-    ValueError
-        If values lie outside, or seem to be of [0, 1] where the range is of 0 to 255.
-    """
+    """Raise where images are not in the range said, or so small that they are in another."""
     low, high = pixel_range
     least, most = float(images.min()), float(images.max())
     # A hair outside is rounding, of a normalisation that was undone for instance.

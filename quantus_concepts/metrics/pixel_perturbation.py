@@ -22,19 +22,7 @@ PERTURBATIONS = tuple(NOISE)
 
 @dataclass(frozen=True)
 class Prepared:
-    """Images, and all that is needed to perturb any of their pixels.
-
-    Attributes
-    ----------
-    images : Tensor
-        (N, C, H, W).
-    others : Tensor
-        (N, C, H, W): what takes the place of perturbed pixels; for "road" the noise on what is imputed.
-    order : Tensor
-        (N, P) of int64: a random permutation of each image's pixels.
-    imputing : bool
-        Whether perturbed pixels are imputed from the others.
-    """
+    """Images, and all that is needed to perturb any of their pixels."""
 
     images: Tensor
     others: Tensor
@@ -42,17 +30,7 @@ class Prepared:
     imputing: bool
 
     def perturb(self, row: int, masks: Tensor, out: Tensor) -> None:
-        """Perturb some pixels of an image, in several ways.
-
-        Parameters
-        ----------
-        row : int
-            Which image.
-        masks : Tensor
-            (B, H, W) of bool: which pixels.
-        out : Tensor
-            (B, C, H, W), where the perturbed images go.
-        """
+        """Perturb some pixels of an image, in several ways."""
         image, other = self.images[row], self.others[row]
         if self.imputing:
             other = imputed(image.expand_as(out), masks) + other
@@ -62,31 +40,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class PixelPerturbation:
-    """A kind of perturbation, in the units of a model's images.
+    """A kind of perturbation, in the units of a model's images."""
 
-    What is drawn for an image depends on `seed` and on the image only: neither on the batch it is in nor on its
-    explanation, so that methods are compared under the same noise.
-
-    Parameters
-    ----------
-    kind : str
-        One of `PERTURBATIONS`.
-    noise : float, optional
-        As a share of the range from black to white; the kind's own default if None.
-    mean, std : sequence of float, optional
-        What the images were normalised by, for each channel: black is -mean / std, and the range 1 / std.
-    pixel_range : tuple of float, optional
-        Black and white, in place of `mean` and `std`.
-    seed : int
-        Of all that is drawn.
-
-    Raises
-    ------
-    TypeError
-        If `seed` is no whole number.
-    ValueError
-        If an argument is out of range, or they contradict each other.
-    """
+    # What is drawn for an image depends on `seed` and on the image only: neither on the batch it is in nor on its
+    # explanation, so that methods are compared under the same noise.
 
     kind: str
     noise: float | None = None
@@ -131,18 +88,7 @@ class PixelPerturbation:
             )
 
     def check_images(self, images: np.ndarray) -> None:
-        """Raise where images contradict the normalisation.
-
-        Parameters
-        ----------
-        images : np.ndarray
-            (N, C, H, W).
-
-        Raises
-        ------
-        ValueError
-            If they have another number of channels than `mean`.
-        """
+        """Raise where images contradict the normalisation."""
         if self.mean is not None and len(self.mean) != images.shape[1]:
             raise ValueError(
                 f"Expected argument `mean` to have {images.shape[1]} numbers, one for each channel of `x_batch`, but "
@@ -150,20 +96,7 @@ class PixelPerturbation:
             )
 
     def prepare(self, images: np.ndarray, like: Tensor) -> Prepared:
-        """Draw what the perturbations of some images need.
-
-        Parameters
-        ----------
-        images : np.ndarray
-            (N, C, H, W), as the user gave them.
-        like : Tensor
-            (N, C, H, W): the same as the model sees them, on its device and of its dtype.
-
-        Returns
-        -------
-        Prepared
-            On that device.
-        """
+        """Draw what the perturbations of some images need."""
         orders, noises = zip(*(self._drawn(image) for image in images), strict=True)
         black, scale = self._range(like)
         if self.kind == "black":
@@ -201,43 +134,16 @@ class PixelPerturbation:
 
 
 def generator_of(image: np.ndarray, *seeds: int) -> np.random.Generator:
-    """Return a generator that depends on an image's content, and so not on the batch it comes in.
-
-    Parameters
-    ----------
-    image : np.ndarray
-        Of any shape; compared as float32.
-    *seeds : int
-        What else it depends on.
-
-    Returns
-    -------
-    np.random.Generator
-        The same each time.
-    """
+    """Return a generator that depends on an image's content, and so not on the batch it comes in."""
     digest = hashlib.blake2b(image.astype(np.float32).tobytes(), digest_size=8).digest()
     return np.random.default_rng([*seeds, int.from_bytes(digest, "little")])
 
 
 def imputed(images: Tensor, masks: Tensor) -> Tensor:
-    """Fill pixels in from their neighbours, with Quantus's noisy linear imputation but without its noise.
-
-    Rong et al. (2022), "ROAD": each missing pixel is the weighted mean of its eight neighbours, missing ones
-    included, which is a system of linear equations for each image. Quantus solves it on the CPU; its noise is of
-    the global generator, and is left to the caller.
-
-    Parameters
-    ----------
-    images : Tensor
-        (B, C, H, W).
-    masks : Tensor
-        (B, H, W) of bool: which pixels to fill in, not all of an image.
-
-    Returns
-    -------
-    Tensor
-        (B, C, H, W), on the device of `images`.
-    """
+    """Fill pixels in from their neighbours, with Quantus's noisy linear imputation but without its noise."""
+    # Rong et al. (2022), "ROAD": each missing pixel is the weighted mean of its eight neighbours, missing ones
+    # included, which is a system of linear equations for each image. Quantus solves it on the CPU; its noise is of
+    # the global generator, and is left to the caller.
     arrays = images.double().cpu().numpy()
     # Quantus's annotation does not allow the arrays that its function needs.
     missing: list[Any] = [np.flatnonzero(mask) for mask in masks.cpu().numpy()]

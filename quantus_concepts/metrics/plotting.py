@@ -17,24 +17,7 @@ from quantus_concepts.metrics.call import Record
 def plot_scores(
     scores: Sequence[float] | np.ndarray, title: str = "", ax: Any = None, chance: float = math.nan
 ) -> tuple[Any, Any]:
-    """Draw a histogram of scores.
-
-    Parameters
-    ----------
-    scores : sequence of float
-        Scores; NaN are left out and counted in the title.
-    title : str
-        What the scores are of, taken as it is: no dollar sign in it starts a formula.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure if None.
-    chance : float
-        Mean score of what knows nothing, drawn as a line; NaN where there is no such number.
-
-    Returns
-    -------
-    tuple
-        Figure and axes. Nothing is shown or saved.
-    """
+    """Draw a histogram of scores."""
     if ax is None:
         _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
     values = np.asarray(scores, dtype=float)

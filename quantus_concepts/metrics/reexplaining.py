@@ -118,10 +118,8 @@ class ReExplainingMetric(ConceptMetric):
         return self._predict(model, x_batch).argmax(1).cpu().numpy() == labels
 
     def _defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet.
-
-        Conditions (n,) of bool stand under what is wrong where they do not hold.
-        """
+        """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""
+        # Conditions (n,) of bool stand under what is wrong where they do not hold.
         # Samples without a mask were counted when the call began.
         left = np.asarray(masks.any((1, 2, 3)))
         for reason, met in conditions.items():
@@ -208,19 +206,7 @@ class ReExplainingMetric(ConceptMetric):
 
 
 def telling_samples(a_batch: np.ndarray) -> np.ndarray:
-    """Choose the samples that show whether a method repeats itself.
-
-    Parameters
-    ----------
-    a_batch : np.ndarray
-        (n, ...) attributions.
-
-    Returns
-    -------
-    np.ndarray
-        At most two indices, of the first finite explanations that are not constant; of constant ones where there
-        are no others, and empty where none is finite.
-    """
+    """Choose the samples that show whether a method repeats itself."""
     if a_batch.dtype.kind not in "fiub" or not a_batch.size:
         return np.empty(0, dtype=int)
     flat = a_batch.reshape(len(a_batch), -1)
@@ -230,21 +216,7 @@ def telling_samples(a_batch: np.ndarray) -> np.ndarray:
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Mean Pearson correlation of the attributions of the same samples.
-
-    Parameters
-    ----------
-    first : np.ndarray
-        (n, ...).
-    second : np.ndarray
-        (n, ...), of as many values.
-
-    Returns
-    -------
-    float
-        1 for equal constant maps, 0 for another number of values, NaN where values are not finite, no numbers, or
-        missing.
-    """
+    """Mean Pearson correlation of the attributions of the same samples."""
     if second.dtype.kind not in "fiub" or not second.size:
         return float("nan")
     first, second = (value.reshape(len(value), -1).astype(float) for value in (first, second))

@@ -13,25 +13,7 @@ from quantus_concepts.protocols import is_concept_model
 
 
 def class_labels(name: str, value: Any) -> np.ndarray:
-    """Return (N,) class indices, or raise for anything else.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : array_like
-        The argument.
-
-    Returns
-    -------
-    np.ndarray
-        (N,) of int.
-
-    Raises
-    ------
-    ValueError
-        If it is not one whole number of at least 0 for each sample.
-    """
+    """Return (N,) class indices, or raise for anything else."""
     labels = to_numpy(value)
     if labels.ndim != 1:
         raise ValueError(f"Expected argument `{name}` to have shape (N,) but got {labels.shape}.")
@@ -42,25 +24,7 @@ def class_labels(name: str, value: Any) -> np.ndarray:
 
 
 def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
-    """Return explained classes on the device of the logits, or raise where there is no such class.
-
-    Parameters
-    ----------
-    y_batch : np.ndarray
-        (n,) of int.
-    logits : Tensor
-        (n, K).
-
-    Returns
-    -------
-    Tensor
-        (n,) of int64.
-
-    Raises
-    ------
-    ValueError
-        If a class is outside [0, K).
-    """
+    """Return explained classes on the device of the logits, or raise where there is no such class."""
     n_classes = logits.shape[1]
     outside = (y_batch < 0) | (y_batch >= n_classes)
     if outside.any():

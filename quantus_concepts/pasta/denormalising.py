@@ -18,22 +18,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Denormalisation:
-    """How to turn a model's input into images with values in [0, 1].
-
-    Parameters
-    ----------
-    mean : sequence of float, optional
-        What was subtracted from each channel.
-    std : sequence of float, optional
-        What each channel was divided by.
-    function : callable, optional
-        From (N, C, H, W) to the same in [0, 1], in place of `mean` and `std`.
-
-    Raises
-    ------
-    ValueError
-        If only one of `mean` and `std` is given, both and a function are, or they do not fit.
-    """
+    """How to turn a model's input into images with values in [0, 1]."""
 
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
@@ -55,62 +40,20 @@ class Denormalisation:
                 raise ValueError(f"Expected argument `std` to be positive but got {tuple(self.std)}.")
 
     def __call__(self, images: Tensor, name: str = "x_batch") -> Tensor:
-        """Return images in [0, 1] with three channels.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, C, H, W), C 1 or 3, as the model sees them.
-        name : str
-            Name of the argument, for messages.
-
-        Returns
-        -------
-        Tensor
-            (N, 3, H, W), float32.
-
-        Raises
-        ------
-        ValueError
-            If the channels do not fit or values remain outside [0, 1].
-        """
+        """Return images in [0, 1] with three channels."""
         images = self._undone(images, name)
         self._check_range(*torch.aminmax(images), name)
         return images.clamp(0, 1).expand(-1, 3, -1, -1)
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
-        """Raise as a call does, without making the images where that can be told from their extremes.
-
-        Parameters
-        ----------
-        images : Tensor
-            As in a call.
-        name : str
-            Name of the argument, for messages.
-
-        Raises
-        ------
-        ValueError
-            If the channels do not fit or values would remain outside [0, 1].
-        """
+        """Raise as a call does, without making the images where that can be told from their extremes."""
         if self.function is None and images.ndim == 4 and images.shape[1] in (1, 3):
             low, high = images.amin((0, 2, 3), keepdim=True), images.amax((0, 2, 3), keepdim=True)
             images = torch.cat([low, high])
         self._check_range(*torch.aminmax(self._undone(images, name)), name)
 
     def redone(self, images: Tensor) -> Tensor:
-        """Return images in [0, 1] as the model takes them; with neither `mean` nor `std` as they are.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, C, H, W), floating.
-
-        Returns
-        -------
-        Tensor
-            The same, normalised.
-        """
+        """Return images in [0, 1] as the model takes them; with neither `mean` nor `std` as they are."""
         if self.mean is None or self.std is None:
             return images
         mean, std = (torch.as_tensor(value).to(images)[:, None, None] for value in (self.mean, self.std))

@@ -24,27 +24,7 @@ def first_line(error: BaseException) -> str:
 
 
 def fetch_weights(name: str, source: Mapping[str, Any], download: Callable[[Mapping[str, Any]], str]) -> Path:
-    """Return the file of some weights of open_clip, from its cache or downloaded.
-
-    Parameters
-    ----------
-    name : str
-        What they are called, for the message.
-    source : mapping
-        Where they are: "hf_hub", repository and perhaps file, or "url".
-    download : callable
-        What downloads them, `open_clip.download_pretrained`.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If it is not on this machine and cannot be downloaded: one sentence that names the file.
-    """
+    """Return the file of some weights of open_clip, from its cache or downloaded."""
     repository, _, file = source.get("hf_hub", "").rpartition("/")
     names = (file,) if file else WEIGHT_FILES
     if repository and (kept := _kept(repository, names)) is not None:
@@ -62,29 +42,7 @@ def fetch_weights(name: str, source: Mapping[str, Any], download: Callable[[Mapp
 
 
 def fetch_folder(what: str, repository: str, files: Sequence[str], remedy: str) -> str:
-    """Return where a model or tokenizer of Hugging Face can be read from: its folder, or its name there.
-
-    Parameters
-    ----------
-    what : str
-        What it is, for the message.
-    repository : str
-        Its name on Hugging Face.
-    files : sequence of str
-        The files it needs.
-    remedy : str
-        How to name a folder with these files instead.
-
-    Returns
-    -------
-    str
-        A folder where all files are on this machine, `repository` where they can be downloaded.
-
-    Raises
-    ------
-    ValueError
-        If neither: one sentence that names the files.
-    """
+    """Return where a model or tokenizer of Hugging Face can be read from: its folder, or its name there."""
     kept = [_kept(repository, (name,)) for name in files]
     # The folder: given a name, the libraries ask the server even for what they have.
     if kept[0] is not None and None not in kept:

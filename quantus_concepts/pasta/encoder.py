@@ -15,11 +15,10 @@ from quantus_concepts.pasta.denormalising import ROUNDING
 
 
 class Encoder(Protocol):
-    """Images and texts to embeddings in one space; nothing has to be inherited.
+    """Images and texts to embeddings in one space; nothing has to be inherited."""
 
-    `OpenClipEncoder` is one, `ObjectEncoder` makes one of a user's model, and any object with these members is
-    another.
-    """
+    # `OpenClipEncoder` is one, `ObjectEncoder` makes one of a user's model, and any object with these members is
+    # another.
 
     @property
     def name(self) -> str:
@@ -61,34 +60,7 @@ def as_encoder(
     tokenizer: Any = None,
     device: torch.device | str | None = None,
 ) -> Encoder:
-    """Return an encoder, whatever was given to name one.
-
-    Parameters
-    ----------
-    value : str, Encoder or object
-        A preset ("siglip", "clip" or "eva02"), "MODEL/TAG" of open_clip, "embedded" for the one that needs no
-        weights (`EmbeddedEncoder`), an encoder, or any object with `encode_image`, `encode_text`, `preprocess` and
-        `tokenizer`, such as what ``open_clip.create_model_and_transforms`` and ``open_clip.get_tokenizer`` give, in one
-        namespace.
-    weights : str or Path, optional
-        File of the weights, where `value` is a name; by default open_clip downloads them.
-    tokenizer : callable or path, optional
-        In place of open_clip's, where `value` is a name: a function, or the folder of a tokenizer of transformers.
-    device : torch.device or str, optional
-        Where to compute, where `value` is a name; by default on the device of the first images.
-
-    Returns
-    -------
-    Encoder
-        `value` itself if it is one.
-
-    Raises
-    ------
-    TypeError
-        If nothing of that kind was given.
-    ValueError
-        If there is no such model, no such file, or the argument `weights` has nothing to do.
-    """
+    """Return an encoder, whatever was given to name one."""
     # They import this module.
     from quantus_concepts.pasta.embedded_encoder import EMBEDDED, EmbeddedEncoder
     from quantus_concepts.pasta.object_encoder import ObjectEncoder
@@ -117,20 +89,7 @@ def as_encoder(
 
 
 def check_images(images: Any) -> None:
-    """Raise unless images are (N, 3, H, W), floating, in [0, 1].
-
-    Parameters
-    ----------
-    images : Tensor
-        The argument `images`.
-
-    Raises
-    ------
-    TypeError
-        If it is not a tensor of a floating-point dtype.
-    ValueError
-        If the shape is wrong, or a value is NaN or outside [0, 1].
-    """
+    """Raise unless images are (N, 3, H, W), floating, in [0, 1]."""
     if isinstance(images, Tensor) and images.dtype == torch.uint8:
         raise TypeError("Expected argument `images` to be floating, in [0, 1], but got uint8. Pass images / 255.")
     check_floating("images", images)

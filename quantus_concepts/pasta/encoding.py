@@ -14,22 +14,7 @@ from quantus_concepts.pasta.keys import KeyMaker
 
 
 class Encoding:
-    """An encoder with its cache.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Asked only for what is missing.
-    cache : EmbeddingCache or None
-        Where embeddings are kept.
-    batch_size : int
-        How many are encoded at once.
-
-    Attributes
-    ----------
-    keys : KeyMaker or None
-        Of the cache.
-    """
+    """An encoder with its cache."""
 
     def __init__(self, encoder: Encoder, cache: EmbeddingCache | None, batch_size: int) -> None:
         self.encoder = encoder
@@ -44,29 +29,7 @@ class Encoding:
         encode: Callable[[Sequence[int]], Tensor],
         device: torch.device | None = None,
     ) -> Tensor:
-        """Return embeddings from the cache, and encode those that are not there.
-
-        Parameters
-        ----------
-        n : int
-            How many.
-        keys : sequence of str or None
-            (n,) keys, where there is a cache; of equal ones one is encoded.
-        encode : callable
-            From some places to their embeddings.
-        device : torch.device, optional
-            Where they are wanted; by default where they are.
-
-        Returns
-        -------
-        Tensor
-            (n, dim), float32.
-
-        Raises
-        ------
-        ValueError
-            If the encoder gives embeddings of another size than it says.
-        """
+        """Return embeddings from the cache, and encode those that are not there."""
         if n == 0:
             return torch.empty(0, self.encoder.dim, device=device)
         if keys is None or self.cache is None:
@@ -82,18 +45,7 @@ class Encoding:
         return torch.stack([found[key] for key in keys]).to(device)
 
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """Return embeddings of texts, each text encoded once.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            n of them.
-
-        Returns
-        -------
-        Tensor
-            (n, dim), float32.
-        """
+        """Return embeddings of texts, each text encoded once."""
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         different = list(places)
         keys = None if self.keys is None else self.keys.of_texts(different)

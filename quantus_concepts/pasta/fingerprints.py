@@ -44,34 +44,17 @@ def file_state(path: Path) -> list[int]:
 
 
 class FileHashes:
-    """Hashes of files, remembered in a folder so that gigabytes are read only once.
+    """Hashes of files, remembered in a folder so that gigabytes are read only once."""
 
-    What is remembered is found by path, size, inode, and the times of the last change of content and of properties;
-    a file that was replaced differs in one of them, even where its time was set back. A file that changed within the
-    last seconds is not remembered: a second change might not show.
-
-    Parameters
-    ----------
-    folder : Path
-        Where they are remembered; made when there is something to remember.
-    """
+    # What is remembered is found by path, size, inode, and the times of the last change of content and of
+    # properties; a file that was replaced differs in one of them, even where its time was set back. A file that
+    # changed within the last seconds is not remembered: a second change might not show.
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def of(self, path: Path) -> str:
-        """Return the SHA-256 of a file's content.
-
-        Parameters
-        ----------
-        path : Path
-            The file.
-
-        Returns
-        -------
-        str
-            64 hexadecimal digits.
-        """
+        """Return the SHA-256 of a file's content."""
         resolved = path.resolve()
         before = file_state(resolved)
         note = self.folder / f"{hashlib.sha256(str(resolved).encode()).hexdigest()[:32]}.json"
@@ -111,20 +94,8 @@ _hashed: weakref.WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], str]] = wea
 
 
 def module_hash(module: nn.Module) -> str:
-    """Return an identity of a module: its structure and the content of its weights.
-
-    Computed once for each module, and again when a weight was replaced or changed in place.
-
-    Parameters
-    ----------
-    module : nn.Module
-        The module.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
+    """Return an identity of a module: its structure and the content of its weights."""
+    # Computed once for each module, and again when a weight was replaced or changed in place.
     tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if isinstance(tensor, Tensor)}
     # Training mode and device do not matter to the identity, but a changed weight does.
     state = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors.values())

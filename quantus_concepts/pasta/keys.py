@@ -19,37 +19,14 @@ VERSION = 2
 
 
 class KeyMaker:
-    """Makes keys for one encoder.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Asked for its fingerprint when the first key is made.
-    folder : Path
-        Where hashes of weight files are remembered, among the embeddings.
-    """
+    """Makes keys for one encoder."""
 
     def __init__(self, encoder: Encoder, folder: Path) -> None:
         self.encoder = encoder
         self.hashes = FileHashes(folder / "files")
 
     def of_maps(self, images: Tensor, maps: Tensor, settings: Mapping[str, Any]) -> list[str]:
-        """Return a key for each map on its image.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W).
-        maps : Tensor
-            (N, h, w).
-        settings : mapping
-            How they are shown.
-
-        Returns
-        -------
-        list of str
-            N keys.
-        """
+        """Return a key for each map on its image."""
         start = self._start("map", {**settings, "image": tuple(images.shape[1:]), "map": tuple(maps.shape[1:])})
         parts = [value.detach().float().cpu().contiguous().numpy() for value in (images, maps)]
         keys = []
@@ -71,18 +48,7 @@ class KeyMaker:
         return keys
 
     def of_texts(self, texts: Sequence[str]) -> list[str]:
-        """Return a key for each text.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            N of them.
-
-        Returns
-        -------
-        list of str
-            N keys.
-        """
+        """Return a key for each text."""
         start = self._start("text", {})
         keys = []
         for text in texts:

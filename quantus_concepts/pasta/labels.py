@@ -55,25 +55,7 @@ UNLABELLED = -1
 
 
 def label_index(labels: Sequence[str], name: str) -> int:
-    """Return the position of a class among those of a scorer.
-
-    Parameters
-    ----------
-    labels : sequence of str
-        Of the scorer.
-    name : str
-        One of them, or a name of `LABEL_ALIASES`.
-
-    Returns
-    -------
-    int
-        From 0.
-
-    Raises
-    ------
-    ValueError
-        If there is no such class; the nearest are listed.
-    """
+    """Return the position of a class among those of a scorer."""
     known = list(labels)
     for candidate in (name, LABEL_ALIASES.get(name)):
         if candidate in known:
@@ -86,27 +68,7 @@ def label_index(labels: Sequence[str], name: str) -> int:
 
 
 def label_indices(labels: Sequence[str], given: Any, n_items: int) -> Tensor:
-    """Return indices of labels that are given as names or as indices.
-
-    Parameters
-    ----------
-    labels : sequence of str
-        Of the scorer.
-    given : Tensor, array or sequence
-        N names or indices; -1, or None among names, where there is no label.
-    n_items : int
-        N.
-
-    Returns
-    -------
-    Tensor
-        (N,) of int64, on the device of `given` where that is a tensor, else on the CPU.
-
-    Raises
-    ------
-    ValueError
-        If there are not N of them, a name is unknown or an index out of range.
-    """
+    """Return indices of labels that are given as names or as indices."""
     if isinstance(given, str):
         raise ValueError(f"Expected argument `labels` to hold a label for each of {n_items} items but got {given!r}.")
     if isinstance(given, Tensor):

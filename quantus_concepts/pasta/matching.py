@@ -11,25 +11,7 @@ from quantus_concepts.pasta.scorer_files import load_scorer
 
 
 def scorer_from(value: Any) -> Scorer:
-    """Return a scorer, read from its file where a path is given.
-
-    Parameters
-    ----------
-    value : Scorer, str, Path or mapping
-        A scorer, or what `load_scorer` reads.
-
-    Returns
-    -------
-    Scorer
-        As it is where it is one.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
-    ValueError
-        If the file is none of a scorer.
-    """
+    """Return a scorer, read from its file where a path is given."""
     if isinstance(value, str | Path | dict):
         return load_scorer(value)
     if not isinstance(value, Scorer):
@@ -41,30 +23,7 @@ def scorer_from(value: Any) -> Scorer:
 
 
 def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **overrides: Any) -> Embedder:
-    """Return an embedder that shows explanations as the scorer saw them when it was trained.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        Knows its encoder and how explanations were embedded; a scorer of the release does not, and is taken to be
-        trained as the paper says.
-    encoder : Embedder, Encoder, str or object, optional
-        What `as_encoder` accepts; an embedder is taken as it is. With None the encoder the scorer names.
-    cache : EmbeddingCache or path, optional
-        Where embeddings are kept.
-    **overrides : Any
-        Of the settings.
-
-    Returns
-    -------
-    Embedder
-        Whose embeddings have the size the scorer takes.
-
-    Raises
-    ------
-    ValueError
-        If no encoder is given or named, or its embeddings have another size.
-    """
+    """Return an embedder that shows explanations as the scorer saw them when it was trained."""
     if isinstance(encoder, Embedder):
         if cache is not None:
             raise ValueError("Argument `cache` says nothing beside an Embedder, which has its own: leave it out.")

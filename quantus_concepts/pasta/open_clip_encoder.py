@@ -27,17 +27,7 @@ Tokenizer = Callable[[list[str]], Tensor]
 
 @dataclass(frozen=True)
 class Preset:
-    """An encoder of the paper.
-
-    Attributes
-    ----------
-    model_name : str
-        Its name in open_clip.
-    tag : str
-        The tag of its weights there.
-    dim : int
-        Size of its embeddings.
-    """
+    """An encoder of the paper."""
 
     model_name: str
     tag: str

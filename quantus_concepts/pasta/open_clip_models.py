@@ -30,19 +30,7 @@ _RECIPE = ("mean", "std", "interpolation", "resize_mode", "quick_gelu")
 
 @dataclass
 class BuiltModel:
-    """A model that can encode.
-
-    Attributes
-    ----------
-    model : nn.Module
-        With `encode_image` and `encode_text`; in eval mode, float32, without gradients.
-    preprocessing : Preprocessing
-        Of images.
-    make_tokenizer : callable
-        Gives the tokenizer; called at the first text.
-    vocabulary : int or None
-        How many tokens the text encoder knows, where that is known.
-    """
+    """A model that can encode."""
 
     model: Any
     preprocessing: Preprocessing
@@ -51,23 +39,7 @@ class BuiltModel:
     _tokenizer: Callable[[list[str]], Tensor] | None = field(default=None, repr=False)
 
     def tokens(self, texts: list[str]) -> Tensor:
-        """Turn texts into tokens.
-
-        Parameters
-        ----------
-        texts : list of str
-            n of them.
-
-        Returns
-        -------
-        Tensor
-            (n, length) of int64.
-
-        Raises
-        ------
-        ValueError
-            If the tokenizer cannot be had, or knows other tokens than the model.
-        """
+        """Turn texts into tokens."""
         if self._tokenizer is None:
             self._tokenizer = self.make_tokenizer()
         tokens = torch.as_tensor(self._tokenizer(texts))
@@ -80,23 +52,7 @@ class BuiltModel:
 
 
 def known_config(model_name: str) -> dict[str, Any]:
-    """Return open_clip's configuration of a model.
-
-    Parameters
-    ----------
-    model_name : str
-        Its name.
-
-    Returns
-    -------
-    dict
-        With "embed_dim", "vision_cfg", "text_cfg".
-
-    Raises
-    ------
-    ValueError
-        If open_clip has no such model.
-    """
+    """Return open_clip's configuration of a model."""
     config: dict[str, Any] | None = open_clip.get_model_config(model_name)
     if config is None:
         near = ", ".join(difflib.get_close_matches(model_name, open_clip.list_models(), n=3))
@@ -120,33 +76,7 @@ def build_model(
     seed: int,
     tokenizer: Callable[[list[str]], Tensor] | Path | None,
 ) -> BuiltModel:
-    """Build a model and load its weights.
-
-    Parameters
-    ----------
-    model_name : str
-        Name in open_clip, or of one it does not know.
-    config : mapping
-        Its configuration.
-    tag : str or None
-        Tag of the weights in open_clip, or of those the file is like.
-    weights : Path or None
-        File of the weights; None for those of `tag`, or random ones where there is none.
-    seed : int
-        Of random weights.
-    tokenizer : callable, Path or None
-        In place of the model's own.
-
-    Returns
-    -------
-    BuiltModel
-        On the CPU.
-
-    Raises
-    ------
-    ValueError
-        If the configuration does not work, or weights cannot be had or do not fit.
-    """
+    """Build a model and load its weights."""
     recipe = recipe_of(model_name, tag, random=weights is None)
     # Before minutes of building: what cannot be had.
     path = weights
@@ -211,27 +141,7 @@ def _bare_model(model_name: str, config: Mapping[str, Any], *, quick_gelu: bool)
 
 
 def recipe_of(model_name: str, tag: str | None, *, random: bool = False) -> dict[str, Any]:
-    """Return how images are prepared, and which activation is built, for some weights.
-
-    Parameters
-    ----------
-    model_name : str
-        Name in open_clip, or of a model it does not know.
-    tag : str or None
-        Which weights of it; None for what all of them have in common.
-    random : bool
-        Whether the weights are random, so that open_clip's defaults do where there is nothing in common.
-
-    Returns
-    -------
-    dict
-        Some of "mean", "std", "interpolation", "resize_mode", "quick_gelu"; what is missing is open_clip's default.
-
-    Raises
-    ------
-    ValueError
-        If the weights of this model have nothing in common and none is named.
-    """
+    """Return how images are prepared, and which activation is built, for some weights."""
     tags = known_tags(model_name) if tag is None else [tag]
     recipes = [
         {key: value for key, value in open_clip.get_pretrained_cfg(model_name, known).items() if key in _RECIPE}

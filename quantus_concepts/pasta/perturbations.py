@@ -84,31 +84,7 @@ class Perturbation:
         return torch.from_numpy(generator.random((n, self.n_draws)))
 
     def __call__(self, images: Tensor, magnitude: float, seed: int = SEED, draws: Tensor | None = None) -> Tensor:
-        """Perturb images.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W), in [0, 1]; left as they are.
-        magnitude : float
-            At least 0.
-        seed : int
-            Of what is left to chance. No global generator is touched, and every device gets the same.
-        draws : Tensor, optional
-            (N, `n_draws`) in [0, 1), in place of what `draws` gives for `seed`: for images out of a larger set.
-
-        Returns
-        -------
-        Tensor
-            (N, 3, H, W), in [0, 1], of the dtype and on the device of the images.
-
-        Raises
-        ------
-        TypeError
-            If images are no floating-point tensor.
-        ValueError
-            If images have another shape or values outside [0, 1], or `magnitude` is out of range.
-        """
+        """Perturb images."""
         check_floating("images", images)
         check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
         check_range("magnitude", magnitude, 0, LARGEST)
@@ -124,20 +100,7 @@ class Perturbation:
 
 
 def check_unit(name: str, images: Tensor) -> None:
-    """Raise unless images are in [0, 1].
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    images : Tensor
-        Of any shape.
-
-    Raises
-    ------
-    ValueError
-        If a value is outside; NaN is.
-    """
+    """Raise unless images are in [0, 1]."""
     if not images.numel():
         return
     low, high = torch.aminmax(images)
@@ -149,25 +112,7 @@ def check_unit(name: str, images: Tensor) -> None:
 
 
 def as_perturbations(chosen: Iterable[str | Perturbation] | None = None) -> tuple[Perturbation, ...]:
-    """Return perturbations by name, or as they are.
-
-    Parameters
-    ----------
-    chosen : iterable of str or Perturbation, optional
-        Names of `PERTURBATIONS`, or one's own; all twelve by default.
-
-    Returns
-    -------
-    tuple of Perturbation
-        In the order given.
-
-    Raises
-    ------
-    TypeError
-        If one is neither, or `chosen` is one string.
-    ValueError
-        If there is no such name (the nearest is told), none is given, or two have the same name.
-    """
+    """Return perturbations by name, or as they are."""
     if chosen is None:
         return tuple(PERTURBATIONS.values())
     if isinstance(chosen, str | Perturbation):

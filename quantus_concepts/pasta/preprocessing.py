@@ -21,30 +21,11 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Resizing, centre crop and normalisation as open_clip does them with Pillow, for a batch on its device.
+    """Resizing, centre crop and normalisation as open_clip does them with Pillow, for a batch on its device."""
 
-    Pillow resizes in 8 bits, first along x and then along y, and so is it done here: at most 2 of 255 levels away
-    from it, and nearly everywhere not at all. (Recent versions of Pillow begin with y where that is less work; of
-    square pictures, which `Embedder` makes, they do not.)
-
-    Parameters
-    ----------
-    size : tuple of int
-        (H, W) the encoder wants.
-    resize_mode : str
-        "squash" ignores the ratio of the sides; "shortest" keeps it and crops the middle.
-    interpolation : str
-        "bicubic" or "bilinear".
-    mean : sequence of float
-        Subtracted from each channel.
-    std : sequence of float
-        Each channel is divided by it.
-
-    Raises
-    ------
-    ValueError
-        If a value is none of those named, or `mean` and `std` have not three numbers.
-    """
+    # Pillow resizes in 8 bits, first along x and then along y, and so is it done here: at most 2 of 255 levels away
+    # from it, and nearly everywhere not at all. (Recent versions of Pillow begin with y where that is less work; of
+    # square pictures, which `Embedder` makes, they do not.)
 
     size: tuple[int, int]
     resize_mode: str = "shortest"
@@ -65,18 +46,7 @@ class Preprocessing:
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        """Prepare images.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W), floating, in [0, 1], and then rounded to 8 bits; or uint8.
-
-        Returns
-        -------
-        Tensor
-            (N, 3, *size), float32.
-        """
+        """Prepare images."""
         levels = images if images.dtype == torch.uint8 else to_levels(images)
         height, width = images.shape[-2:]
         if self.resize_mode == "squash":
@@ -141,18 +111,7 @@ def _centre_crop(pictures: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def translated(transform: object) -> Preprocessing | None:
-    """Return the batched form of a preprocessing of open_clip.
-
-    Parameters
-    ----------
-    transform : object
-        What ``open_clip.create_model_and_transforms`` gives for images that are not trained on.
-
-    Returns
-    -------
-    Preprocessing or None
-        The same for batches; None where it is something else, which has to be applied as it is.
-    """
+    """Return the batched form of a preprocessing of open_clip."""
     # Each step as torchvision calls it; conversions to RGB and to a tensor are functions or classes of open_clip.
     steps = list(getattr(transform, "transforms", []))
     kinds = [type(step).__name__ for step in steps]

@@ -9,17 +9,7 @@ from captum_concepts.checks import check_choice
 
 @dataclass(frozen=True)
 class Question:
-    """A question, answered on five points.
-
-    Attributes
-    ----------
-    name : str
-        Its name in the ratings.
-    text : str
-        What is asked.
-    low_is_good : bool
-        Whether a low answer speaks for the explanation.
-    """
+    """A question, answered on five points."""
 
     name: str
     text: str
@@ -45,22 +35,6 @@ QUESTIONS = {
 
 
 def question_named(name: str) -> Question:
-    """Return a question by its name.
-
-    Parameters
-    ----------
-    name : str
-        "Q1" to "Q6".
-
-    Returns
-    -------
-    Question
-        The question.
-
-    Raises
-    ------
-    ValueError
-        If there is no such question.
-    """
+    """Return a question by its name."""
     check_choice("question", name, tuple(QUESTIONS))
     return QUESTIONS[name]

@@ -331,18 +331,7 @@ def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:
 
 
 def fitting_encoders(dim: int) -> str:
-    """Say which of the released encoders give embeddings of a size.
-
-    Parameters
-    ----------
-    dim : int
-        The size.
-
-    Returns
-    -------
-    str
-        One sentence.
-    """
+    """Say which of the released encoders give embeddings of a size."""
     fitting = [name for name, size in RELEASED_ENCODERS.items() if size == dim]
     if fitting:
         return f"Embeddings of {dim} come from {' and '.join(fitting)}."

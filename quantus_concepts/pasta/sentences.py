@@ -21,35 +21,9 @@ def concept_sentence(
     template: str = "",
     trailing_comma: bool = True,
 ) -> str:
-    """Name the most important concepts, in order.
-
-    Kazmierczak et al. (PASTA), Eq. 2: the `n_top` concepts of the largest magnitude. As in their released code,
-    equal magnitudes come in reverse alphabetical order, and a comma and a blank follow the last name too.
-
-    Parameters
-    ----------
-    values : mapping of str to float
-        Importance of each concept; its sign is ignored.
-    n_top : int
-        How many are named, at most.
-    ascending : bool
-        Whether small magnitudes mean important, as for counterfactual explanations; the order is then reversed,
-        that of equal magnitudes too.
-    template : str
-        A sentence with {} where the names go; without one, the names alone.
-    trailing_comma : bool
-        Whether ", " follows the last name.
-
-    Returns
-    -------
-    str
-        For instance "striped wing, red crown, ".
-
-    Raises
-    ------
-    ValueError
-        If there is no concept, a value is not finite, or the template has no {}.
-    """
+    """Name the most important concepts, in order."""
+    # Kazmierczak et al. (PASTA), Eq. 2: the `n_top` concepts of the largest magnitude. As in their released code,
+    # equal magnitudes come in reverse alphabetical order, and a comma and a blank follow the last name too.
     check_whole("n_top", n_top, 1)
     check_template(template)
     if not values:
@@ -68,34 +42,11 @@ def concept_sentence(
 def released_sentence(
     written: Mapping[str, float], concepts: Sequence[str], *, counterfactual: bool = False, n_top: int = 15
 ) -> str:
-    """Write the sentence exactly as the release of Kazmierczak et al. (PASTA) does, for the scorers trained on it.
-
-    It goes through the data set's list of concepts. The value of a concept is that of the last entry whose key contains
-    its name ("wheel" takes "chain_wheel"), 0 without one; then by descending magnitude, ties in reverse alphabetical
-    order. For counterfactuals the search begins at 10000, only a larger magnitude replaces it, and the order is
-    ascending: in effect the sentence is the list in alphabetical order.
-
-    Parameters
-    ----------
-    written : mapping of str to float
-        The entries of the file as they stand there, in its order; infinity is allowed.
-    concepts : sequence of str
-        The data set's list, of the release in `RELEASED_CONCEPTS`.
-    counterfactual : bool
-        Whether it is of the release's explainer 39.
-    n_top : int
-        How many are named, at most.
-
-    Returns
-    -------
-    str
-        With ", " after every name.
-
-    Raises
-    ------
-    ValueError
-        If there is no concept, or a value is NaN.
-    """
+    """Write the sentence exactly as the release of Kazmierczak et al. (PASTA) does, for the scorers trained on it."""
+    # It goes through the data set's list of concepts. The value of a concept is that of the last entry whose key
+    # contains its name ("wheel" takes "chain_wheel"), 0 without one; then by descending magnitude, ties in reverse
+    # alphabetical order. For counterfactuals the search begins at 10000, only a larger magnitude replaces it, and
+    # the order is ascending: in effect the sentence is the list in alphabetical order.
     check_whole("n_top", n_top, 1)
     if not concepts:
         raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
@@ -115,18 +66,7 @@ def released_sentence(
 
 
 def check_template(template: str) -> None:
-    """Raise unless a template is empty or says where the names go.
-
-    Parameters
-    ----------
-    template : str
-        The argument `template`.
-
-    Raises
-    ------
-    ValueError
-        If it has no {}.
-    """
+    """Raise unless a template is empty or says where the names go."""
     if template and SLOT not in template:
         raise ValueError(
             f"Expected argument `template` to have {SLOT} where the names of the concepts go but got {template!r}."

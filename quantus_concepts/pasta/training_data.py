@@ -19,21 +19,7 @@ from quantus_concepts.pasta.questions import QUESTIONS
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Embeddings with their votes.
-
-    Attributes
-    ----------
-    embeddings : Tensor
-        (N, d).
-    votes : Tensor
-        (Q, N) of float32 on the CPU, in [1, 5], NaN where one is missing.
-    labels : Tensor or None
-        (N,) of int64 on the device of the embeddings, -1 for no label.
-    label_names : sequence of str or None
-        What the labels are of.
-    questions : tuple of str
-        Q names.
-    """
+    """Embeddings with their votes."""
 
     embeddings: Tensor
     votes: Tensor
@@ -49,33 +35,7 @@ def training_data(
     questions: Sequence[str] | None,
     label_names: Sequence[str] | None,
 ) -> TrainingData:
-    """Check what is to be learned from.
-
-    Parameters
-    ----------
-    embeddings : Tensor
-        (N, d), floating, finite.
-    targets : array or tensor
-        (N, Q), or (N,) for one question: votes in [1, 5], NaN where one is missing.
-    labels : Tensor, array or sequence or None
-        N names or indices, or none at all.
-    questions : sequence of str or None
-        Q names; None for all six.
-    label_names : sequence of str or None
-        What the labels are of.
-
-    Returns
-    -------
-    TrainingData
-        The same, without gradient.
-
-    Raises
-    ------
-    TypeError
-        If `embeddings` is no floating-point tensor.
-    ValueError
-        If an argument does not fit.
-    """
+    """Check what is to be learned from."""
     check_floating("embeddings", embeddings)
     check_shape("embeddings", embeddings, ("N", "d"), (None, None))
     check_finite("embeddings", embeddings)
@@ -102,27 +62,7 @@ def training_data(
 
 
 def item_rows(name: str, value: Any, n_items: int) -> np.ndarray:
-    """Return the indices of some of the items.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : array or sequence or None
-        Indices, or a mask (N,) of bool; None for no item.
-    n_items : int
-        N.
-
-    Returns
-    -------
-    np.ndarray
-        (M,) of int64.
-
-    Raises
-    ------
-    ValueError
-        If it is something else, an index is out of range or occurs twice.
-    """
+    """Return the indices of some of the items."""
     array = np.asarray(to_numpy([] if value is None else value))
     if array.dtype == bool:
         check_shape(name, array, ("N",), (n_items,))

@@ -93,10 +93,8 @@ class Backbone:
 
 
 def is_family(model: nn.Module, family: type) -> bool:
-    """Whether a model is of a family and runs as that family does.
-
-    A subclass or an instance with a forward pass of its own may pool in any way, so it does not count.
-    """
+    """Whether a model is of a family and runs as that family does."""
+    # A subclass or an instance with a forward pass of its own may pool in any way, so it does not count.
     if not isinstance(model, family):
         return False
     return not any(
@@ -105,24 +103,7 @@ def is_family(model: nn.Module, family: type) -> bool:
 
 
 def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "") -> ValueError:
-    """Return the error for a model of no known family, or of one in a form that is not known.
-
-    Parameters
-    ----------
-    model : nn.Module
-        What was given.
-    library : str
-        Whose families are known.
-    known : iterable of str
-        Names of these families.
-    why : str
-        What is different, where the family itself is known.
-
-    Returns
-    -------
-    ValueError
-        To be raised; says what to pass instead.
-    """
+    """Return the error for a model of no known family, or of one in a form that is not known."""
     name = f"{type(model).__module__}.{type(model).__name__}"
     return ValueError(
         f"Expected argument `model` to be of a {library} family whose pooling is known "
@@ -140,23 +121,9 @@ def check_module(model: Any, alternative: str = "") -> None:
 
 
 def shared_copy(model: nn.Module, without: Collection[str]) -> nn.Module:
-    """Return a second module over the same submodules, parameters and buffers, some of them left out.
-
-    The pieces are shared, the registries are not: what the copy leaves out stays in the model, and a hook on
-    the copy itself is not one on the model.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The model, unchanged.
-    without : collection of str
-        Names of direct submodules to leave out.
-
-    Returns
-    -------
-    nn.Module
-        Of the class of `model`.
-    """
+    """Return a second module over the same submodules, parameters and buffers, some of them left out."""
+    # The pieces are shared, the registries are not: what the copy leaves out stays in the model, and a hook on the
+    # copy itself is not one on the model.
     twin = copy.copy(model)
     for name, value in vars(model).items():
         if isinstance(value, dict):

@@ -75,13 +75,7 @@ def from_open_clip(model: nn.Module) -> Backbone:
 
 
 class ClipTokens(nn.Module):
-    """The tokens (N, 1 + t, c) of an open_clip vision transformer before its last norm, class token first.
-
-    Parameters
-    ----------
-    tower : nn.Module
-        An `open_clip.transformer.VisionTransformer`, whose pieces are shared.
-    """
+    """The tokens (N, 1 + t, c) of an open_clip vision transformer before its last norm, class token first."""
 
     def __init__(self, tower: Any) -> None:
         super().__init__()

@@ -76,18 +76,7 @@ def from_timm(model: nn.Module | str) -> Backbone:
 
 
 class Trunk(nn.Module):
-    """A timm model without its head: images (N, C, H, W) to what `forward_features` gives.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The model, whose pieces are shared.
-    channels_last : bool
-        Whether its maps are (N, h, w, c); they are given as (N, c, h, w).
-    any_size : bool
-        Whether it takes images of any size, which must then be square: the grid of the patches is told
-        from their number.
-    """
+    """A timm model without its head: images (N, C, H, W) to what `forward_features` gives."""
 
     def __init__(self, model: nn.Module, channels_last: bool = False, any_size: bool = False) -> None:
         super().__init__()

@@ -188,13 +188,7 @@ _CUTS = {
 
 
 class VitTokens(nn.Module):
-    """The tokens (N, 1 + t, c) of a torchvision vision transformer after its last norm, class token first.
-
-    Parameters
-    ----------
-    model : nn.Module
-        A `torchvision.models.VisionTransformer`, whose pieces are shared.
-    """
+    """The tokens (N, 1 + t, c) of a torchvision vision transformer after its last norm, class token first."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

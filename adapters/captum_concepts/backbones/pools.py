@@ -23,25 +23,7 @@ def per_position(module: nn.Module, maps: Tensor) -> Tensor:
 
 
 def to_grid(tokens: Tensor, grid: tuple[int, int] | None) -> Tensor:
-    """Arrange patch tokens as maps.
-
-    Parameters
-    ----------
-    tokens : Tensor
-        (N, t, d), row by row.
-    grid : tuple of int, optional
-        (h, w) with h w = t; None for a model that takes images of any size, whose grid is then square.
-
-    Returns
-    -------
-    Tensor
-        (N, d, h, w).
-
-    Raises
-    ------
-    ValueError
-        If the number of tokens does not fit.
-    """
+    """Arrange patch tokens as maps."""
     count = tokens.shape[1]
     side = math.isqrt(count)
     rows, columns = (side, side) if grid is None else grid
@@ -78,15 +60,7 @@ class Matrix(nn.Module):
 
 
 class MeanThen(nn.Module):
-    """The mean over space, then layers that are not linear: ConvNeXt, MaxViT, MobileNetV3.
-
-    Parameters
-    ----------
-    norm : nn.Module
-        Applied to (N, c, h, w); a norm over the channels of each position.
-    project : nn.Module
-        Applied to (..., c).
-    """
+    """The mean over space, then layers that are not linear: ConvNeXt, MaxViT, MobileNetV3."""
 
     def __init__(self, norm: nn.Module, project: nn.Module) -> None:
         super().__init__()
@@ -103,21 +77,7 @@ class MeanThen(nn.Module):
 
 
 class TokenPool(nn.Module):
-    """The class token, or the mean of tokens, of a vision transformer.
-
-    Parameters
-    ----------
-    each : nn.Module
-        Applied to every token before pooling.
-    after : nn.Module
-        Applied to the pooled token.
-    prefix : int
-        How many tokens stand before those of the patches.
-    grid : tuple of int, optional
-        (h, w) of the patches; None for a square of any size.
-    mean_from : int, optional
-        Take the mean of the tokens from this one on; None for the class token, the first.
-    """
+    """The class token, or the mean of tokens, of a vision transformer."""
 
     def __init__(
         self,
@@ -163,43 +123,14 @@ class TokenMaps(nn.Module):
 
 
 def token_backbone(tokens: nn.Module, pool: TokenPool, channels: int) -> Backbone:
-    """Return the backbone of a transformer; linear where all it does to its patches is to average them.
-
-    Parameters
-    ----------
-    tokens : nn.Module
-        Images to tokens (N, t, c).
-    pool : TokenPool
-        Tokens to the embedding.
-    channels : int
-        Width of the embedding.
-
-    Returns
-    -------
-    Backbone
-        Over these modules.
-    """
+    """Return the backbone of a transformer; linear where all it does to its patches is to average them."""
     if pool.linear:
         return Backbone(nn.Sequential(tokens, TokenMaps(pool)), "mean", None, channels)
     return Backbone(tokens, pool, pool.maps, channels)
 
 
 class LatentPool(nn.Module):
-    """Attention of a learnt query over the tokens (timm's `AttentionPoolLatent`): SigLIP.
-
-    Parameters
-    ----------
-    attention : nn.Module
-        The attention pool.
-    after : nn.Module
-        Applied to what it gives.
-    prefix : int
-        How many tokens stand before those of the patches.
-    start : int
-        First token the pool attends to.
-    grid : tuple of int, optional
-        (h, w) of the patches; None for a square of any size.
-    """
+    """Attention of a learnt query over the tokens (timm's `AttentionPoolLatent`): SigLIP."""
 
     def __init__(self, attention: Any, after: nn.Module, prefix: int, start: int, grid: tuple[int, int] | None) -> None:
         super().__init__()
@@ -214,11 +145,9 @@ class LatentPool(nn.Module):
         return self.after(self.attention(tokens[:, self.start :]))
 
     def maps(self, tokens: Tensor) -> Tensor:
-        """Return maps (N, d, h, w): what the pool gives when all its attention is on one patch.
-
-        That is the patch's value through the output projection, norm and MLP of the pool; queries and keys
-        cancel, a softmax over one entry being 1.
-        """
+        """Return maps (N, d, h, w): what the pool gives when all its attention is on one patch."""
+        # That is the patch's value through the output projection, norm and MLP of the pool; queries and keys
+        # cancel, a softmax over one entry being 1.
         pool = self.attention
         values = pool.proj(pool.kv(tokens[:, self.prefix :]).chunk(2, -1)[1])
         if pool.mlp is not None:
@@ -227,13 +156,7 @@ class LatentPool(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """Attention of the mean position over all positions (open_clip's `AttentionPool2d`): CLIP-RN50.
-
-    Parameters
-    ----------
-    attention : nn.Module
-        The attention pool.
-    """
+    """Attention of the mean position over all positions (open_clip's `AttentionPool2d`): CLIP-RN50."""
 
     def __init__(self, attention: Any) -> None:
         super().__init__()
@@ -244,11 +167,9 @@ class AttentionPool(nn.Module):
         return self.attention(features)
 
     def maps(self, features: Tensor) -> Tensor:
-        """Return maps (N, d, h, w): what the pool gives when all its attention is on one position.
-
-        That is the position's value (of its features plus its positional embedding) through the output
-        projection.
-        """
+        """Return maps (N, d, h, w): what the pool gives when all its attention is on one position."""
+        # That is the position's value (of its features plus its positional embedding) through the output
+        # projection.
         pool = self.attention
         rows, columns = features.shape[2:]
         positions = pool.positional_embedding[1:].to(features.dtype)
@@ -258,15 +179,7 @@ class AttentionPool(nn.Module):
 
 
 class Projected(nn.Module):
-    """Another pooling, then a projection of its embedding.
-
-    Parameters
-    ----------
-    pool : nn.Module
-        One of the poolings of this module.
-    projection : nn.Module
-        Applied to (..., c).
-    """
+    """Another pooling, then a projection of its embedding."""
 
     def __init__(self, pool: Any, projection: nn.Module) -> None:
         super().__init__()

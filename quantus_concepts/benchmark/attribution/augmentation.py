@@ -13,15 +13,7 @@ from captum_concepts.checks import check_range
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Mirror images and shift them by some pixels, each image in its own way.
-
-    Attributes
-    ----------
-    flip : bool
-        Whether every second image, by chance, is mirrored left to right.
-    shift : int
-        At most so many pixels in either direction; the border is repeated.
-    """
+    """Mirror images and shift them by some pixels, each image in its own way."""
 
     flip: bool = True
     shift: int = 4

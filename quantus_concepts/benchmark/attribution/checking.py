@@ -36,35 +36,7 @@ def check_model(
     batch_size: int = BATCH_SIZE,
     display_progressbar: bool = False,
 ) -> PremiseCheck:
-    """Verify that a model trained on one label of X_os ignores the other.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Images (B, 3, H, W) in [0, 1] to logits (B, K).
-    name : str
-        "f_o", "f_s", ...
-    data : ViewedImages
-        Test images in any view; every image has an object.
-    target : str
-        What it was trained on: "object" (its common feature is the scene) or "scene" (the object).
-    limits : Limits, optional
-        What is allowed; the defaults of `Limits` if not given.
-    batch_size : int
-        Images at once.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    PremiseCheck
-        With its verdict.
-
-    Raises
-    ------
-    ValueError
-        If labels are not classes of the model.
-    """
+    """Verify that a model trained on one label of X_os ignores the other."""
     views = {view: data.with_view(view) for view in ("os", "og", "0s")}
     check_choice("target", target, TARGETS)
     labels = views["os"].object_labels if target == "object" else views["os"].scene_labels
@@ -96,44 +68,8 @@ def check_premise(
     batch_size: int = BATCH_SIZE,
     display_progressbar: bool = False,
 ) -> PremiseCheck:
-    """Verify that a model ignores a feature.
-
-    The model is run in eval mode on its own device and is left as it was. Divergences are computed in float64.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Images (B, 3, H, W) in [0, 1] to logits (B, K).
-    name : str
-        Of the model.
-    feature : str
-        Of the common feature: "scene" or "object".
-    with_feature : ComposedImages
-        N images with everything.
-    without_feature : ComposedImages
-        The same without the common feature.
-    only_feature : ComposedImages
-        The same with nothing else.
-    labels : Tensor
-        (N,) classes of int64 that the model should predict.
-    limits : Limits, optional
-        What is allowed; the defaults of `Limits` if not given.
-    batch_size : int
-        Images at once.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    PremiseCheck
-        With its verdict.
-
-    Raises
-    ------
-    ValueError
-        If the three sets differ in length, labels are not classes of the model, or its outputs are not logits or
-        not finite.
-    """
+    """Verify that a model ignores a feature."""
+    # The model is run in eval mode on its own device and is left as it was. Divergences are computed in float64.
     n = len(with_feature)
     labels = _check_labels(labels, n)
     for argument, data in (("without_feature", without_feature), ("only_feature", only_feature)):

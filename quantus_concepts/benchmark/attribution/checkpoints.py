@@ -24,46 +24,18 @@ STATE = ("step", "network", "optimiser", "schedule")
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of settings.
-
-    Parameters
-    ----------
-    settings : mapping
-        What JSON can hold; the order of the keys plays no role.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
+    """Return the SHA-256 of settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 class ModelFiles:
-    """The files of one model: weights, what they depend on, and while it is trained its checkpoint.
+    """The files of one model: weights, what they depend on, and while it is trained its checkpoint."""
 
-    Their names hold the model's name and the first eight digits of the fingerprint of its settings. So a model of
-    other settings stands beside it under another name, and nothing is ever overwritten by what differs.
-    ``NAME-12345678.safetensors`` are the weights; ``.json`` beside it holds the settings and a hash of the weights and
-    is written last: without it a model is not finished. ``.checkpoint.pt`` is removed when the model is finished.
-    Every file is written under a temporary name and renamed.
-
-    Parameters
-    ----------
-    folder : Path
-        Made when the first file is written.
-    name : str
-        Of the model; characters that are not for file names become "_".
-    settings : mapping
-        Everything the weights depend on.
-    seconds : float
-        A checkpoint is written at the end of every epoch, and between when so many seconds have gone by.
-
-    Raises
-    ------
-    ValueError
-        If there is a file in place of the folder.
-    """
+    # Their names hold the model's name and the first eight digits of the fingerprint of its settings. So a model of
+    # other settings stands beside it under another name, and nothing is ever overwritten by what differs.
+    # ``NAME-12345678.safetensors`` are the weights; ``.json`` beside it holds the settings and a hash of the
+    # weights and is written last: without it a model is not finished. ``.checkpoint.pt`` is removed when the model
+    # is finished. Every file is written under a temporary name and renamed.
 
     def __init__(self, folder: Path, name: str, settings: Mapping[str, Any], seconds: float = 60.0) -> None:
         if folder.exists() and not folder.is_dir():
@@ -79,13 +51,7 @@ class ModelFiles:
         self._written = time.monotonic()
 
     def load(self) -> dict[str, Tensor] | None:
-        """Read the weights of the finished model.
-
-        Returns
-        -------
-        dict of str to Tensor or None
-            On the CPU; None if there is no finished model, or, with a warning, if its files are damaged.
-        """
+        """Read the weights of the finished model."""
         if not self.record.exists():
             return None
         try:
@@ -98,13 +64,7 @@ class ModelFiles:
             return None
 
     def save(self, state: Mapping[str, Tensor]) -> None:
-        """Write the weights of the finished model, and remove the checkpoint.
-
-        Parameters
-        ----------
-        state : mapping of str to Tensor
-            Weights by name.
-        """
+        """Write the weights of the finished model, and remove the checkpoint."""
         # Copies: safetensors takes neither shared nor non-contiguous memory.
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
         with _complete(self.weights) as temporary:
@@ -120,13 +80,7 @@ class ModelFiles:
         self.checkpoint.unlink(missing_ok=True)
 
     def read(self) -> dict[str, Any] | None:
-        """Read the checkpoint.
-
-        Returns
-        -------
-        dict or None
-            As it was written; None if there is none, or, with a warning, if it is damaged.
-        """
+        """Read the checkpoint."""
         if not self.checkpoint.exists():
             return None
         try:
@@ -138,30 +92,13 @@ class ModelFiles:
             return None
 
     def write(self, state: Mapping[str, Any]) -> None:
-        """Write the checkpoint in place of the one before.
-
-        Parameters
-        ----------
-        state : mapping
-            "step", "network", "optimiser", "schedule".
-        """
+        """Write the checkpoint in place of the one before."""
         with _complete(self.checkpoint) as temporary:
             torch.save({**state, "fingerprint": self.fingerprint}, temporary)
         self._written = time.monotonic()
 
     def due(self, *, end_of_epoch: bool) -> bool:
-        """Tell whether to write a checkpoint now.
-
-        Parameters
-        ----------
-        end_of_epoch : bool
-            Whether an epoch has just ended.
-
-        Returns
-        -------
-        bool
-            True then, and when the last one was written too long ago.
-        """
+        """Tell whether to write a checkpoint now."""
         return end_of_epoch or time.monotonic() - self._written >= self.seconds
 
     def _warn(self, path: Path, error: Exception, consequence: str) -> None:

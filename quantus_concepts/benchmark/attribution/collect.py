@@ -21,17 +21,7 @@ ExplainFunc = Callable[..., np.ndarray]
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and the images it is explained on.
-
-    Attributes
-    ----------
-    model : nn.Module
-        In eval mode; takes images in [0, 1].
-    images : callable
-        From a list of rows to images (n, 3, H, W), uint8 or float in [0, 1]: nothing is kept of many images.
-    labels : Tensor
-        (N,) true classes, which are also the ones explained.
-    """
+    """A model and the images it is explained on."""
 
     model: nn.Module
     images: Callable[[list[int]], Tensor]
@@ -43,18 +33,7 @@ class Subject:
         return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
     def correct(self, batch_size: int = 64) -> Tensor:
-        """Tell which images the model classifies correctly.
-
-        Parameters
-        ----------
-        batch_size : int
-            Images at once.
-
-        Returns
-        -------
-        Tensor
-            (N,) of bool.
-        """
+        """Tell which images the model classifies correctly."""
         found = [
             predict_logits(self.model, self.batch(rows)).argmax(1).cpu() == self.labels[rows]
             for rows in batches(len(self.labels), batch_size)
@@ -64,19 +43,7 @@ class Subject:
 
 @dataclass
 class Attributed:
-    """What one method says of the region in the images of each subject.
-
-    Attributes
-    ----------
-    inside : dict of str to Tensor
-        (N,) concept attribution by subject.
-    elsewhere : dict of str to Tensor
-        (N,) the same for the randomly placed regions, where they were asked for.
-    maps : dict of str to np.ndarray
-        (m, H, W) normalised maps of the rows that were to be kept.
-    failure : str
-        Why there are none, "" where there are.
-    """
+    """What one method says of the region in the images of each subject."""
 
     inside: dict[str, Tensor] = field(default_factory=dict)
     elsewhere: dict[str, Tensor] = field(default_factory=dict)
@@ -85,20 +52,7 @@ class Attributed:
 
 
 def batches(count: int, batch_size: int) -> list[list[int]]:
-    """Split rows into consecutive batches.
-
-    Parameters
-    ----------
-    count : int
-        How many rows.
-    batch_size : int
-        Rows in a batch.
-
-    Returns
-    -------
-    list of list of int
-        In order.
-    """
+    """Split rows into consecutive batches."""
     return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
 
 
@@ -112,34 +66,10 @@ def collect(
     batch_size: int = 64,
     display_progressbar: bool = False,
 ) -> dict[str, Attributed]:
-    """Explain every subject with every method, and reduce each explanation to a number at once.
-
-    MCS, IDR and IIR of one method share what they have in common: the model trained on scenes is explained once on
-    the images with objects. A method that fails, or returns what cannot be used, has NaN throughout and a reason; the
-    others go on.
-
-    Parameters
-    ----------
-    methods : mapping of str to callable
-        Quantus explanation functions by name.
-    subjects : mapping of str to Subject
-        Models and images by name.
-    masks : callable
-        From rows to regions (n, 1, H, W) of bool, the same for all subjects.
-    elsewhere : mapping of str to callable, optional
-        Other regions for some subjects, by their name: those of a baseline.
-    keep : mapping of str to sequence of int, optional
-        Rows whose maps are wanted, by subject.
-    batch_size : int
-        Images explained at once.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    dict of str to Attributed
-        By method.
-    """
+    """Explain every subject with every method, and reduce each explanation to a number at once."""
+    # MCS, IDR and IIR of one method share what they have in common: the model trained on scenes is explained once
+    # on the images with objects. A method that fails, or returns what cannot be used, has NaN throughout and a
+    # reason; the others go on.
     found = {name: Attributed() for name in methods}
     total = sum(len(subject.labels) for subject in subjects.values()) * len(methods)
     with tqdm(total=total, desc="explaining", unit="image", disable=not display_progressbar, leave=False) as bar:

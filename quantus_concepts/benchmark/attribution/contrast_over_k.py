@@ -23,19 +23,7 @@ COMMONALITIES = tuple(k / 10 for k in range(1, 11))
 
 @dataclass
 class RelativeOutcome:
-    """What the family says.
-
-    Attributes
-    ----------
-    records : list of Record
-        Relative MCS for each method and k, and its correlation with the accuracy drop.
-    commonality : list of CommonalityRow
-        Accuracy of the target class with and without the object, for each k.
-    sheet : Sheet
-        Maps of one image, a line for each method, a column for each k.
-    notes : list of str
-        Methods that failed, and why.
-    """
+    """What the family says."""
 
     records: list[Record]
     commonality: list[CommonalityRow]
@@ -49,23 +37,7 @@ def model_name(commonality: float) -> str:
 
 
 def family_jobs(data: AttributionData) -> list[Job]:
-    """Return what has to be trained for the relative contrast.
-
-    Parameters
-    ----------
-    data : AttributionData
-        Whose images are composed.
-
-    Returns
-    -------
-    list of Job
-        One for each k.
-
-    Raises
-    ------
-    ValueError
-        If these data have no such images.
-    """
+    """Return what has to be trained for the relative contrast."""
     if data.at_commonality is None:
         raise ValueError("The relative contrast needs images composed with a common feature.")
     images = {k: data.at_commonality(k, "train") for k in COMMONALITIES}
@@ -75,29 +47,7 @@ def family_jobs(data: AttributionData) -> list[Job]:
 def contrast_over_k(
     models: Mapping[str, nn.Module], methods: Mapping[str, ExplainFunc], data: AttributionData, options: Options
 ) -> RelativeOutcome:
-    """Explain the target scene with the common object under every model of the family.
-
-    Parameters
-    ----------
-    models : mapping of str to nn.Module
-        The trained family, by `model_name`.
-    methods : mapping of str to callable
-        Quantus explanation functions.
-    data : AttributionData
-        Whose test images are composed.
-    options : Options
-        Of the run.
-
-    Returns
-    -------
-    RelativeOutcome
-        The model of k = 1 is the second one of every contrast and has none itself.
-
-    Raises
-    ------
-    ValueError
-        If these data have no such images.
-    """
+    """Explain the target scene with the common object under every model of the family."""
     if data.at_commonality is None:
         raise ValueError("The relative contrast needs images composed with a common feature.")
     test = data.at_commonality(1.0, "test")

@@ -39,22 +39,7 @@ SMALL_SIZE, LARGE_SIZE = 64, 224
 
 @dataclass
 class AttributionData:
-    """Training and test images.
-
-    Attributes
-    ----------
-    train, test : ComposedDataset
-        All pairs of objects and scenes, the object on the scene in view; classes take turns.
-    at_commonality : callable or None
-        From k and a split to images with the common object in a share k of the scenes; None where there are none.
-    changed : callable or None
-        From a name of `robustness.CHANGES` to test images with objects of another size or at another place; None
-        where there are none.
-    paper : bool
-        Whether they are the paper's.
-    settings, notes
-        For the report.
-    """
+    """Training and test images."""
 
     train: ComposedDataset
     test: ComposedDataset
@@ -66,25 +51,7 @@ class AttributionData:
 
 
 def load_data(options: Options) -> AttributionData:
-    """Load or compose the images.
-
-    Parameters
-    ----------
-    options : Options
-        Which.
-
-    Returns
-    -------
-    AttributionData
-        With settings for the report.
-
-    Raises
-    ------
-    ValueError
-        If files or options do not fit.
-    FileNotFoundError
-        If files are missing.
-    """
+    """Load or compose the images."""
     data = _bam(options) if options.data == BAM else _composed(options)
     test = data.test
     for name, wanted, known in (

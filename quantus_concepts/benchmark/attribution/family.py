@@ -36,20 +36,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Job:
-    """One model to be trained.
-
-    Attributes
-    ----------
-    name : str
-        "f_o", "f_s", "f_0", "f_s^0.1", ...; different for each.
-    data : ComposedImages
-        Training images with their labels, `ObjectsOnScenes` for instance: X_os for f_o and f_s, X_0s for f_0, X^k_os
-        for f_s^k. Jobs may share one.
-    target : str
-        Which labels it learns: "object" or "scene".
-    n_classes : int
-        K.
-    """
+    """One model to be trained."""
 
     name: str
     data: ComposedImages
@@ -82,61 +69,16 @@ def train_family(
     checkpoint_seconds: float = 60.0,
     display_progressbar: bool = False,
 ) -> dict[str, nn.Module]:
-    """Train several models, or load those that were trained before.
-
-    All start from the same seed, so that f_s^k differ by their data alone. Small networks on a CPU whose images are
-    in memory are trained at the same time, each on one core; others one after another. On the CPU the weights depend
-    on the seed and the number of torch's threads alone, interrupted or not.
-
-    With a folder, a finished model is kept under a name that holds a fingerprint of what its weights depend on: its
-    name, target and classes, its data (their size, all labels, some images), the initial weights and the modules of
-    the network, and the settings of the training; not the device. The same call then loads it and does not train; a
-    call with other settings trains a model of another file name, and the earlier one stays. A training that was
-    interrupted goes on where its last checkpoint was written. Damaged files are said in a warning, and the model is
-    trained again.
-
-    Parameters
-    ----------
-    jobs : sequence of Job
-        At least one, with different names.
-    build : callable
-        From the number of classes and a seed to a network that takes images in [0, 1], from `network_builder` for
-        instance. The same arguments must give the same weights.
-    folder : Path, optional
-        Where models and checkpoints are kept; None keeps nothing.
-    epochs : int
-        Passes over the images.
-    batch_size : int
-        Images in one step.
-    learning_rate : float, optional
-        The highest of the one-cycle schedule of AdamW; by default 0.02 for the small network and 0.0003 for others.
-    device : torch.device or str
-        Where to train, and where the models stay.
-    seed : int
-        Of the initial weights, the order of the images and the augmentation.
-    augment : Augmentation, optional
-        Changes training images by chance.
-    memory_limit : int
-        Bytes. Images of all jobs together that need more are read batch by batch, and memory does not grow with
-        their number.
-    n_workers : int
-        Processes that read images then.
-    checkpoint_seconds : float
-        A checkpoint is written at the end of every epoch, and between when so many seconds have gone by.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    dict of str to nn.Module
-        Models by the names of their jobs, in the order of the jobs and in eval mode.
-
-    Raises
-    ------
-    ValueError
-        If two jobs have one name, labels are not classes, a number is out of its range, the folder is a file, or
-        a training diverged.
-    """
+    """Train several models, or load those that were trained before."""
+    # All start from the same seed, so that f_s^k differ by their data alone. Small networks on a CPU whose images
+    # are in memory are trained at the same time, each on one core; others one after another. On the CPU the weights
+    # depend on the seed and the number of torch's threads alone, interrupted or not. With a folder, a finished
+    # model is kept under a name that holds a fingerprint of what its weights depend on: its name, target and
+    # classes, its data (their size, all labels, some images), the initial weights and the modules of the network,
+    # and the settings of the training; not the device. The same call then loads it and does not train; a call with
+    # other settings trains a model of another file name, and the earlier one stays. A training that was interrupted
+    # goes on where its last checkpoint was written. Damaged files are said in a warning, and the model is trained
+    # again.
     _check_jobs(jobs)
     check_range("epochs", epochs, 1, 10_000)
     check_range("batch_size", batch_size, 2, 1_000_000)

@@ -22,20 +22,7 @@ N_CONCEPT, N_INPUTS = 100, 100
 
 
 def tcav_layers(model: nn.Module, images: Tensor) -> list[str]:
-    """Choose layers as the paper does: the blocks, and the logits.
-
-    Parameters
-    ----------
-    model : nn.Module
-        A classifier.
-    images : Tensor
-        (n, 3, H, W), to see what each module returns.
-
-    Returns
-    -------
-    list of str
-        The last module of each spatial resolution, and the last linear one.
-    """
+    """Choose layers as the paper does: the blocks, and the logits."""
     sizes: dict[tuple[int, ...], str] = {}
     last_linear = ""
 
@@ -68,27 +55,7 @@ def tcav_records(
     commonality: Sequence[CommonalityRow],
     options: Options,
 ) -> tuple[list[Record], dict[str, str]]:
-    """Score the common object for f_o and f_s, and for the family where it was trained.
-
-    Parameters
-    ----------
-    models : mapping of str to nn.Module
-        "f_o", "f_s", and "f_s^0.1" ... "f_s^1.0" where there are.
-    data : AttributionData
-        Images: those with the object are the concept, bare scenes are not.
-    commonality : sequence of CommonalityRow
-        Accuracy drops of the family.
-    options : Options
-        Of the run.
-
-    Returns
-    -------
-    list of Record
-        MCS, with the difference for random directions as the reference and as its baseline; relative MCS and
-        correlation.
-    dict of str to str
-        For the report: the scores of the layers, or why there are none.
-    """
+    """Score the common object for f_o and f_s, and for the family where it was trained."""
     test = data.test
     common, target = _common(data, options)
     concept = _images(data.train, data.train.object_labels == common, N_CONCEPT)

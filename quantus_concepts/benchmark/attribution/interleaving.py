@@ -14,17 +14,11 @@ from quantus_concepts.datasets.composed import Box
 
 
 class Interleaved(ComposedDataset):
-    """The same images in an order in which classes take turns.
+    """The same images in an order in which classes take turns."""
 
-    An image of every pair of object and scene comes before the second one of any pair, and pairs come diagonally: with
-    ten classes of each, the first ten images show ten objects on ten scenes. Folders are sorted by class, so that
-    without this the first images would show one object.
-
-    Parameters
-    ----------
-    data : ComposedDataset
-        In any order.
-    """
+    # An image of every pair of object and scene comes before the second one of any pair, and pairs come diagonally:
+    # with ten classes of each, the first ten images show ten objects on ten scenes. Folders are sorted by class, so
+    # that without this the first images would show one object.
 
     def __init__(self, data: ComposedDataset) -> None:
         self.data = data

@@ -15,22 +15,7 @@ from quantus_concepts.benchmark.training import STRIDE, FineResNet, seeded
 
 
 class Normalised(nn.Module):
-    """A network with its normalisation in front, so that it takes images in [0, 1].
-
-    Parameters
-    ----------
-    network : nn.Module
-        Takes normalised images.
-    mean : sequence of float, optional
-        One number a channel; images pass unchanged where there is none.
-    std : sequence of float, optional
-        One number a channel; goes with `mean`.
-
-    Raises
-    ------
-    ValueError
-        If only one of `mean` and `std` is given, or a deviation is not positive.
-    """
+    """A network with its normalisation in front, so that it takes images in [0, 1]."""
 
     mean: Tensor
     std: Tensor
@@ -60,39 +45,12 @@ def network_builder(
     channels: int = 32,
     normalisation: Mapping[str, Any] | None = None,
 ) -> Callable[[int, int], nn.Module]:
-    """Return a function that builds networks of one kind, for `train_family`.
-
-    The backbone is loaded once. Each network is a copy with a fresh linear last layer: timm's own
-    ``reset_classifier``, otherwise the last linear layer among the modules, or the last convolution, of 1 x 1, where
-    there is no linear one (SqueezeNet). Activations are made not to work in place, which Captum's guided methods and
-    hooks cannot stand. What a model calls as a function (DenseNet, GoogLeNet and Inception of torchvision:
-    ``functional.relu``) is not changed, and guided backpropagation does not see it.
-
-    Parameters
-    ----------
-    spec : str
-        "small" for `FineResNet`, or as in `load_network`.
-    weights : str, optional
-        As in `load_network`: a file, "none" for untrained weights, None for those that come with the network.
-    image_size : int
-        Height and width of the images; the network is tried on one such image.
-    channels : int
-        Of the small network.
-    normalisation : mapping, optional
-        `mean`, `std` and `unnormalised` of `load_network`, for a loaded network.
-
-    Returns
-    -------
-    callable
-        From the number of classes K and the seed of what is initialised to a network in eval mode that takes images
-        (N, 3, image_size, image_size) in [0, 1]. Layers of a loaded network have "network." before their names.
-
-    Raises
-    ------
-    ValueError
-        If there is no such network, its weights cannot be had, it does not take such images, or its last layer
-        cannot be replaced.
-    """
+    """Return a function that builds networks of one kind, for `train_family`."""
+    # The backbone is loaded once. Each network is a copy with a fresh linear last layer: timm's own
+    # ``reset_classifier``, otherwise the last linear layer among the modules, or the last convolution, of 1 x 1,
+    # where there is no linear one (SqueezeNet). Activations are made not to work in place, which Captum's guided
+    # methods and hooks cannot stand. What a model calls as a function (DenseNet, GoogLeNet and Inception of
+    # torchvision: ``functional.relu``) is not changed, and guided backpropagation does not see it.
     check_range("image_size", image_size, 1, 100_000)
     if spec == SMALL:
         if weights is not None and weights != NO_WEIGHTS:

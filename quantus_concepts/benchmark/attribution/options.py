@@ -30,27 +30,7 @@ SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 
 @dataclass(frozen=True)
 class Options:
-    """What one run is asked for; the fields are the options of the command, None where not given.
-
-    Attributes
-    ----------
-    data, objects, annotations, scenes, root
-        Which images, and where they are.
-    image_size, n_train, n_test, test_share
-        How images are composed; `n_train` and `n_test` for each pair of classes.
-    backbone, weights, mean, std, unnormalised, epochs, train_batch_size, learning_rate, augment, models
-        Which networks, how they are trained, and where trained ones are kept.
-    methods, layer, n_samples, n_steps, noise
-        Which methods, and their settings.
-    n_images, n_patches, patch_steps, step_size, eta1, threshold, tolerance
-        How many images are explained, and how patches are made and judged.
-    relative, common_object, target_scene, n_relative, robustness, tcav
-        Of the relative contrast, of other sizes and places of the object, and of TCAV.
-    max_drop, min_remain, max_above_chance
-        When the ground truth counts as verified.
-    device, batch_size, seed, out, overwrite, progress
-        Of the run.
-    """
+    """What one run is asked for; the fields are the options of the command, None where not given."""
 
     data: str = PAINTED
     objects: Path | None = None

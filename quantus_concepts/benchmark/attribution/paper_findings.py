@@ -12,19 +12,7 @@ from quantus_concepts.benchmark.records import find, select
 
 
 def paper_findings(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Say of each finding of the paper whether our numbers show it.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-
-    Returns
-    -------
-    list of tuple of str
-        The metric and the text of: highest contrast (MCS), highest IDR, highest IIR, methods misled by a
-        meaningless patch (IIR). Findings whose methods were not run are left out.
-    """
+    """Say of each finding of the paper whether our numbers show it."""
     found = [
         ("MCS", _highest_contrast(records)),
         *((metric, _robust(records, metric)) for metric in ("IDR", "IIR")),

@@ -29,20 +29,7 @@ WIDTH = 7.6
 
 
 def plot_mcs(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw MCS as bars, each with its random mask's below it, as the paper's Figure 5.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw MCS as bars, each with its random mask's below it, as the paper's Figure 5."""
     chosen = select(records, metric="MCS")
     methods = methods_of(chosen)
     fig, ax = new_axes(ax, (WIDTH, 1.3 + 0.44 * len(methods)))
@@ -68,20 +55,7 @@ def plot_mcs(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure,
 
 
 def plot_idr(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw IDR as bars with chance at 50 %, as the paper's Figure 9a.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw IDR as bars with chance at 50 %, as the paper's Figure 9a."""
     fig, ax = _bars(records, "IDR", ax, scale=100.0)
     ax.set_xlim(0, 108)
     ax.axvline(50, color=INK, linewidth=1.3, linestyle="--", zorder=4)
@@ -91,22 +65,7 @@ def plot_idr(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure,
 
 
 def plot_iir(records: Sequence[Record], ax: Axes | None = None, *, threshold: float = 0.1) -> tuple[Figure, Axes]:
-    """Draw IIR as bars, as the paper's Figure 9b.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-    threshold : float
-        The change of attribution allowed, for the label.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw IIR as bars, as the paper's Figure 9b."""
     fig, ax = _bars(records, "IIR", ax, scale=100.0)
     ax.set_xlim(0, 108)
     ax.set_xlabel(f"IIR: images where the patch changes the attribution by less than {threshold:.0%} (%)")
@@ -114,21 +73,7 @@ def plot_iir(records: Sequence[Record], ax: Axes | None = None, *, threshold: fl
 
 
 def plot_perturbation(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw the average perturbation as bars, as the paper's Figure 10; lower is better.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes; logarithmic where numbers are more than `LOG_FROM` times apart, and then points
-        instead of bars, for a bar has no foot there.
-    """
+    """Draw the average perturbation as bars, as the paper's Figure 10; lower is better."""
     values = [record.value for record in select(records, metric="perturbation") if record.value > 0]
     logarithmic = bool(values) and max(values) > LOG_FROM * min(values)
     fig, ax = _bars(records, "perturbation", ax, dots=logarithmic)
@@ -145,20 +90,7 @@ def plot_perturbation(records: Sequence[Record], ax: Axes | None = None) -> tupl
 
 
 def plot_correlation(records: Sequence[Record], ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw the correlation of relative MCS with the accuracy drop, as the paper's Figure 7, bottom.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw the correlation of relative MCS with the accuracy drop, as the paper's Figure 7, bottom."""
     fig, ax = _bars(records, "correlation", ax)
     zero_line(ax)
     lowest = min([0.0, *(_low(record) for record in select(records, metric="correlation") if record.defined)])
@@ -170,27 +102,7 @@ def plot_correlation(records: Sequence[Record], ax: Axes | None = None) -> tuple
 def plot_relative(
     records: Sequence[Record], commonality: Sequence[CommonalityRow] = (), ax: np.ndarray | None = None
 ) -> tuple[Figure, np.ndarray]:
-    """Draw relative MCS over commonality, one panel a method, with the accuracy drop, as the paper's Figure 7, top.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    commonality : sequence of CommonalityRow
-        Of the same models: the dashed line, on the axis at the right, whose zero is that of the left.
-    ax : array of Axes or None
-        As many axes as methods or more, of any shape; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and array of Axes
-        The figure and its (R, C) axes; those without a method are not shown.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer axes than methods.
-    """
+    """Draw relative MCS over commonality, one panel a method, with the accuracy drop, as the paper's Figure 7, top."""
     chosen = select(records, metric="relative MCS")
     methods = methods_of(chosen)
     columns = max(1, min(PANELS, len(methods)))
@@ -272,22 +184,7 @@ def _drop(panel: Axes, commonality: Sequence[CommonalityRow], limits: Limits, *,
 def default_figures(
     records: Sequence[Record], commonality: Sequence[CommonalityRow] = (), *, threshold: float = 0.1
 ) -> dict[str, Figure]:
-    """Draw every figure there are records for.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    commonality : sequence of CommonalityRow
-        Of the models of relative MCS.
-    threshold : float
-        Of IIR, for its label.
-
-    Returns
-    -------
-    dict of str to Figure
-        Of "mcs", "relative", "correlation", "idr", "iir", "perturbation".
-    """
+    """Draw every figure there are records for."""
     makers: dict[str, tuple[str, Callable[[], tuple[Figure, Any]]]] = {
         "mcs": ("MCS", lambda: plot_mcs(records)),
         "relative": ("relative MCS", lambda: plot_relative(records, commonality)),

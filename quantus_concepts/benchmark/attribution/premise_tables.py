@@ -15,20 +15,7 @@ PAPER = "paper"
 
 
 def premise_table(premises: Sequence[PremiseCheck], paper: bool = False) -> ReportTable:
-    """Return the premise checks in the form of the paper's Figure 3, top.
-
-    Parameters
-    ----------
-    premises : sequence of PremiseCheck
-        One a model.
-    paper : bool
-        Whether the paper's own figures stand beside: only where the data are the paper's.
-
-    Returns
-    -------
-    ReportTable
-        Rows quantities, columns models; accuracies in %.
-    """
+    """Return the premise checks in the form of the paper's Figure 3, top."""
     lines: list[tuple[str, str, Callable[[float], str]]] = [
         ("accuracy on X_os", "accuracy_with", points),
         ("without the common feature", "accuracy_without", points),
@@ -77,22 +64,7 @@ def _written(value: float, write: Callable[[float], str]) -> str:
 def commonality_table(
     commonality: Sequence[CommonalityRow], premises: Sequence[PremiseCheck], paper: bool = False
 ) -> ReportTable:
-    """Return accuracy of the target class over commonality, as the paper's Figure 3, bottom.
-
-    Parameters
-    ----------
-    commonality : sequence of CommonalityRow
-        One a model.
-    premises : sequence of PremiseCheck
-        Whose limits are used.
-    paper : bool
-        Whether the paper's own figures stand below: only where the data are the paper's.
-
-    Returns
-    -------
-    ReportTable
-        Rows with, without, drop; columns k; in %.
-    """
+    """Return accuracy of the target class over commonality, as the paper's Figure 3, bottom."""
     ordered = sorted(commonality, key=lambda row: row.k)
     rows = [
         Row("with the object", tuple(Cell(_written(row.accuracy_with, points)) for row in ordered)),

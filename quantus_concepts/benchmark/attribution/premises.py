@@ -13,18 +13,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Limits:
-    """How far from ideal a model may be for its ground truth to count as verified.
-
-    Attributes
-    ----------
-    drop : float
-        Accuracy that removing the common feature may cost, as a share: 0.02 are 2 points.
-    remain : float
-        Share of the correct predictions that must stay correct.
-    above_chance : float
-        Accuracy that the common feature alone may give above chance; and what the model itself must at least have
-        above chance.
-    """
+    """How far from ideal a model may be for its ground truth to count as verified."""
 
     drop: float = 0.02
     remain: float = 0.95
@@ -37,21 +26,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Premise:
-    """One thing that must hold.
-
-    Attributes
-    ----------
-    name : str
-        "removed", "remain correct", "alone" or "learned".
-    value : float
-        What was found; NaN if it is not defined.
-    limit : float
-        What is allowed, or asked for.
-    holds : bool
-        Whether the value keeps the limit; NaN does not.
-    sentence : str
-        The same in words.
-    """
+    """One thing that must hold."""
 
     name: str
     value: float
@@ -62,37 +37,10 @@ class Premise:
 
 @dataclass(frozen=True)
 class PremiseCheck:
-    """What a model does when the common feature is removed, and when nothing else is left.
+    """What a model does when the common feature is removed, and when nothing else is left."""
 
-    The quantities are those of Figure 3 (top) of Yang and Kim. The common feature of f_o is the scene, that of f_s the
-    object: it is in every class, and so tells nothing.
-
-    Attributes
-    ----------
-    model : str
-        "f_o", "f_s", ...
-    feature : str
-        The common feature: "scene" or "object".
-    accuracy_with : float
-        Accuracy on the images with both, X_os.
-    accuracy_without : float
-        Accuracy without the common feature: on X_og for f_o, on X_0s for f_s.
-    accuracy_only : float
-        Accuracy with nothing but the common feature: on X_0s for f_o, on X_og for f_s.
-    remains_correct : float
-        Share of the correct predictions on X_os that are correct without the common feature; NaN if none is correct.
-    median_kl_same : float
-        Median of KL(softmax with || softmax without), in nats, over the images whose prediction stays the same; NaN
-        if there is none.
-    median_kl_changed : float
-        The same over the images whose prediction changes; NaN if there is none.
-    chance : float
-        1 / K.
-    n : int
-        Images.
-    limits : Limits
-        What is allowed.
-    """
+    # The quantities are those of Figure 3 (top) of Yang and Kim. The common feature of f_o is the scene, that of
+    # f_s the object: it is in every class, and so tells nothing.
 
     model: str
     feature: str
@@ -108,11 +56,9 @@ class PremiseCheck:
 
     @property
     def premises(self) -> list[Premise]:
-        """The premises, each with its verdict.
-
-        The first three are the paper's. The last is ours: a model that has learned nothing ignores the common
-        feature, but does not look at anything else either.
-        """
+        """The premises, each with its verdict."""
+        # The first three are the paper's. The last is ours: a model that has learned nothing ignores the common
+        # feature, but does not look at anything else either.
         return [self._removed(), self._remain_correct(), self._alone(), self._learned()]
 
     @property
@@ -182,19 +128,7 @@ class PremiseCheck:
 
 @dataclass(frozen=True)
 class CommonalityRow:
-    """Accuracy of a model f_s^k on its target class with and without the object: Figure 3, bottom.
-
-    Attributes
-    ----------
-    k : float
-        Share of the scene classes that have the object in training.
-    accuracy_with : float
-        Share of the images of the target class that are classified correctly with the object.
-    accuracy_without : float
-        The same without it.
-    n : int
-        Images of the target class.
-    """
+    """Accuracy of a model f_s^k on its target class with and without the object: Figure 3, bottom."""
 
     k: float
     accuracy_with: float

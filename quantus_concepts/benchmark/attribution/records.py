@@ -19,19 +19,7 @@ CHANCE_IDR = 0.5
 
 
 class Defined(NamedTuple):
-    """Which images enter which metric.
-
-    Attributes
-    ----------
-    contrast : Tensor
-        (N,) of bool: f_o and f_s are right on the image with object and scene.
-    dependence : Tensor
-        (N,) of bool: f_s is right with the object and without it.
-    independence : Tensor
-        (M,) of bool: f_0 is right with the patch and without it.
-    converged : Tensor
-        (M,) of bool: f_0 overlooks the patch.
-    """
+    """Which images enter which metric."""
 
     contrast: Tensor
     dependence: Tensor
@@ -42,24 +30,7 @@ class Defined(NamedTuple):
 def score_records(
     attributed: Mapping[str, Attributed], defined: Defined, *, threshold: float, seed: int
 ) -> list[Record]:
-    """Return MCS with its baseline, IDR, IIR and average perturbation of every method.
-
-    Parameters
-    ----------
-    attributed : mapping of str to Attributed
-        By method, with the subjects named above.
-    defined : Defined
-        Which images enter.
-    threshold : float
-        Of IIR.
-    seed : int
-        Of the run.
-
-    Returns
-    -------
-    list of Record
-        Five for each method.
-    """
+    """Return MCS with its baseline, IDR, IIR and average perturbation of every method."""
     records = []
     for method, found in attributed.items():
         inside, elsewhere = found.inside, found.elsewhere
@@ -102,22 +73,7 @@ def only(scores: Tensor, chosen: Tensor) -> Tensor:
 
 
 def random_regions(masks: Callable[[list[int]], Tensor], count: int, seed: int) -> Callable[[list[int]], Tensor]:
-    """Return the regions moved to random places, each by its own draw: the baseline of MCS.
-
-    Parameters
-    ----------
-    masks : callable
-        From rows to regions (n, 1, H, W).
-    count : int
-        How many rows there are.
-    seed : int
-        Of the places.
-
-    Returns
-    -------
-    callable
-        As `masks`; a row's region does not depend on the other rows asked for.
-    """
+    """Return the regions moved to random places, each by its own draw: the baseline of MCS."""
     seeds = torch.randint(2**62, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
 
     def moved(rows: list[int]) -> Tensor:

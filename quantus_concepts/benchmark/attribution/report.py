@@ -80,41 +80,7 @@ def render_report(
     paper: bool = False,
     created: datetime | None = None,
 ) -> str:
-    """Return the report as one self-contained HTML document.
-
-    Parameters
-    ----------
-    title : str
-        Heading.
-    records : sequence of Record
-        Of one run.
-    premises : sequence of PremiseCheck
-        What was checked of the models. A metric whose models were not verified is marked everywhere.
-    commonality : sequence of CommonalityRow
-        Of the models of relative MCS; empty without them.
-    figures : mapping of str to Figure
-        By name: "mcs", "relative", "correlation", "idr", "iir", "perturbation", "robustness" have their places, others
-        follow.
-    sheets : mapping of str to Figure
-        The same: "mcs", "relative", "idr", "iir", with "sheet_" before it or without.
-    settings : mapping of str to Any
-        What the run was made with.
-    sheet_captions : mapping of str to str or None
-        What a sheet shows, instead of the general caption.
-    notes : sequence of str
-        What the reader must know besides.
-    versions : mapping of str to str or None
-        Versions of the program and what it stands on.
-    paper : bool
-        Whether the paper's own figures stand beside the premises: only where the data are the paper's.
-    created : datetime or None
-        Time shown; None for the present.
-
-    Returns
-    -------
-    str
-        HTML.
-    """
+    """Return the report as one self-contained HTML document."""
     present = list(dict.fromkeys(record.metric for record in records))
     missing = {metric: unverified(metric, premises, commonality) for metric in present}
     missing = {metric: models for metric, models in missing.items() if models}
@@ -157,31 +123,12 @@ def render_report(
 
 
 def write_report(path: Path | str, **content: Any) -> None:
-    """Write `render_report` to a file.
-
-    Parameters
-    ----------
-    path : Path or str
-        The file; inside a run this is what `OutputFolder.file` yields.
-    **content
-        As `render_report` takes it.
-    """
+    """Write `render_report` to a file."""
     Path(path).write_text(render_report(**content), encoding="utf-8")
 
 
 def signs(text: str) -> Markup:
-    """Set the names of models and image sets, f_o or X_os, with an index.
-
-    Parameters
-    ----------
-    text : str
-        Plain text, which is escaped.
-
-    Returns
-    -------
-    Markup
-        HTML.
-    """
+    """Set the names of models and image sets, f_o or X_os, with an index."""
     return Markup(
         re.sub(
             r"\b([fXg])_(os|og|0s|[os0c])(?:\^k)?(?![\w])",

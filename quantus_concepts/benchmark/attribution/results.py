@@ -28,36 +28,7 @@ BOUNDS = {"IDR": (0.0, 1.0), "IIR": (0.0, 1.0), "perturbation": (0.0, math.inf)}
 
 @dataclass(frozen=True)
 class Record:
-    """One number of the benchmark.
-
-    Attributes
-    ----------
-    method : str
-        The attribution method, as `captum_concepts.paper_methods` names it, a control, or "TCAV".
-    metric : str
-        One of `METRICS`.
-    k : float or None
-        Commonality of the model's training data; only for relative MCS.
-    value : float
-        The number on its natural scale: MCS a difference in [-1, 1], IDR and IIR shares, perturbation a ratio,
-        correlation Pearson's. NaN where nothing was defined.
-    low : float
-        Lower end of the 95 % interval; NaN where there is none.
-    high : float
-        Upper end.
-    n : int
-        Number of defined scores behind it.
-    undefined : int
-        Number of scores that were NaN and do not enter.
-    reference : float
-        What it is held against: 0.5 for IDR, the value of a random mask for MCS; NaN where there is nothing.
-    unconverged : int
-        Of IIR and perturbation: patches that changed the model's answer and were left out.
-    seed : int or None
-        Seed of the run.
-    variant : str
-        Of robustness: what was changed about the object; else "".
-    """
+    """One number of the benchmark."""
 
     method: str
     metric: str
@@ -84,29 +55,7 @@ class Record:
 
 
 def mean_record(scores: Any, *, method: str, metric: str, **fields: Any) -> Record:
-    """Sum up scores of images in one record: mean of the defined ones, their number, 95 % interval.
-
-    Parameters
-    ----------
-    scores : array or tensor
-        (N,) one score per image, NaN where undefined.
-    method : str
-        As in `Record`.
-    metric : str
-        As in `Record`.
-    **fields
-        Other fields of `Record`: k, reference, unconverged, seed, variant.
-
-    Returns
-    -------
-    Record
-        Wilson's interval for IDR and IIR, else Student's t, clipped to what the metric can be.
-
-    Raises
-    ------
-    ValueError
-        If the metric is unknown, or one of 0/1 has another score.
-    """
+    """Sum up scores of images in one record: mean of the defined ones, their number, 95 % interval."""
     check_choice("metric", metric, METRICS)
     values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
     defined = values[~np.isnan(values)]
@@ -126,71 +75,23 @@ def mean_record(scores: Any, *, method: str, metric: str, **fields: Any) -> Reco
 
 
 def methods_of(records: Iterable[Record]) -> list[str]:
-    """Return the methods that occur, in the order of every table and figure.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Any records.
-
-    Returns
-    -------
-    list of str
-        In order of first appearance, controls last.
-    """
+    """Return the methods that occur, in the order of every table and figure."""
     found = dict.fromkeys(record.method for record in records)
     return [name for name in found if name not in CONTROLS] + [name for name in found if name in CONTROLS]
 
 
 def commonalities(records: Iterable[Record]) -> list[float]:
-    """Return the commonalities k of the relative MCS, ascending.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Any records.
-
-    Returns
-    -------
-    list of float
-        Each once.
-    """
+    """Return the commonalities k of the relative MCS, ascending."""
     return sorted({record.k for record in records if record.metric == "relative MCS" and record.k is not None})
 
 
 def against(record: Record, reference: Record | float) -> str:
-    """Say whether a number lies above, at or below a reference, by its 95 % interval.
-
-    Parameters
-    ----------
-    record : Record
-        The number.
-    reference : Record or float
-        A fixed value, or a number with an interval of its own: then the two intervals must not overlap.
-
-    Returns
-    -------
-    str
-        "above", "at" or "below"; "" where the interval or the reference is not known.
-    """
+    """Say whether a number lies above, at or below a reference, by its 95 % interval."""
     return relation(record.ends, reference.ends if isinstance(reference, Record) else (reference, reference))
 
 
 def against_reference(records: Iterable[Record], record: Record) -> str:
-    """Say whether a number lies above, at or below what it is to be held against.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Where the random mask's number is looked for.
-    record : Record
-        MCS (held against the random mask's, with its interval if there is one) or IDR (held against 0.5).
-
-    Returns
-    -------
-    str
-        "above", "at" or "below"; "" where that is not known, as for metrics without a reference.
-    """
+    """Say whether a number lies above, at or below what it is to be held against."""
     if record.metric == "MCS":
         mask = find(records, metric="MCS baseline", method=record.method)
         if mask is not None and not math.isnan(mask.low):
@@ -199,23 +100,7 @@ def against_reference(records: Iterable[Record], record: Record) -> str:
 
 
 def leaders(records: Iterable[Record], metric: str, *, lowest: bool = False) -> list[Record]:
-    """Return the best of the methods and all that cannot be told apart from it.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Any records.
-    metric : str
-        One of `METRICS`.
-    lowest : bool
-        Whether the lowest number is best, as for perturbation.
-
-    Returns
-    -------
-    list of Record
-        The best first; the others' 95 % intervals overlap the best one's. Controls do not compete, nor does
-        TCAV in MCS, where its scores have another scale.
-    """
+    """Return the best of the methods and all that cannot be told apart from it."""
     sign = 1 if lowest else -1
     found = sorted(
         (record for record in select(records, metric=metric) if record.defined and _competes(record)),

@@ -62,23 +62,7 @@ LEARNS: dict[str, Target] = {"f_o": "object", "f_s": "scene"}
 
 @dataclass
 class Outcome:
-    """What a run has found, before it is written down.
-
-    Attributes
-    ----------
-    records : list of Record
-        One for each number.
-    premises : list of PremiseCheck
-        Of f_o and f_s.
-    commonality : list of CommonalityRow
-        Of the f_s^k, where they were asked for.
-    sheets : list of Sheet
-        Of saliency maps.
-    settings, notes
-        For the report.
-    paper : bool
-        Whether the data are the paper's.
-    """
+    """What a run has found, before it is written down."""
 
     records: list[Record] = field(default_factory=list)
     premises: list[PremiseCheck] = field(default_factory=list)
@@ -90,23 +74,7 @@ class Outcome:
 
 
 def run(options: Options) -> Path:
-    """Run the benchmark, print the main table, and write the folder of results.
-
-    Parameters
-    ----------
-    options : Options
-        What is asked for.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    Raises
-    ------
-    ValueError
-        If something given cannot be worked with.
-    """
+    """Run the benchmark, print the main table, and write the folder of results."""
     started = time.monotonic()
     with OutputFolder("attribution", options.out, overwrite=options.overwrite) as folder:
         models = options.models or folder.path / "models"
@@ -208,18 +176,7 @@ def evaluate(options: Options, models_folder: Path) -> Outcome:
 
 
 def build_methods_asked_for(options: Options) -> dict[str, ExplainFunc]:
-    """Return the methods of `--methods`, or those of the paper and the controls.
-
-    Parameters
-    ----------
-    options : Options
-        Names and settings.
-
-    Returns
-    -------
-    dict of str to callable
-        Quantus explanation functions; the controls are always there.
-    """
+    """Return the methods of `--methods`, or those of the paper and the controls."""
     asked_for = options.method_names
     known = {name.lower(): name for name in METHOD_NAMES}
     asked_for = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]

@@ -24,17 +24,7 @@ Line = tuple[str, Callable[[ComposedDataset, int], str]]
 
 
 class Layout(NamedTuple):
-    """What a sheet shows of each image.
-
-    Attributes
-    ----------
-    name : str
-        Of the sheet: the metric it is of.
-    lines : tuple of Line
-        A line for each subject.
-    caption : str
-        What to look for.
-    """
+    """What a sheet shows of each image."""
 
     name: str
     lines: tuple[Line, ...]
@@ -82,24 +72,7 @@ INDEPENDENCE = Layout(
 
 
 def rows_to_show(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) -> list[int]:
-    """Return the first images that enter a metric, of different objects and scenes while there are any.
-
-    Parameters
-    ----------
-    chosen : Tensor
-        (N,) of bool: which images enter.
-    objects : Tensor
-        (N,) classes of the objects.
-    scenes : Tensor
-        (N,) classes of the scenes.
-    count : int
-        How many.
-
-    Returns
-    -------
-    list of int
-        Rows, ascending; all images stand in where none enters.
-    """
+    """Return the first images that enter a metric, of different objects and scenes while there are any."""
     rows = torch.nonzero(chosen).flatten().tolist() or list(range(len(chosen)))
     different: list[int] = []
     for row in rows:
@@ -116,26 +89,7 @@ def lay_out(
     rows: Sequence[int],
     data: ComposedDataset,
 ) -> Sheet:
-    """Lay out maps: for each image one line for each subject, a column for each method that did not fail.
-
-    Parameters
-    ----------
-    layout : Layout
-        Which subjects, and what is written beside them.
-    attributed : mapping of str to Attributed
-        By method, with the maps of `rows` kept.
-    subjects : mapping of str to Subject
-        By name.
-    rows : sequence of int
-        Which images.
-    data : ComposedDataset
-        Of the masks and the names of classes.
-
-    Returns
-    -------
-    Sheet
-        As many lines for each image as the layout has.
-    """
+    """Lay out maps: for each image one line for each subject, a column for each method that did not fail."""
     shown = {method: found for method, found in attributed.items() if not found.failure}
     regions = data.masks(list(rows))[:, 0].numpy()
     laid_out = []

@@ -22,13 +22,7 @@ CHUNK = 256
 
 
 class ComposedImages(Protocol):
-    """What is used of `quantus_concepts.datasets.ObjectsOnScenes`.
-
-    Attributes
-    ----------
-    object_labels, scene_labels : Tensor
-        (N,) of int64; -1 where there is no object.
-    """
+    """What is used of `quantus_concepts.datasets.ObjectsOnScenes`."""
 
     @property
     def object_labels(self) -> Tensor:
@@ -46,17 +40,7 @@ class ComposedImages(Protocol):
 
 
 class StreamedSamples:
-    """Images that are read batch by batch, so that memory does not grow with their number.
-
-    Parameters
-    ----------
-    data : ComposedImages
-        Images of one size.
-    targets : Tensor
-        (N,) classes of int64.
-    n_workers : int
-        Processes that read images; 0 reads in this one.
-    """
+    """Images that are read batch by batch, so that memory does not grow with their number."""
 
     def __init__(self, data: ComposedImages, targets: Tensor, n_workers: int = 0) -> None:
         self.data = data
@@ -89,27 +73,7 @@ class _Batches(Dataset[Tensor]):
 
 
 def target_labels(data: ComposedImages, target: str, n_classes: int) -> Tensor:
-    """Return the labels a model is trained on.
-
-    Parameters
-    ----------
-    data : ComposedImages
-        N images.
-    target : str
-        "object" or "scene".
-    n_classes : int
-        K.
-
-    Returns
-    -------
-    Tensor
-        (N,) of int64.
-
-    Raises
-    ------
-    ValueError
-        If there is no such target, or a label is not one of the K classes.
-    """
+    """Return the labels a model is trained on."""
     check_choice("target", target, TARGETS)
     labels = torch.as_tensor(data.object_labels if target == "object" else data.scene_labels).long()
     check_shape(f"{target}_labels", labels, ("N",), (len(data),))
@@ -125,23 +89,7 @@ def target_labels(data: ComposedImages, target: str, n_classes: int) -> Tensor:
 
 
 def image_shape(data: ComposedImages) -> tuple[int, ...]:
-    """Return the shape (C, H, W) of the first image.
-
-    Parameters
-    ----------
-    data : ComposedImages
-        Not empty.
-
-    Returns
-    -------
-    tuple of int
-        C, H and W.
-
-    Raises
-    ------
-    ValueError
-        If there is no image, or it is not of 8 bits.
-    """
+    """Return the shape (C, H, W) of the first image."""
     if len(data) == 0:
         raise ValueError("Expected a data set with at least one image but it is empty.")
     first = data.images([0])
@@ -152,22 +100,7 @@ def image_shape(data: ComposedImages) -> tuple[int, ...]:
 
 
 def kept_images(data: ComposedImages, *, description: str = "images", display_progressbar: bool = False) -> Tensor:
-    """Read all images into memory.
-
-    Parameters
-    ----------
-    data : ComposedImages
-        Images of one size.
-    description : str
-        Shown beside the progress bar.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    Tensor
-        (N, 3, H, W) of uint8.
-    """
+    """Read all images into memory."""
     images = torch.empty(len(data), *image_shape(data), dtype=torch.uint8)
     with tqdm(total=len(data), desc=description, unit="image", disable=not display_progressbar, leave=False) as bar:
         for start in range(0, len(data), CHUNK):
@@ -178,20 +111,7 @@ def kept_images(data: ComposedImages, *, description: str = "images", display_pr
 
 
 def data_digest(data: ComposedImages, labels: Tensor) -> dict[str, Any]:
-    """Return what tells one data set from another: its size, all labels and some images.
-
-    Parameters
-    ----------
-    data : ComposedImages
-        N images.
-    labels : Tensor
-        (N,), those that are trained on.
-
-    Returns
-    -------
-    dict
-        "n", "shape", and hashes of the "labels" and of `N_COMPARED` "images".
-    """
+    """Return what tells one data set from another: its size, all labels and some images."""
     rows = torch.linspace(0, len(data) - 1, min(N_COMPARED, len(data)), dtype=torch.float64).round().long().tolist()
     return {
         "n": len(data),
@@ -202,18 +122,7 @@ def data_digest(data: ComposedImages, labels: Tensor) -> dict[str, Any]:
 
 
 def tensor_hash(*tensors: Tensor) -> str:
-    """Return the SHA-256 of the bits of tensors, with their types and shapes.
-
-    Parameters
-    ----------
-    *tensors : Tensor
-        On any device.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
+    """Return the SHA-256 of the bits of tensors, with their types and shapes."""
     digest = hashlib.sha256()
     for tensor in tensors:
         plain = tensor.detach().cpu().contiguous()

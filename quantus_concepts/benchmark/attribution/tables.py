@@ -50,20 +50,7 @@ TERMINAL_HEADINGS = {"MCS baseline": "random\nmask", "perturbation": "pert."}
 
 
 def method_table(records: Sequence[Record], premises: Sequence[PremiseCheck]) -> ReportTable:
-    """Return the main table: methods and metrics.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    premises : sequence of PremiseCheck
-        Of the models the metrics rest on.
-
-    Returns
-    -------
-    ReportTable
-        One row a method; metrics without a record are left out.
-    """
+    """Return the main table: methods and metrics."""
     metrics = _metrics(records)
     best = {metric: leaders(records, metric, lowest=metric == "perturbation") for metric in metrics}
     rows = []
@@ -119,18 +106,7 @@ def _counted(records: Sequence[Record], metric: str) -> str:
 
 
 def count_table(records: Sequence[Record]) -> ReportTable:
-    """Return how many scores were defined and how many patches were left out.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-
-    Returns
-    -------
-    ReportTable
-        Rows methods, columns metrics, entries "490 of 500".
-    """
+    """Return how many scores were defined and how many patches were left out."""
     metrics = [metric for metric in _metrics(records) if metric != "MCS baseline"]
     rows = []
     for method in _listed(records):
@@ -152,22 +128,7 @@ def count_table(records: Sequence[Record]) -> ReportTable:
 def relative_table(
     records: Sequence[Record], premises: Sequence[PremiseCheck], commonality: Sequence[CommonalityRow]
 ) -> ReportTable:
-    """Return relative MCS by commonality, with the correlation to the accuracy drop.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    premises : sequence of PremiseCheck
-        Whose limits are used.
-    commonality : sequence of CommonalityRow
-        Accuracies of the models.
-
-    Returns
-    -------
-    ReportTable
-        One row a method, below them the accuracy drop; columns k and the correlation.
-    """
+    """Return relative MCS by commonality, with the correlation to the accuracy drop."""
     levels = commonalities(records)
     chosen = [record for record in records if record.metric in ("relative MCS", "correlation")]
     best = leaders(chosen, "correlation")
@@ -205,24 +166,7 @@ def main_table(
     width: int = 80,
     commonality: Sequence[CommonalityRow] = (),
 ) -> Table:
-    """Return the main table for the terminal.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    premises : sequence of PremiseCheck
-        Of the models the metrics rest on.
-    width : int
-        Columns of the terminal: from `WIDE` on there are correlations, and intervals of the perturbation.
-    commonality : sequence of CommonalityRow
-        Of the models of relative MCS, on which the correlations rest.
-
-    Returns
-    -------
-    rich.table.Table
-        One row a method.
-    """
+    """Return the main table for the terminal."""
     wide = width >= WIDE
     metrics = _metrics(records) + (["correlation"] if wide and select(records, metric="correlation") else [])
     missing = dict.fromkeys(model for metric in metrics for model in unverified(metric, premises, commonality))

@@ -15,22 +15,7 @@ FAMILY = "f_s^k"
 def unverified(
     metric: str, premises: Sequence[PremiseCheck], commonality: Sequence[CommonalityRow] = ()
 ) -> tuple[str, ...]:
-    """Return the models whose premises a metric rests on and which were not verified.
-
-    Parameters
-    ----------
-    metric : str
-        One of `results.METRICS`.
-    premises : sequence of PremiseCheck
-        What was checked; a model that is not there was not verified.
-    commonality : sequence of CommonalityRow
-        The same for the models of relative MCS.
-
-    Returns
-    -------
-    tuple of str
-        Names of models; empty where the ground truth holds or the metric needs none.
-    """
+    """Return the models whose premises a metric rests on and which were not verified."""
     if metric in ("relative MCS", "correlation"):
         return () if family_holds(premises, commonality) else (FAMILY,)
     verified = {check.model for check in premises if check.verified}
@@ -38,20 +23,7 @@ def unverified(
 
 
 def family_holds(premises: Sequence[PremiseCheck], commonality: Sequence[CommonalityRow]) -> bool:
-    """Say whether the object matters where it is rare and does not where it is in every class.
-
-    Parameters
-    ----------
-    premises : sequence of PremiseCheck
-        Whose limits are used; without any nothing is verified.
-    commonality : sequence of CommonalityRow
-        Accuracy of the target class with and without the object.
-
-    Returns
-    -------
-    bool
-        Whether removing the object costs at most the limit at k = 1 and more than it at the smallest k.
-    """
+    """Say whether the object matters where it is rare and does not where it is in every class."""
     rows = sorted(commonality, key=lambda row: row.k)
     if not premises or len(rows) < 2 or rows[-1].k != 1:
         return False
@@ -61,16 +33,5 @@ def family_holds(premises: Sequence[PremiseCheck], commonality: Sequence[Commona
 
 
 def mark(models: Sequence[str]) -> str:
-    """Return the mark that captions and tables carry.
-
-    Parameters
-    ----------
-    models : sequence of str
-        As `unverified` returns them.
-
-    Returns
-    -------
-    str
-        For instance "ground truth not verified (f_s)"; empty where there is nothing to say.
-    """
+    """Return the mark that captions and tables carry."""
     return f"ground truth not verified ({', '.join(models)})" if models else ""

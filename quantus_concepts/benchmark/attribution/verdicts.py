@@ -32,25 +32,9 @@ def verdicts(
     premises: Sequence[PremiseCheck],
     commonality: Sequence[CommonalityRow] = (),
 ) -> list[Verdict]:
-    """Return what can be said on the premises, each metric, the controls, and the paper's findings.
-
-    "Above" and "below" are said where 95 % intervals do not overlap or exclude a fixed value, otherwise that two
-    numbers cannot be told apart.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    premises : sequence of PremiseCheck
-        Of the models.
-    commonality : sequence of CommonalityRow
-        Of the models of relative MCS.
-
-    Returns
-    -------
-    list of Verdict
-        In the order of the report; empty where there is nothing to say.
-    """
+    """Return what can be said on the premises, each metric, the controls, and the paper's findings."""
+    # "Above" and "below" are said where 95 % intervals do not overlap or exclude a fixed value, otherwise that two
+    # numbers cannot be told apart.
     said = [
         ("Premises", "", _premises(records, premises)),
         ("MCS", "MCS", _contrast(records)),

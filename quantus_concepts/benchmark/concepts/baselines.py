@@ -12,34 +12,17 @@ from quantus_concepts.benchmark.concepts.growing import GrowingRows
 
 
 class EarlierPoints:
-    """Part points of another image for each image: of one drawn from all that came before it.
+    """Part points of another image for each image: of one drawn from all that came before it."""
 
-    Drawing from the earlier ones keeps the evaluation one pass over the images, whatever the size of the batches;
-    the first image has none and scores NaN. Kept are the points only, which take little room.
-
-    Parameters
-    ----------
-    seed : int
-        Of the draw.
-    """
+    # Drawing from the earlier ones keeps the evaluation one pass over the images, whatever the size of the batches;
+    # the first image has none and scores NaN. Kept are the points only, which take little room.
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
         self._points = GrowingRows()
 
     def draw(self, points: Tensor) -> Tensor:
-        """Return points of an earlier image for each image of a batch.
-
-        Parameters
-        ----------
-        points : Tensor
-            (B, P, Q, 2), of the batch.
-
-        Returns
-        -------
-        Tensor
-            (B, P, Q, 2); NaN for the very first image.
-        """
+        """Return points of an earlier image for each image of a batch."""
         n_seen = len(self._points)
         known = self._points.add(points)
         place = n_seen + np.arange(len(points))
@@ -51,16 +34,10 @@ class EarlierPoints:
 
 
 class GaussianRegion:
-    """Hits of points in the regions of one Gaussian map, centred, as wide as high relative to the image.
+    """Hits of points in the regions of one Gaussian map, centred, as wide as high relative to the image."""
 
-    The map is the same for all images, so each pixel's hit is looked up. Regions hold the nearest pixels whatever
-    the width of the Gaussian, which therefore needs none.
-
-    Parameters
-    ----------
-    alphas : sequence of float
-        Sizes of the region in twelfths of the image.
-    """
+    # The map is the same for all images, so each pixel's hit is looked up. Regions hold the nearest pixels whatever
+    # the width of the Gaussian, which therefore needs none.
 
     def __init__(self, alphas: Sequence[float]) -> None:
         self._alphas = tuple(alphas)
@@ -68,20 +45,7 @@ class GaussianRegion:
         self._size = (0, 0)
 
     def hits(self, points: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the hits of parts.
-
-        Parameters
-        ----------
-        points : Tensor
-            (..., Q, 2): up to Q places (x, y) of each part, NaN where not visible; the best counts.
-        size : tuple of int
-            Height and width of the image.
-
-        Returns
-        -------
-        Tensor
-            (..., len(alphas)); NaN where no place is visible.
-        """
+        """Return the hits of parts."""
         if self._size != size or self._table.device != points.device:
             self._table, self._size = self._make(size).to(points.device, points.dtype), size
         visible = ~points.isnan().any(-1)

@@ -40,48 +40,11 @@ def collect(
     seed: int = 0,
     display_progressbar: bool = False,
 ) -> ConceptScores:
-    """Score a concept model on images, every variant of the three metrics at once (Aysel et al. 2025).
-
-    The backbone runs once an image where the model shares its features (`FeatureSharing`); otherwise a second
-    time for the maps. The class explained is the *predicted* one. Only maps of concepts that some importance
-    ranks first are made, each once. The model runs on its own device and in eval mode, and is left as it was.
-    Memory does not grow with the images except by the scores (N,) and the part points (N, P, Q, 2).
-
-    Parameters
-    ----------
-    model : ConceptModel
-        Any model of that protocol.
-    loader : iterable of ConceptSample
-        Batches: image (B, C, H, W), label (B,), concepts (B, L), points (B, P, Q, 2) in pixels of the image.
-    part_of_concept : Tensor
-        (L,) of int, the part each concept is about; -1 for none.
-    class_concepts : Tensor
-        (K, L) in [0, 1]: the truth of CGIM.
-    tops : sequence of int
-        The l of CEM and CLM. Where fewer concepts have a part, CLM has only the l up to their number.
-    alphas : sequence of float
-        The regions of CLM, in twelfths of the image.
-    importances : sequence of str
-        Among "weight" (gradient of the class logit), "value" and "contribution" (their product). The last one
-        ranks for the baselines.
-    value_threshold : float, optional
-        Value above which a concept counts as predicted present, for the concept accuracy.
-    seed : int
-        Of the draw of the other images. Scores do not depend on the batch size.
-    display_progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    ConceptScores
-        Scores of images, concepts and classes, in the order of the loader, on the CPU.
-
-    Raises
-    ------
-    ValueError
-        If an argument is wrong, there are no images, or images, values or maps are not finite (the index of
-        the first such image is named).
-    """
+    """Score a concept model on images, every variant of the three metrics at once (Aysel et al. 2025)."""
+    # The backbone runs once an image where the model shares its features (`FeatureSharing`); otherwise a second
+    # time for the maps. The class explained is the *predicted* one. Only maps of concepts that some importance
+    # ranks first are made, each once. The model runs on its own device and in eval mode, and is left as it was.
+    # Memory does not grow with the images except by the scores (N,) and the part points (N, P, Q, 2).
     return collect_all(
         [ScoredModel(model, value_threshold)],
         loader,

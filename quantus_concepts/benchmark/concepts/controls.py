@@ -13,18 +13,7 @@ from quantus_concepts.functional.intervals import distribution, relation
 
 
 def control_records(banks: Sequence[Sequence[Record]]) -> list[Record]:
-    """Return the random control: of each number its mean over random banks, and where 95 % of them lie.
-
-    Parameters
-    ----------
-    banks : sequence of sequence of Record
-        Of one bank each, all of one seed.
-
-    Returns
-    -------
-    list of Record
-        Of the model `RANDOM`; `n` is the number of banks in which the number is defined, `undefined` of the others.
-    """
+    """Return the random control: of each number its mean over random banks, and where 95 % of them lie."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in itertools.chain.from_iterable(banks):
         groups.setdefault(record.key[1:], []).append(record)
@@ -48,20 +37,7 @@ def control_records(banks: Sequence[Sequence[Record]]) -> list[Record]:
 
 
 def against_control(records: Iterable[Record], record: Record | None) -> str:
-    """Say whether a number lies above, among ("at") or below what 95 % of the random banks score.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Over seeds; where the control is looked for.
-    record : Record or None
-        The number.
-
-    Returns
-    -------
-    str
-        "" for the control itself, and where there is none.
-    """
+    """Say whether a number lies above, among ("at") or below what 95 % of the random banks score."""
     control = control_of(records, record)
     if record is None or control is None or record.model == RANDOM:
         return ""

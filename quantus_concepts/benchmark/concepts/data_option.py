@@ -23,21 +23,7 @@ SMALL_SIZE = 96
 
 @dataclass
 class BenchmarkData:
-    """Training and test images.
-
-    Attributes
-    ----------
-    train, test : ConceptDataset
-        Of the same classes, concepts and parts.
-    class_concepts : Tensor
-        (K, L), the truth of CGIM.
-    mean, std : tuple of float or None
-        What the images are normalised with; None where they are in [0, 1].
-    has_oracle : bool
-        Whether the oracle takes part: where attributes and parts are known exactly.
-    settings, notes
-        For the report.
-    """
+    """Training and test images."""
 
     train: ConceptDataset
     test: ConceptDataset
@@ -70,30 +56,9 @@ class BenchmarkData:
 
 
 def load_data(options: Options, network: Network | None) -> Iterator[BenchmarkData]:
-    """Load or draw the images of each seed.
-
-    Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
-    data too; photographs are the same for all.
-
-    Parameters
-    ----------
-    options : Options
-        Which.
-    network : Network, optional
-        Whose size and normalisation the images get; None for the small network, which takes them in [0, 1].
-
-    Yields
-    ------
-    BenchmarkData
-        Of one seed after the other, with notes on what the data do not have.
-
-    Raises
-    ------
-    ValueError
-        If files or options do not fit.
-    FileNotFoundError
-        If files are missing.
-    """
+    """Load or draw the images of each seed."""
+    # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
+    # data too; photographs are the same for all.
     loaders = {CUB: _cub, FOLDER: _folder}
     whole = loaders.get(options.data, _painted)(options, network)
     if network is not None:

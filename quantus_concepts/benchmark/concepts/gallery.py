@@ -30,34 +30,7 @@ def draw_gallery(
     std: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Figure:
-    """Draw some images with the concepts ranked first by contribution to the predicted class.
-
-    Parameters
-    ----------
-    model : PostHocCBM
-        In eval mode.
-    data : ConceptDataset
-        Images are drawn from it, each of another class while there are any.
-    predicted : np.ndarray
-        (N,), the class the model gives each image.
-    n_images : int
-        Rows of correctly classified images.
-    n_wrong : int
-        Rows of others below them, which say so; they make up for correct ones that there are not.
-    n_concepts : int
-        Concepts a row.
-    mean : sequence of float, optional
-        Of the normalisation of the images, which is undone.
-    std : sequence of float, optional
-        Of the same.
-    seed : int
-        Of the draw of images.
-
-    Returns
-    -------
-    Figure
-        Nothing is shown or saved.
-    """
+    """Draw some images with the concepts ranked first by contribution to the predicted class."""
     labels = data.labels.numpy()
     right, wrong = (np.flatnonzero(chosen) for chosen in (labels == predicted, labels != predicted))
     rows_right = _different_classes(labels, right, n_images, seed)

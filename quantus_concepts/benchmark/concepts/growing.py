@@ -7,11 +7,10 @@ from torch import Tensor
 
 
 class GrowingRows:
-    """A tensor that rows are added to; its room doubles when it is full.
+    """A tensor that rows are added to; its room doubles when it is full."""
 
-    Keeping each batch's rows by themselves would leave small blocks between the freed images of the batches, and
-    memory would grow by the images although none is kept.
-    """
+    # Keeping each batch's rows by themselves would leave small blocks between the freed images of the batches, and
+    # memory would grow by the images although none is kept.
 
     def __init__(self) -> None:
         self._room: Tensor | None = None
@@ -21,18 +20,7 @@ class GrowingRows:
         return self._length
 
     def add(self, rows: Tensor) -> Tensor:
-        """Copy rows behind those there are.
-
-        Parameters
-        ----------
-        rows : Tensor
-            (B, ...), alike in shape, type and device each time.
-
-        Returns
-        -------
-        Tensor
-            (N, ...), all rows so far; a view that later calls do not change.
-        """
+        """Copy rows behind those there are."""
         needed = self._length + len(rows)
         if self._room is None or needed > len(self._room):
             room = torch.empty(max(1024, 2 * needed), *rows.shape[1:], dtype=rows.dtype, device=rows.device)

@@ -24,19 +24,7 @@ from quantus_concepts.functional import random_banks
 
 @dataclass(frozen=True)
 class BankOptions:
-    """How a concept bank is fitted, and how its values are read.
-
-    Attributes
-    ----------
-    method : str
-        "svm" or "mean".
-    C : float
-        Regularisation of the SVM.
-    n_pos, n_neg : int
-        Images drawn with and without each concept.
-    values : str
-        "margin" or "raw".
-    """
+    """How a concept bank is fitted, and how its values are read."""
 
     method: str = "svm"
     C: float = 1.0
@@ -51,24 +39,7 @@ class BankOptions:
 
 
 def fit_bank(train: Embeddings, names: Sequence[str], options: BankOptions, seed: int) -> ConceptBank:
-    """Fit a concept bank to embeddings.
-
-    Parameters
-    ----------
-    train : Embeddings
-        With concept labels.
-    names : sequence of str
-        L names.
-    options : BankOptions
-        Method and numbers.
-    seed : int
-        Of the draw of images.
-
-    Returns
-    -------
-    ConceptBank
-        L concepts.
-    """
+    """Fit a concept bank to embeddings."""
     return ConceptBank.fit(
         train.features,
         train.concept_labels,
@@ -94,26 +65,7 @@ def random_models(
 
 
 def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
-    """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings.
-
-    Parameters
-    ----------
-    backbone : Backbone
-        That the embeddings come from.
-    bank : ConceptBank
-        L concepts.
-    train : Embeddings
-        With class labels.
-    n_classes : int
-        K.
-    values : str
-        "margin" or "raw".
-
-    Returns
-    -------
-    PostHocCBM
-        In eval mode.
-    """
+    """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
     layer = ConceptLayer(bank, values)
     head = fit_logistic(layer(train.features), train.labels, n_classes)
     model = PostHocCBM(backbone, bank, head, values)
@@ -121,24 +73,7 @@ def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_class
 
 
 def traditional_model(network: SmallResNet, data: ConceptDataset, n_classes: int, batch_size: int) -> BottleneckCBM:
-    """Make a sequential CBM of a network that was trained on the concepts.
-
-    Parameters
-    ----------
-    network : SmallResNet
-        Trained with the concepts as targets: its last layer is the concept layer.
-    data : ConceptDataset
-        Training images; the head is fitted to the sigmoid values the network gives them.
-    n_classes : int
-        K.
-    batch_size : int
-        Images at once.
-
-    Returns
-    -------
-    BottleneckCBM
-        In eval mode.
-    """
+    """Make a sequential CBM of a network that was trained on the concepts."""
     train = embed(network.features, sample_loader(data, batch_size))
     with torch.no_grad():
         values = network.classifier(train.features).sigmoid()
@@ -147,22 +82,7 @@ def traditional_model(network: SmallResNet, data: ConceptDataset, n_classes: int
 
 
 def oracle_model(train: ConceptDataset, test: ConceptDataset, n_classes: int) -> OracleModel:
-    """Make the oracle for test images, its head fitted to the true attributes of the training images.
-
-    Parameters
-    ----------
-    train : ConceptDataset
-        Its labels are used, not its images.
-    test : ConceptDataset
-        What the oracle will be asked about.
-    n_classes : int
-        K.
-
-    Returns
-    -------
-    OracleModel
-        In eval mode.
-    """
+    """Make the oracle for test images, its head fitted to the true attributes of the training images."""
     head = fit_logistic(train.concept_labels, train.labels, n_classes)
     return OracleModel(test, head).eval()
 

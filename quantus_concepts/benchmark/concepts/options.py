@@ -29,23 +29,7 @@ MANY = 10_000_000
 
 @dataclass(frozen=True)
 class Options:
-    """What one run is asked for; the fields are the options of the command, None where not given.
-
-    Attributes
-    ----------
-    data, root, concepts, parts, part_of_concept, labels
-        Which images, and where they are.
-    n_train, n_test, n_classes, n_concepts, correlation, deviation, epochs
-        Of the painted birds and of the small network's training.
-    backbone, layer, weights, image_size, mean, std, unnormalised
-        Which network, and how it wants its images.
-    method, C, n_pos, n_neg, values, sweep
-        Of the concept bank.
-    random_banks
-        Of the random control.
-    device, batch_size, workers, seed, seeds, out, overwrite, progress
-        Of the run.
-    """
+    """What one run is asked for; the fields are the options of the command, None where not given."""
 
     data: str = PAINTED
     root: Path | None = None
@@ -162,16 +146,5 @@ class Options:
         return BankOptions(self.method, self.C, self.n_pos, self.n_neg, self.values)
 
     def torch_device(self) -> torch.device:
-        """Return the device of the models.
-
-        Returns
-        -------
-        torch.device
-            For "auto" a GPU where there is one.
-
-        Raises
-        ------
-        ValueError
-            If there is no such device here.
-        """
+        """Return the device of the models."""
         return torch_device(self.device)

@@ -12,21 +12,11 @@ from quantus_concepts.datasets.base import ConceptDataset
 
 
 class OracleModel(nn.Module):
-    """A concept model whose values are the true attributes and whose maps peak at the true parts.
+    """A concept model whose values are the true attributes and whose maps peak at the true parts."""
 
-    It takes images as every concept model does, and finds out which one it is given by a digest of its 8-bit
-    content, so that it is evaluated by the same program. Maps are Gaussians at the part's centre (of several
-    places the highest counts), zero where the part is not visible or a concept has none.
-
-    Parameters
-    ----------
-    dataset : ConceptDataset
-        The images it will be asked about; in [0, 1], of one size. They are read once.
-    head : nn.Module
-        Concept labels (N, L) to class logits (N, K).
-    stride : int
-        Pixels of the image for each place of a map.
-    """
+    # It takes images as every concept model does, and finds out which one it is given by a digest of its 8-bit
+    # content, so that it is evaluated by the same program. Maps are Gaussians at the part's centre (of several
+    # places the highest counts), zero where the part is not visible or a concept has none.
 
     concept_labels: Tensor
     points: Tensor
@@ -80,36 +70,14 @@ class OracleModel(nn.Module):
 
 
 class Recognition(nn.Module):
-    """Images to their numbers in a list of known ones.
-
-    Parameters
-    ----------
-    images : list of Tensor
-        (3, H, W) each, in [0, 1].
-    """
+    """Images to their numbers in a list of known ones."""
 
     def __init__(self, images: list[Tensor]) -> None:
         super().__init__()
         self._number = {_digest(image): number for number, image in enumerate(images)}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the number of each image.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W) in [0, 1].
-
-        Returns
-        -------
-        Tensor
-            (N, 1) of int64, on the device of the images.
-
-        Raises
-        ------
-        ValueError
-            If an image is not among the known ones.
-        """
+        """Return the number of each image."""
         check_shape("images", images, ("N", "C", "H", "W"), (None, None, None, None))
         numbers = []
         for position, image in enumerate(images):

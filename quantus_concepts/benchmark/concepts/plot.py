@@ -34,26 +34,7 @@ def plot_cem(
     top_l: int = 1,
     by_class: bool = False,
 ) -> tuple[Figure, Axes]:
-    """Draw CEM as bars: one group a ranking, one bar a model, with 95 % intervals, over what random banks score.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-    set_ : str
-        "all" or "correct" images.
-    top_l : int
-        How many concepts of each image entered.
-    by_class : bool
-        Whether the labels are those of an image's class, rather than its own.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw CEM as bars: one group a ranking, one bar a model, with 95 % intervals, over what random banks score."""
     fig, ax = new_axes(ax, (7.6, 4.0))
     chosen = over_seeds(select(records, metric="CEM", set=set_, l=top_l))
     models = [model for model in models_of(chosen) if model != RANDOM]
@@ -123,24 +104,7 @@ def _bar(ax: Axes, place: float, record: Record, width: float) -> None:
 def plot_clm(
     records: Sequence[Record], ax: Axes | None = None, *, explanation: str = "contribution", top_l: int = 1
 ) -> tuple[Figure, Axes]:
-    """Draw CLM over the size of the region: a line a model, dashed ones for the honest baselines, a band of the random.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-    explanation : str
-        What ranked the concepts.
-    top_l : int
-        How many concepts of each image entered.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw CLM over the size of the region: a line a model, the random control a band."""
     fig, ax = new_axes(ax, (7.6, 4.6))
     chosen = over_seeds(select(records, metric="CLM", explanation=explanation, l=top_l, set="all"))
     alphas = sorted({record.alpha for record in chosen if record.alpha is not None})
@@ -203,20 +167,7 @@ def _line(ax: Axes, points: list[Record], shift: float) -> None:
 
 
 def default_figures(records: Sequence[Record], by_class: bool = False) -> dict[str, Figure]:
-    """Draw every figure there are records for.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    by_class : bool
-        As in `plot_cem`.
-
-    Returns
-    -------
-    dict of str to Figure
-        Of "cem", "clm", "cgim_histograms", "concepts", "classes".
-    """
+    """Draw every figure there are records for."""
     figures: dict[str, Figure] = {}
     if select(records, metric="CEM", l=1):
         figures["cem"] = plot_cem(records, by_class=by_class)[0]

@@ -32,29 +32,8 @@ def plot_cgim_histograms(
     *,
     models: Sequence[str] = (POST_HOC, TRADITIONAL),
 ) -> tuple[Figure, np.ndarray]:
-    """Draw the histograms of CGIM, as the paper's Figure 2: classes left, concepts right, types 1 to 3.
-
-    The band is where the means of random banks lie: nothing is held against 0, which random directions exceed.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    ax : array of Axes or None
-        (3, 2) axes; None for a new figure.
-    models : sequence of str
-        The first is filled, the others are outlines over it.
-
-    Returns
-    -------
-    tuple of Figure and array of Axes
-        The figure and its (3, 2) axes.
-
-    Raises
-    ------
-    ValueError
-        If `ax` has another shape.
-    """
+    """Draw the histograms of CGIM, as the paper's Figure 2: classes left, concepts right, types 1 to 3."""
+    # The band is where the means of random banks lie: nothing is held against 0, which random directions exceed.
     if ax is None:
         fig = Figure(figsize=(8.2, 7.4), layout="constrained")
         axes: np.ndarray = fig.subplots(3, 2, sharex=True)
@@ -122,28 +101,7 @@ def plot_ranked_items(
     model: str = POST_HOC,
     count: int = 8,
 ) -> tuple[Figure, Axes]:
-    """Draw the best and the worst concepts or classes by CGIM as points over what random banks score.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-    item_kind : str
-        "concept" or "class".
-    explanation : str
-        Which type of CGIM: "weight" is 1, "value" 2, "contribution" 3.
-    model : str
-        Whose.
-    count : int
-        How many from each end; all where there are no more than twice as many.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw the best and the worst concepts or classes by CGIM as points over what random banks score."""
     best, worst = ranked_items(records, item_kind=item_kind, explanation=explanation, model=model, count=count)
     gap = 1 if best and worst else 0
     fig, ax = new_axes(ax, (7.6, 0.9 + 0.29 * (len(best) + len(worst) + gap)))
@@ -196,26 +154,7 @@ def ranked_items(
     model: str = POST_HOC,
     count: int = 8,
 ) -> tuple[list[Record], list[Record]]:
-    """Return the best and the worst concepts or classes by CGIM, each in descending order.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    item_kind : str
-        "concept" or "class".
-    explanation : str
-        Which type of CGIM.
-    model : str
-        Whose.
-    count : int
-        How many from each end.
-
-    Returns
-    -------
-    tuple of list of Record
-        Best and worst; where there are no more than 2 `count` in all, all are in the first list.
-    """
+    """Return the best and the worst concepts or classes by CGIM, each in descending order."""
     chosen = select(records, metric="CGIM", model=model, explanation=explanation, item_kind=item_kind)
     joined = over_seeds(record for record in chosen if record.item)
     found = sorted((record for record in joined if not math.isnan(record.value)), key=lambda record: -record.value)

@@ -19,28 +19,7 @@ def score_records(
     class_names: Sequence[str],
     seed: int | None = None,
 ) -> list[Record]:
-    """Sum the scores of one model up.
-
-    Parameters
-    ----------
-    scores : ConceptScores
-        From `collect`.
-    model : str
-        Its name in the tables.
-    concept_names : sequence of str
-        L names.
-    class_names : sequence of str
-        K names.
-    seed : int, optional
-        Of the run.
-
-    Returns
-    -------
-    list of Record
-        Accuracy, concept accuracy where it is known, CEM on both image sets, CLM with its baselines, CGIM of
-        each concept and class with their means. Images of one predicted class share a ranking, and mostly its
-        concepts: intervals, but that of the accuracy, are over the classes.
-    """
+    """Sum the scores of one model up."""
     records = [accuracy_record(scores.labels, scores.predicted, model, seed)]
     common: dict[str, Any] = {"model": model, "seed": seed, "clusters": scores.predicted}
     if not np.isnan(scores.concept_accuracy).all():
@@ -65,28 +44,7 @@ def accuracy_record(
     item_kind: str = "",
     item: str = "",
 ) -> Record:
-    """Return the record of a class accuracy.
-
-    Parameters
-    ----------
-    labels : np.ndarray
-        (N,) true classes.
-    predicted : np.ndarray
-        (N,) predicted ones.
-    model : str
-        Its name in the tables.
-    seed : int, optional
-        Of the run.
-    item_kind : str
-        "setting" for a row of Table 3.
-    item : str
-        Its name.
-
-    Returns
-    -------
-    Record
-        With Wilson's interval over the images.
-    """
+    """Return the record of a class accuracy."""
     return mean_record(labels == predicted, model=model, metric="accuracy", item_kind=item_kind, item=item, seed=seed)
 
 

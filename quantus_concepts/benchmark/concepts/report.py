@@ -87,39 +87,7 @@ def render_report(
     by_class: bool = False,
     created: datetime | None = None,
 ) -> str:
-    """Return the report as one self-contained HTML document.
-
-    Parameters
-    ----------
-    title : str
-        Heading.
-    records : sequence of Record
-        Of any number of seeds.
-    tables : sequence of PaperTable
-        As `paper_tables` makes them.
-    figures : mapping of str to Figure or bytes
-        By name: "cem", "clm", "cgim_histograms", "concepts", "classes", "gallery" have their places, others
-        follow.
-    settings : mapping of str to Any
-        What the run was made with.
-    notes : sequence of str
-        What the reader must know besides.
-    versions : mapping of str to str or None
-        Versions of the program and what it stands on.
-    paper : bool
-        Whether the tables hold the paper's own figures.
-    linear_pool : bool
-        Whether the backbone pools by the plain mean; otherwise the report says what its maps are not.
-    by_class : bool
-        Whether the concept labels are those of an image's class, rather than its own.
-    created : datetime or None
-        Time shown; None for the present.
-
-    Returns
-    -------
-    str
-        HTML.
-    """
+    """Return the report as one self-contained HTML document."""
     joined = over_seeds(records)
     seeds = seeds_of(records)
     models = models_of(joined)
@@ -162,15 +130,7 @@ def render_report(
 
 
 def write_report(path: Path | str, **content: Any) -> None:
-    """Write `render_report` to a file.
-
-    Parameters
-    ----------
-    path : Path or str
-        The file; inside a run this is what `OutputFolder.file` yields.
-    **content
-        As `render_report` takes it.
-    """
+    """Write `render_report` to a file."""
     Path(path).write_text(render_report(**content), encoding="utf-8")
 
 

@@ -33,42 +33,7 @@ SETS = ("all", "correct")
 
 @dataclass(frozen=True)
 class Record:
-    """One number of a benchmark.
-
-    Attributes
-    ----------
-    model : str
-        Whose number it is: one of `MODELS`, `PLAIN`, or for CLM a baseline as `baseline_name` names it. `RANDOM` is
-        the distribution over many random banks.
-    metric : str
-        One of `METRICS`.
-    explanation : str
-        What ranked the concepts: "weight", "value", "contribution", or "" where nothing did.
-    set : str
-        "all" images, or those the model classified correctly ("correct").
-    l : int or None
-        How many concepts of each image entered.
-    alpha : float or None
-        Size of the region of CLM, in twelfths of the image.
-    item_kind : str
-        "" for a mean over images, "concept" or "class" for CGIM, "setting" for one row of Table 3.
-    item : str
-        Name of the concept, class or setting; "" for the mean over all of them.
-    value : float
-        The number, as a share (not a percentage) or a cosine; NaN where nothing was defined.
-    n : int
-        Number of defined scores behind it; of `RANDOM`, of banks.
-    undefined : int
-        Number of scores that were NaN and do not enter.
-    chance : float
-        What a formula says of chance: the label density for CEM, the size of the region for CLM; else NaN.
-    low : float
-        Lower end of the 95 % interval, NaN where there is none; of `RANDOM`, what 2.5 % of the banks do not reach.
-    high : float
-        Upper end; of `RANDOM`, what 2.5 % of the banks exceed.
-    seed : int or None
-        Seed of the run; None for a number over all seeds.
-    """
+    """One number of a benchmark."""
 
     model: str
     metric: str
@@ -102,65 +67,18 @@ class Record:
 
 
 def baseline_name(baseline: str, model: str = POST_HOC) -> str:
-    """Name the CLM baseline of a model's maps and ranking.
-
-    Parameters
-    ----------
-    baseline : str
-        One of `BASELINES`.
-    model : str
-        The model whose ranking (and, for parts of another image, maps) it uses.
-
-    Returns
-    -------
-    str
-        The bare name for the post-hoc CBM, else with the model behind a comma.
-
-    Raises
-    ------
-    ValueError
-        If `baseline` is unknown.
-    """
+    """Name the CLM baseline of a model's maps and ranking."""
     check_choice("baseline", baseline, BASELINES)
     return baseline if model == POST_HOC else f"{baseline}, {model}"
 
 
 def setting_name(regularisation: float, samples: int) -> str:
-    """Name a setting of the concept bank, as `Record.item` holds it for Table 3.
-
-    Parameters
-    ----------
-    regularisation : float
-        C of the linear SVM.
-    samples : int
-        n_pos = n_neg, images drawn with and without each concept.
-
-    Returns
-    -------
-    str
-        For instance "C=0.1, n=100".
-    """
+    """Name a setting of the concept bank, as `Record.item` holds it for Table 3."""
     return f"C={regularisation:g}, n={samples}"
 
 
 def parse_setting(name: str) -> tuple[float, int]:
-    """Read C and n back from `setting_name`.
-
-    Parameters
-    ----------
-    name : str
-        For instance "C=0.1, n=100".
-
-    Returns
-    -------
-    tuple of float and int
-        C, and n_pos = n_neg.
-
-    Raises
-    ------
-    ValueError
-        If the name has another form.
-    """
+    """Read C and n back from `setting_name`."""
     try:
         first, second = (part.split("=")[1] for part in name.split(", "))
         return float(first), int(second)
@@ -173,31 +91,7 @@ def _bounds(metric: str) -> tuple[float, float]:
 
 
 def mean_record(scores: Any, *, model: str, metric: str, clusters: Any = None, **fields: Any) -> Record:
-    """Sum up scores of samples in one record: mean of the defined ones, their number, 95 % interval.
-
-    Parameters
-    ----------
-    scores : array or tensor
-        (N,) one score per image (or per concept or class for CGIM), NaN where undefined.
-    model : str
-        As in `Record`.
-    metric : str
-        As in `Record`.
-    clusters : array, optional
-        (N,): samples of one name are not independent of each other.
-    **fields
-        Other fields of `Record`: explanation, set, l, alpha, item_kind, item, chance, seed.
-
-    Returns
-    -------
-    Record
-        Interval as in `interval`.
-
-    Raises
-    ------
-    ValueError
-        If the metric, explanation or set is unknown.
-    """
+    """Sum up scores of samples in one record: mean of the defined ones, their number, 95 % interval."""
     check_choice("metric", metric, METRICS)
     check_choice("explanation", fields.get("explanation", ""), ["", *EXPLANATIONS])
     check_choice("set", fields.get("set", "all"), SETS)
@@ -219,33 +113,7 @@ def mean_record(scores: Any, *, model: str, metric: str, clusters: Any = None, *
 def item_records(
     scores: Any, names: Sequence[str], *, model: str, item_kind: str, metric: str = "CGIM", **fields: Any
 ) -> list[Record]:
-    """Return one record per concept or class, and first the one of their mean.
-
-    Parameters
-    ----------
-    scores : array or tensor
-        (L,) or (K,) scores, NaN where undefined.
-    names : sequence of str
-        Names of the concepts or classes.
-    model : str
-        As in `Record`.
-    item_kind : str
-        "concept" or "class".
-    metric : str
-        As in `Record`.
-    **fields
-        Other fields of `Record`: explanation, set, seed.
-
-    Returns
-    -------
-    list of Record
-        1 + L or 1 + K records; single items have no interval within one seed.
-
-    Raises
-    ------
-    ValueError
-        If scores and names differ in number, or `item_kind` is unknown.
-    """
+    """Return one record per concept or class, and first the one of their mean."""
     check_choice("item_kind", item_kind, ("concept", "class"))
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     if values.shape != (len(names),):
@@ -269,22 +137,7 @@ def item_records(
 
 
 def over_seeds(records: Iterable[Record]) -> list[Record]:
-    """Average records over seeds.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Of any number of seeds. Records that are over seeds already (seed None) stand for their group, so the
-        function may be applied twice.
-
-    Returns
-    -------
-    list of Record
-        One record a group, seed None, in order of first appearance. With two seeds or more the interval is
-        Student's t over the seeds' values; with one it is that of the seed, over its images. `n` and
-        `undefined` are sums; value and chance are means of the seeds where they are defined. The ends of the random
-        control's distribution are means of the seeds' ends: they say what one bank on one seed's data scores.
-    """
+    """Average records over seeds."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(record.key, []).append(record)
@@ -322,71 +175,24 @@ def mean_of(values: Sequence[float] | np.ndarray) -> float:
 
 
 def seeds_of(records: Iterable[Record]) -> list[int]:
-    """Return the seeds that occur, ascending.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Any records.
-
-    Returns
-    -------
-    list of int
-        Without None.
-    """
+    """Return the seeds that occur, ascending."""
     return sorted({record.seed for record in records if record.seed is not None})
 
 
 def models_of(records: Iterable[Record]) -> list[str]:
-    """Return the concept models that occur in CEM, CLM or CGIM, baselines left out.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Any records.
-
-    Returns
-    -------
-    list of str
-        In the order of `MODELS`, others after them.
-    """
+    """Return the concept models that occur in CEM, CLM or CGIM, baselines left out."""
     found = dict.fromkeys(record.model for record in records if record.metric in ("CEM", "CLM", "CGIM"))
     return ordered(model for model in found if not model.startswith(BASELINES))
 
 
 def ordered(models: Iterable[str]) -> list[str]:
-    """Bring names of models into the order of `MODELS`, others after them; duplicates are dropped.
-
-    Parameters
-    ----------
-    models : iterable of str
-        Names in any order.
-
-    Returns
-    -------
-    list of str
-        Each once.
-    """
+    """Bring names of models into the order of `MODELS`, others after them; duplicates are dropped."""
     found = dict.fromkeys(models)
     return [model for model in MODELS if model in found] + [model for model in found if model not in MODELS]
 
 
 def against(record: Record, reference: Record | float) -> str:
-    """Say whether a number lies above, at or below another, by its 95 % interval.
-
-    For chance and the random control it is `controls.against_control` that tells.
-
-    Parameters
-    ----------
-    record : Record
-        The number.
-    reference : Record or float
-        A fixed value, or a number with an interval of its own: then the two intervals must not overlap.
-
-    Returns
-    -------
-    str
-        "above", "at" or "below"; "" where the interval or the reference is not known.
-    """
+    """Say whether a number lies above, at or below another, by its 95 % interval."""
+    # For chance and the random control it is `controls.against_control` that tells.
     other = (reference.low, reference.high) if isinstance(reference, Record) else (reference, reference)
     return relation((record.low, record.high), other)

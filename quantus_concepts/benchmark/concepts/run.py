@@ -71,21 +71,7 @@ SWEEP_N = (50, 100)
 
 @dataclass
 class Outcome:
-    """What a run has found, before it is written down.
-
-    Attributes
-    ----------
-    records : list of Record
-        Of all seeds.
-    settings, notes
-        For the report.
-    gallery : Figure or None
-        Of the first seed.
-    linear_pool : bool
-        Whether the backbone pools by the mean.
-    by_class : bool
-        Whether all images of a class have the same concept labels.
-    """
+    """What a run has found, before it is written down."""
 
     records: list[Record] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
@@ -96,23 +82,7 @@ class Outcome:
 
 
 def run(options: Options) -> Path:
-    """Run the benchmark, print the main table, and write the folder of results.
-
-    Parameters
-    ----------
-    options : Options
-        What is asked for.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    Raises
-    ------
-    ValueError
-        If something given cannot be worked with.
-    """
+    """Run the benchmark, print the main table, and write the folder of results."""
     started = time.monotonic()
     with OutputFolder("concepts", options.out, overwrite=options.overwrite) as folder:
         with warnings_as_notes() as warned:

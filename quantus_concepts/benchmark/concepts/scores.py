@@ -9,30 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ConceptScores:
-    """What `collect` returns.
-
-    Attributes
-    ----------
-    labels, predicted : np.ndarray
-        (N,) of int64, the true and the predicted class.
-    density : np.ndarray
-        (N,), share of the concepts that are labelled present: what a random ranking scores in CEM.
-    concept_accuracy : np.ndarray
-        (N,), share of the concepts whose value is on the right side of the threshold; NaN without one.
-    negative_first : np.ndarray
-        (N,) of 0 and 1: whether the concept ranked first by contribution has a negative value, so that it speaks for
-        the class by being absent; NaN where contributions are not among the importances.
-    cem : dict
-        (importance, l) to (N,) scores.
-    clm : dict
-        (importance, l, alpha) to (N,) scores, NaN where no part is visible; empty where no concept has a part.
-    clm_baselines : dict
-        (baseline, l, alpha) to (N,) scores of the last importance's ranking.
-    class_importance : dict
-        importance to (K, L), its mean over the correctly classified images of each class.
-    cgim_concept, cgim_class : dict
-        importance to (L,) and (K,) scores.
-    """
+    """What `collect` returns."""
 
     labels: np.ndarray
     predicted: np.ndarray

@@ -35,25 +35,7 @@ SET_NAMES = {"all": "all images", "correct": "correctly classified"}
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table in the form of the paper's, with intervals.
-
-    Attributes
-    ----------
-    name : str
-        For instance "Table 1".
-    caption : str
-        What it shows and in which unit.
-    values : pandas.DataFrame
-        The numbers; rows and columns with two levels each, NaN where there is none.
-    low : pandas.DataFrame
-        Lower ends of the 95 % intervals, of the random control of 95 % of its banks; same rows and columns.
-    high : pandas.DataFrame
-        Upper ends.
-    marks : pandas.DataFrame
-        "above", "at" or "below" 95 % of the random banks, "" where there are none; same rows and columns.
-    decimals : int
-        Decimals to show.
-    """
+    """A table in the form of the paper's, with intervals."""
 
     name: str
     caption: str
@@ -114,22 +96,7 @@ def _first_chance(records: Iterable[Record]) -> float:
 
 
 def cem_table(records: Sequence[Record], paper: bool = False, by_class: bool = False) -> PaperTable:
-    """Return Table 1 of the paper: CEM in %, by image set, ranking, model and l.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    paper : bool
-        Whether the paper's own figures stand behind the post-hoc CBM's.
-    by_class : bool
-        Whether the labels are those of an image's class, rather than its own.
-
-    Returns
-    -------
-    PaperTable
-        Rows (set, explanation), columns (model, l); the last column is chance, the images' label density.
-    """
+    """Return Table 1 of the paper: CEM in %, by image set, ranking, model and l."""
     records = over_seeds(record for record in records if record.metric == "CEM")
     levels = levels_of(records, "CEM")
     builder = _Builder(100.0, records)
@@ -153,20 +120,7 @@ def cem_table(records: Sequence[Record], paper: bool = False, by_class: bool = F
 
 
 def clm_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
-    """Return Table 2 of the paper: CLM in %, by region, ranking, model and l, with the two honest baselines.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    paper : bool
-        Whether the paper's own figures stand behind the post-hoc CBM's.
-
-    Returns
-    -------
-    PaperTable
-        Rows (alpha, explanation or baseline), columns (model, l); the last is chance for a point anywhere.
-    """
+    """Return Table 2 of the paper: CLM in %, by region, ranking, model and l, with the two honest baselines."""
     records = over_seeds(record for record in records if record.metric == "CLM")
     levels = levels_of(records, "CLM")
     builder = _Builder(100.0, records)
@@ -197,20 +151,7 @@ def _clm_record(records: Sequence[Record], model: str, ranking: str, alpha: floa
 
 
 def accuracy_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
-    """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds; those with item_kind "setting" and the plain backbone's enter.
-    paper : bool
-        Whether the paper's own figures stand beside.
-
-    Returns
-    -------
-    PaperTable
-        Rows C and the plain backbone, columns n_pos = n_neg.
-    """
+    """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept."""
     records = over_seeds(record for record in records if record.metric == "accuracy")
     settings = {parse_setting(record.item): record for record in select(records, item_kind="setting")}
     places = sorted(settings.keys() | published.ACCURACY.keys()) if paper else sorted(settings)
@@ -238,18 +179,7 @@ def accuracy_table(records: Sequence[Record], paper: bool = False) -> PaperTable
 
 
 def model_table(records: Sequence[Record]) -> PaperTable:
-    """Return the accuracies of all models in %.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-
-    Returns
-    -------
-    PaperTable
-        Rows models, columns class accuracy and concept accuracy.
-    """
+    """Return the accuracies of all models in %."""
     records = over_seeds(record for record in records if record.metric.endswith("accuracy") and not record.item_kind)
     builder = _Builder(100.0)
     names = ordered(record.model for record in records if record.model != PLAIN)
@@ -263,18 +193,7 @@ def model_table(records: Sequence[Record]) -> PaperTable:
 
 
 def cgim_table(records: Sequence[Record]) -> PaperTable:
-    """Return the mean CGIM of every model, over concepts and over classes.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds; those with an empty `item` enter.
-
-    Returns
-    -------
-    PaperTable
-        Rows (concepts or classes, explanation), columns models; cosines.
-    """
+    """Return the mean CGIM of every model, over concepts and over classes."""
     records = over_seeds(record for record in records if record.metric == "CGIM" and not record.item)
     builder = _Builder(1.0, records)
     for kind, group in (("concept", "per concept"), ("class", "per class")):
@@ -304,22 +223,7 @@ def _left_out(records: Sequence[Record]) -> str:
 
 
 def paper_tables(records: Sequence[Record], paper: bool = False, by_class: bool = False) -> list[PaperTable]:
-    """Return all tables of the report that have a number in them.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    paper : bool
-        Whether the paper's own figures stand beside ours: only where the data are CUB-200-2011.
-    by_class : bool
-        As in `cem_table`.
-
-    Returns
-    -------
-    list of PaperTable
-        Tables 1, 2, 3, CGIM and accuracy.
-    """
+    """Return all tables of the report that have a number in them."""
     tables = [
         cem_table(records, paper, by_class) if select(records, metric="CEM") else None,
         clm_table(records, paper) if select(records, metric="CLM") else None,
@@ -331,18 +235,7 @@ def paper_tables(records: Sequence[Record], paper: bool = False, by_class: bool 
 
 
 def defined_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """Return how many scores were defined, and how many not.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Rows metric and case, columns models, entries "520 of 600"; ranked by contribution.
-    """
+    """Return how many scores were defined, and how many not."""
     records = over_seeds(record for record in records if not record.item and record.metric != "accuracy")
     # Of the random control the scores are banks.
     models = [model for model in models_of(records) if model != RANDOM]

@@ -28,21 +28,7 @@ TERMINAL_SETS = {"all": "all images", "correct": "if correct"}
 
 
 def main_table(records: Sequence[Record], width: int = 80) -> Table:
-    """Return the main table for the terminal.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    width : int
-        Columns of the terminal: from `WIDE` on numbers have one decimal.
-
-    Returns
-    -------
-    rich.table.Table
-        CEM, CLM and accuracies in %, CGIM as cosine; models side by side. Of the random control it is what 97.5 % of
-        the banks do not exceed.
-    """
+    """Return the main table for the terminal."""
     tables = {table.name: table for table in paper_tables(records)}
     models = models_of(records)
     decimals = 1 if width >= WIDE else 0

@@ -28,23 +28,9 @@ BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a cent
 
 
 def verdicts(records: Sequence[Record], by_class: bool = False) -> list[str]:
-    """Return sentences on existence, location, global importance and accuracy.
-
-    "Above" and "below" random directions are said where a number lies outside what 95 % of many random banks score;
-    of two models where their 95 % intervals do not overlap.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of any number of seeds.
-    by_class : bool
-        Whether the concept labels are those of an image's class, rather than its own.
-
-    Returns
-    -------
-    list of str
-        One sentence or two each, plain text; empty where there is nothing to say.
-    """
+    """Return sentences on existence, location, global importance and accuracy."""
+    # "Above" and "below" random directions are said where a number lies outside what 95 % of many random banks
+    # score; of two models where their 95 % intervals do not overlap.
     joined = over_seeds(records)
     models = models_of(joined)
     main = POST_HOC if POST_HOC in models else next(iter(models), "")
@@ -61,18 +47,7 @@ def verdicts(records: Sequence[Record], by_class: bool = False) -> list[str]:
 
 
 def percent(value: float) -> str:
-    """Write a share in percent, with a decimal where it is small or nearly whole.
-
-    Parameters
-    ----------
-    value : float
-        In [0, 1].
-
-    Returns
-    -------
-    str
-        For instance "55 %" or "8.3 %".
-    """
+    """Write a share in percent, with a decimal where it is small or nearly whole."""
     return f"{100 * value:.{_decimals(value)}f} %"
 
 

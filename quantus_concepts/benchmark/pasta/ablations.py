@@ -29,21 +29,7 @@ DRAWING = "drawing"
 
 @dataclass(frozen=True)
 class Variant:
-    """One choice; all it does not name is as by default.
-
-    Attributes
-    ----------
-    name : str
-        Of its row, as in the CSV file of the paper's tables.
-    embedding : tuple of pairs
-        Arguments of `Embedder`.
-    votes, labelled, training
-        How votes are joined, whether the scorer is told the class, and arguments of `TrainingSettings`.
-    regressor : str
-        In place of the network; "" for none.
-    drawn : bool
-        Whether maps are shown as people saw them, where the ratings have such drawings; else they are drawn anew.
-    """
+    """One choice; all it does not name is as by default."""
 
     name: str
     embedding: tuple[tuple[str, Any], ...] = ()
@@ -145,11 +131,9 @@ def ablated(
     maps: RatedExplanations | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> pd.DataFrame:
-    """Train and test every variant of some ablations on the same splits.
-
-    Returns one row for each ablation, variant, model, question, modality, measure and seed. What two variants share is
-    computed once. `maps` are the same ratings without the drawings people saw, where `ratings` has them.
-    """
+    """Train and test every variant of some ablations on the same splits."""
+    # Returns one row for each ablation, variant, model, question, modality, measure and seed. What two variants
+    # share is computed once. `maps` are the same ratings without the drawings people saw, where `ratings` has them.
     base = embedder.embed(ratings.explanations).cpu()
     embeddings: dict[Any, Tensor] = {}
     trained: dict[Any, pd.DataFrame] = {}

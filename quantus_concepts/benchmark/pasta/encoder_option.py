@@ -18,31 +18,7 @@ def load_encoder(
     device: torch.device,
     scorer: Scorer | None = None,
 ) -> Encoder | None:
-    """Return the encoder asked for, or the one a scorer was trained on.
-
-    Parameters
-    ----------
-    name : str or None
-        A preset, "embedded", or "MODEL/TAG" of open_clip; None for that of the scorer.
-    weights : Path or None
-        File of its weights.
-    tokenizer : Path or None
-        Folder of its tokenizer.
-    device : torch.device
-        Where to compute.
-    scorer : Scorer or None
-        May name its encoder.
-
-    Returns
-    -------
-    Encoder or None
-        None where neither names one.
-
-    Raises
-    ------
-    ValueError
-        If there is no such encoder or file, or the scorer's was read from a file that is not given.
-    """
+    """Return the encoder asked for, or the one a scorer was trained on."""
     for option, path, there in (
         ("--encoder-weights", weights, weights is None or weights.is_file()),
         ("--encoder-tokenizer", tokenizer, tokenizer is None or tokenizer.is_dir()),

@@ -35,27 +35,7 @@ SHOWN_PROBLEMS = 20
 
 @dataclass(frozen=True)
 class ExplanationFile:
-    """An explanation on disk.
-
-    Attributes
-    ----------
-    path : Path
-        A ``.npy``, a ``.png`` or a ``.json`` file.
-    image : Path or None
-        The image it explains; None where there is none.
-    explainer : str
-        Name of the folder it lies in.
-    name : FileName
-        What its name says.
-    label : str
-        The class it explains, as its name or a file of labels says; "" where nothing is known.
-    true_label : str
-        The class of the image, as the image's name or a file of labels says.
-    ascending : bool
-        Whether small values mean important; of concepts only.
-    note : str
-        Why it cannot be used; "" where it can.
-    """
+    """An explanation on disk."""
 
     path: Path
     image: Path | None
@@ -72,18 +52,7 @@ class ExplanationFile:
         return _KINDS[self.path.suffix.lower()]
 
     def read(self) -> Explanation:
-        """Read the explanation.
-
-        Returns
-        -------
-        Explanation
-            Map and image, drawing, or concepts.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be used; the message says why in a few words.
-        """
+        """Read the explanation."""
         if self.note:
             raise ValueError(self.note)
         if self.modality == "concepts":
@@ -99,13 +68,7 @@ class ExplanationFile:
 
 
 class FileExplanations(Sequence[Explanation]):
-    """Explanations that are read when asked for.
-
-    Parameters
-    ----------
-    files : sequence of ExplanationFile
-        All usable.
-    """
+    """Explanations that are read when asked for."""
 
     def __init__(self, files: Sequence[ExplanationFile]) -> None:
         self.files = list(files)
@@ -128,41 +91,11 @@ def find_explanations(
     with_images: bool = False,
     own_name: str | None = None,
 ) -> list[ExplanationFile]:
-    """List the explanations of a folder, each with its image.
-
-    An explanation belongs to the image of the same name, or else to the one image of the same data set and image id:
-    the label of an explanation's name is the class explained, that of an image's name the true one. Files of the
-    release, ``{dataset}_{image id}_{explainer id}_{label}``, go by the id; for the drawings (charts) of its concept
-    explainers their values are read, where they lie under ``activations``.
-
-    Parameters
-    ----------
-    images : Path or str
-        Folder of images called ``{dataset}_{image id}_{label}``.
-    explanations : Path or str
-        Folder of ``.npy``, ``.png`` and ``.json`` files called the same, or with one such folder for each explainer.
-    labels_from : str
-        "file-name" (of the explanation), "image-name", "none", or a CSV file with the columns ``image`` and ``label``
-        (the class explained) and, if wanted, ``true_label``, one row for each image, which is named by its file, with
-        or without suffix.
-    ascending : iterable of str
-        Explainers whose small values mean important.
-    with_images : bool
-        Whether concepts need their image too, as people who rate them do; maps always do.
-    own_name : str, optional
-        Explainer of the files that lie in the folder itself; by default the folder's name.
-
-    Returns
-    -------
-    list of ExplanationFile
-        By explainer and name. Those without an image they need, or with several, have a note.
-
-    Raises
-    ------
-    ValueError
-        If a folder or the file of labels is missing or holds nothing to work with, or an explainer of `ascending` is
-        not there.
-    """
+    """List the explanations of a folder, each with its image."""
+    # An explanation belongs to the image of the same name, or else to the one image of the same data set and image
+    # id: the label of an explanation's name is the class explained, that of an image's name the true one. Files of
+    # the release, ``{dataset}_{image id}_{explainer id}_{label}``, go by the id; for the drawings (charts) of its
+    # concept explainers their values are read, where they lie under ``activations``.
     images, explanations = _folder("--images", images), _folder("--explanations", explanations)
     index = _image_index(images)
     found = [
@@ -193,20 +126,7 @@ def find_explanations(
 
 
 def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar: bool = False) -> list[ExplanationFile]:
-    """Read every file once, so that all that is wrong is known before any work.
-
-    Parameters
-    ----------
-    files : sequence of ExplanationFile
-        What was found.
-    display_progressbar : bool
-        Whether to show a progress bar.
-
-    Returns
-    -------
-    list of ExplanationFile
-        The same, with a note where an explanation cannot be used.
-    """
+    """Read every file once, so that all that is wrong is known before any work."""
     checked = []
     for file in tqdm(files, desc="reading", unit="explanation", leave=False, disable=not display_progressbar):
         try:
@@ -218,23 +138,7 @@ def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar:
 
 
 def usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
-    """Return the explanations that can be used.
-
-    Parameters
-    ----------
-    files : sequence of ExplanationFile
-        Checked.
-
-    Returns
-    -------
-    list of ExplanationFile
-        Those without a note.
-
-    Raises
-    ------
-    ValueError
-        If there are none; lists what is wrong.
-    """
+    """Return the explanations that can be used."""
     good = [file for file in files if not file.note]
     if not good:
         raise ValueError(f"None of the {len(files)} explanations can be used: {problems(files, SHOWN_PROBLEMS)}.")
@@ -242,20 +146,7 @@ def usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
 
 
 def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
-    """List what is wrong with files.
-
-    Parameters
-    ----------
-    files : iterable of ExplanationFile
-        Checked.
-    limit : int, optional
-        How many to name at most, but at least one for each reason; all by default.
-
-    Returns
-    -------
-    str
-        For each reason "explainer/name, explainer/name (reason)"; "" where nothing is wrong.
-    """
+    """List what is wrong with files."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for file in files:
         if file.note:

@@ -23,15 +23,7 @@ MODALITY = "modality"
 
 @dataclass
 class JoinedRatings:
-    """The votes of several annotators on the same explanations.
-
-    Attributes
-    ----------
-    records : dict
-        By ``explication`` the record without votes.
-    votes : dict
-        By ``explication`` and annotator the votes by question.
-    """
+    """The votes of several annotators on the same explanations."""
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     votes: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
@@ -50,25 +42,8 @@ class JoinedRatings:
 
 
 def join_ratings(files: Sequence[Path]) -> JoinedRatings:
-    """Join files of ratings.
-
-    An annotator may have several files, such as one saved early and one complete; what they share must agree.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        As the page saves them, or others of that format: votes without a name are of an annotator called as the file.
-
-    Returns
-    -------
-    JoinedRatings
-        All votes.
-
-    Raises
-    ------
-    ValueError
-        If files cannot be read or contradict each other; all are listed.
-    """
+    """Join files of ratings."""
+    # An annotator may have several files, such as one saved early and one complete; what they share must agree.
     joined, faults = JoinedRatings(), []
     for file in files:
         try:
@@ -84,29 +59,7 @@ def join_ratings(files: Sequence[Path]) -> JoinedRatings:
 
 
 def write_ratings(files: Sequence[Path], data: Path, out: Path | None = None, *, overwrite: bool = False) -> str:
-    """Write a folder that `PastaRatings` reads.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        Files of ratings.
-    data : Path
-        The folder that `pasta sheet` wrote, with the images and explanations.
-    out : Path, optional
-        The folder to write; by default a new one under ``reports``.
-    overwrite : bool
-        Whether `out` may be an earlier run, which is replaced.
-
-    Returns
-    -------
-    str
-        What to tell the user; the last line is the folder.
-
-    Raises
-    ------
-    ValueError
-        If the files cannot be joined, or images or explanations are not in `data`.
-    """
+    """Write a folder that `PastaRatings` reads."""
     joined = join_ratings(files)
     with OutputFolder("pasta-ratings", out, overwrite=overwrite) as folder:
         for name in _rated_files(joined, data):

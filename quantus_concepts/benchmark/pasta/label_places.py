@@ -22,18 +22,7 @@ LEADER = {"arrowstyle": "-", "color": "#9A9A9A", "linewidth": 0.6, "shrinkA": 0,
 
 
 def extremes(places: np.ndarray) -> list[int]:
-    """Return which points of (x, y) stand out.
-
-    Parameters
-    ----------
-    places : np.ndarray
-        (N, 2).
-
-    Returns
-    -------
-    list of int
-        The two furthest from the diagonal to either side, then the first and the last along x and along y; each once.
-    """
+    """Return which points of (x, y) stand out."""
     if not len(places):
         return []
     apart = places[:, 1] - places[:, 0]
@@ -44,22 +33,7 @@ def extremes(places: np.ndarray) -> list[int]:
 
 
 def label_points(ax: Axes, names: Sequence[str], places: np.ndarray) -> list[str]:
-    """Name the points that stand out, each where its name covers no other name and no point.
-
-    Parameters
-    ----------
-    ax : Axes
-        Drawn on; with its limits set.
-    names : sequence of str
-        N names.
-    places : np.ndarray
-        (N, 2) of the points.
-
-    Returns
-    -------
-    list of str
-        The names written; one for which there is no room is left out.
-    """
+    """Name the points that stand out, each where its name covers no other name and no point."""
     window, dpi = ax.get_window_extent(), ax.figure.dpi
     size = np.array([window.width, window.height]) * 72 / dpi
     start = np.array([ax.get_xlim()[0], ax.get_ylim()[0]])

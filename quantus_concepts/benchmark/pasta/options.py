@@ -16,19 +16,7 @@ from quantus_concepts.benchmark.pasta.train_options import ALL, MANY, question_n
 
 @dataclass(frozen=True)
 class Options:
-    """What one run is asked for; the fields are the options of the command, None where not given.
-
-    Attributes
-    ----------
-    n_images, n_per_image, image_size
-        The painted birds whose explanations are rated.
-    question, seeds, epochs, learning_rate, train_share, regressors
-        How scorers are trained.
-    uses, n_explained, n_masks, classifier_epochs
-        What the score is used for.
-    device, batch_size, seed, out, overwrite, progress
-        Of the run.
-    """
+    """What one run is asked for; the fields are the options of the command, None where not given."""
 
     n_images: int = 240
     n_per_image: int = 21

@@ -48,24 +48,7 @@ KIND_NAMES = {"map": "Maps alone", "drawing": "Drawings alone", "concepts": "Con
 def report_tables(
     outcome: Outcome, ratings: RatedExplanations, encoder: str | None, questions: Sequence[str]
 ) -> dict[str, ReportTable]:
-    """Return the tables of the report.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        Of a training.
-    ratings : RatedExplanations
-        What it learned from.
-    encoder : str or None
-        The preset used.
-    questions : sequence of str
-        Those trained.
-
-    Returns
-    -------
-    dict of str to ReportTable
-        By their name; those without a row are left out.
-    """
+    """Return the tables of the report."""
     records, simulated = outcome.records, ratings.simulated
     tables = [
         agreement_table(records, encoder, simulated),
@@ -81,22 +64,7 @@ def report_tables(
 
 
 def agreement_table(records: Sequence[Record], encoder: str | None, simulated: bool) -> ReportTable:
-    """Return mean and deviation of every measure, as the paper's Table 1, with its figures where they compare.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    encoder : str or None
-        The preset used.
-    simulated : bool
-        Whether the raters are; the paper's figures are then left out.
-
-    Returns
-    -------
-    ReportTable
-        Rows models in groups of measures, columns questions.
-    """
+    """Return mean and deviation of every measure, as the paper's Table 1, with its figures where they compare."""
     questions = questions_of(records)
     beside = {} if simulated else paper_rows(encoder)
     rows = []
@@ -153,20 +121,7 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def ceiling_table(records: Sequence[Record], simulated: bool) -> ReportTable:
-    """Return which share of what the raters' noise allows is reached, with 95 % intervals over splits.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    ReportTable
-        Rows scorer, ceiling, share, control; columns questions. Without rows where there is no ceiling.
-    """
+    """Return which share of what the raters' noise allows is reached, with 95 % intervals over splits."""
     questions = questions_of(records)
     rows = []
     if CEILING in models_of(records):
@@ -205,20 +160,7 @@ def _whole(value: float) -> str:
 
 
 def kind_table(records: Sequence[Record], simulated: bool) -> ReportTable:
-    """Return Spearman's correlation among maps alone and among concepts alone.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    ReportTable
-        Rows models in groups of kinds, columns questions; without rows where there is one kind only.
-    """
+    """Return Spearman's correlation among maps alone and among concepts alone."""
     questions = questions_of(records)
     rows = []
     for kind in MODALITIES:
@@ -240,22 +182,7 @@ def kind_table(records: Sequence[Record], simulated: bool) -> ReportTable:
 
 
 def regressor_table(records: Sequence[Record], encoder: str | None, simulated: bool) -> ReportTable:
-    """Return the scoring functions side by side, as the paper's Table 17.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    encoder : str or None
-        Name of the encoder; the paper's figures are on SigLIP's embeddings.
-    simulated : bool
-        Whether the raters are; the paper's figures are then left out.
-
-    Returns
-    -------
-    ReportTable
-        Rows scoring functions in groups of measures, columns questions; without rows where no regressor was fitted.
-    """
+    """Return the scoring functions side by side, as the paper's Table 17."""
     fitted = [model for model in REGRESSORS if model in models_of(records)]
     questions = questions_of(records)
     beside = encoder == "siglip" and not simulated and "Q1" in questions
@@ -281,20 +208,7 @@ def regressor_table(records: Sequence[Record], encoder: str | None, simulated: b
 
 
 def split_table(outcome: Outcome, simulated: bool) -> ReportTable:
-    """Return how many explanations, images and explainers each part of each split has.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        Of a training.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    ReportTable
-        Rows splits, columns parts.
-    """
+    """Return how many explanations, images and explainers each part of each split has."""
     rows = []
     for result in outcome.seeds:
         split = result.split
@@ -319,20 +233,7 @@ def split_table(outcome: Outcome, simulated: bool) -> ReportTable:
 
 
 def votes_table(ratings: RatedExplanations, questions: Sequence[str]) -> ReportTable:
-    """Return how many votes there are and how many are missing.
-
-    Parameters
-    ----------
-    ratings : RatedExplanations
-        With votes.
-    questions : sequence of str
-        Those trained.
-
-    Returns
-    -------
-    ReportTable
-        Rows counts, columns questions.
-    """
+    """Return how many votes there are and how many are missing."""
     columns = [list(QUESTIONS).index(question) for question in questions]
     given = ~np.isnan(ratings.votes[:, :, columns])
     voters = given.sum(1)
@@ -356,20 +257,7 @@ def votes_table(ratings: RatedExplanations, questions: Sequence[str]) -> ReportT
 
 
 def orientation_table(questions: Sequence[str], encoder: str | None = None) -> ReportTable:
-    """Return the paper's figures for themselves, where ours cannot stand beside them.
-
-    Parameters
-    ----------
-    questions : sequence of str
-        Those trained.
-    encoder : str or None
-        The preset used.
-
-    Returns
-    -------
-    ReportTable
-        Rows the paper's scorer and human annotator, columns questions.
-    """
+    """Return the paper's figures for themselves, where ours cannot stand beside them."""
     rows = []
     for measure in SHOWN:
         for model, row in {SCORER: encoder or "siglip", HUMAN: "human"}.items():

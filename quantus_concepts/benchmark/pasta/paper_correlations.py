@@ -12,19 +12,7 @@ SOURCE = "Kazmierczak et al., Tables 7, 8 and 9: image-level attributions of the
 
 
 class PaperCorrelation(NamedTuple):
-    """One cell of the tables.
-
-    Attributes
-    ----------
-    pearson : float
-        PCC.
-    pearson_p : float
-        Its p-value.
-    spearman : float
-        SCC.
-    spearman_p : float
-        Its p-value.
-    """
+    """One cell of the tables."""
 
     pearson: float
     pearson_p: float

@@ -24,41 +24,13 @@ FOR, AGAINST = "#b34700", "#3b6ea5"
 
 
 def shown_size(height: int, width: int, longest: int) -> tuple[int, int]:
-    """Return the size an image is shown in.
-
-    Parameters
-    ----------
-    height : int
-        Its own, in pixels.
-    width : int
-        Likewise.
-    longest : int
-        The longer side as shown; smaller images are enlarged.
-
-    Returns
-    -------
-    tuple of int
-        Height and width.
-    """
+    """Return the size an image is shown in."""
     scale = longest / max(height, width)
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def resized(image: Tensor, longest: int) -> Tensor:
-    """Bring an image to the size it is shown in.
-
-    Parameters
-    ----------
-    image : Tensor
-        (3, H, W) in [0, 1].
-    longest : int
-        Its longer side afterwards.
-
-    Returns
-    -------
-    Tensor
-        (3, h, w) in [0, 1].
-    """
+    """Bring an image to the size it is shown in."""
     size = shown_size(image.shape[1], image.shape[2], longest)
     return interpolate(image[None], size, mode="bicubic", antialias=True, align_corners=False)[0].clamp(0, 1)
 
@@ -72,70 +44,22 @@ def shown_picture(explanation: MapExplanation | DrawingExplanation, longest: int
 
 
 def jpeg(image: Tensor) -> bytes:
-    """Encode an image as JPEG.
-
-    Parameters
-    ----------
-    image : Tensor
-        (3, H, W) in [0, 1].
-
-    Returns
-    -------
-    bytes
-        The file.
-    """
+    """Encode an image as JPEG."""
     return _encoded(image, "JPEG", quality=QUALITY, subsampling=0)
 
 
 def png(image: Tensor) -> bytes:
-    """Encode an image as PNG.
-
-    Parameters
-    ----------
-    image : Tensor
-        (3, H, W) in [0, 1].
-
-    Returns
-    -------
-    bytes
-        The file.
-    """
+    """Encode an image as PNG."""
     return _encoded(image, "PNG")
 
 
 def data_url(data: bytes, kind: str = "jpeg") -> str:
-    """Return a picture as a page embeds it.
-
-    Parameters
-    ----------
-    data : bytes
-        The file.
-    kind : str
-        "jpeg" or "png".
-
-    Returns
-    -------
-    str
-        ASCII.
-    """
+    """Return a picture as a page embeds it."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
 
 
 def top_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, float]]:
-    """Return the most important concepts, the most important first.
-
-    Parameters
-    ----------
-    explanation : ConceptExplanation
-        Concepts and their values.
-    n : int
-        How many at most.
-
-    Returns
-    -------
-    list of tuple
-        Name and value; equal ones in reverse alphabetical order, as in the release.
-    """
+    """Return the most important concepts, the most important first."""
     ordered = sorted(explanation.values.items(), key=lambda pair: (abs(pair[1]), pair[0]), reverse=True)
     if explanation.ascending:
         ordered = ordered[::-1]
@@ -143,20 +67,7 @@ def top_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[t
 
 
 def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figure:
-    """Draw the most important concepts as horizontal bars.
-
-    Parameters
-    ----------
-    explanation : ConceptExplanation
-        Concepts and their values.
-    n : int
-        How many at most.
-
-    Returns
-    -------
-    Figure
-        The most important on top.
-    """
+    """Draw the most important concepts as horizontal bars."""
     top = top_concepts(explanation, n)
     figure = Figure(figsize=(5.2, 0.6 + 0.27 * len(top)), layout="constrained")
     axes = figure.add_subplot()
@@ -172,34 +83,12 @@ def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figur
 
 
 def concepts_png(explanation: ConceptExplanation) -> bytes:
-    """Draw concepts as a PNG file.
-
-    Parameters
-    ----------
-    explanation : ConceptExplanation
-        Concepts and their values.
-
-    Returns
-    -------
-    bytes
-        The file.
-    """
+    """Draw concepts as a PNG file."""
     return base64.b64decode(png_base64(plot_concepts(explanation)))
 
 
 def short_number(value: float) -> str:
-    """Write a concept's value with three digits.
-
-    Parameters
-    ----------
-    value : float
-        Finite.
-
-    Returns
-    -------
-    str
-        With the sign for minus.
-    """
+    """Write a concept's value with three digits."""
     if value == 0 or 0.001 <= abs(value) < 1000:
         digits = 2 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
         text = f"{value:.{min(digits, 3)}f}"

@@ -56,24 +56,7 @@ KIND_NAMES = {"map": "maps", "drawing": "drawings", "concepts": "concepts"}
 def plot_measure(
     records: Sequence[Record], measure: str = "SCC", simulated: bool = False, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
-    """Draw a measure of each question: scorers as bars, what they are held against as lines, every split as a point.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    measure : str
-        One of `MEASURES`.
-    simulated : bool
-        Whether the raters are, which the figure then says.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes.
-    """
+    """Draw a measure of each question: scorers as bars, what they are held against as lines, every split as a point."""
     questions, models = questions_of(records), models_of(records)
     bars = [model for model in models if model not in LINES]
     fig, ax = new_axes(ax, (WIDTH, 3.7))
@@ -110,22 +93,7 @@ def plot_measure(
 
 
 def plot_curves(results: Sequence[SeedResult], question: str, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw how the kappa on the validation explanations rises with the epochs, and which epoch each split kept.
-
-    Parameters
-    ----------
-    results : sequence of SeedResult
-        One for each split.
-    question : str
-        Which question.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes: a line for each split, a point at the epoch kept.
-    """
+    """Draw how the kappa on the validation explanations rises with the epochs, and which epoch each split kept."""
     fig, ax = new_axes(ax, (4.4, 3.2))
     colour = COLOURS[SCORER]
     for result in results:
@@ -144,24 +112,7 @@ def plot_curves(results: Sequence[SeedResult], question: str, ax: Axes | None = 
 def plot_explainers(
     results: Sequence[SeedResult], ratings: RatedExplanations, question: str, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
-    """Draw the mean score of each explainer against its mean vote, from the splits that never saw it in training.
-
-    Parameters
-    ----------
-    results : sequence of SeedResult
-        One for each split.
-    ratings : RatedExplanations
-        What was split.
-    question : str
-        Which question.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes. Only explainers at the extremes are named.
-    """
+    """Draw the mean score of each explainer against its mean vote, from the splits that never saw it in training."""
     fig, ax = new_axes(ax, (5.2, 4.6))
     points = explainer_points(results, ratings, question)
     for modality, colour in MODALITY_COLOURS.items():
@@ -192,23 +143,7 @@ def _limits(places: np.ndarray) -> tuple[float, float]:
 def explainer_points(
     results: Sequence[SeedResult], ratings: RatedExplanations, question: str
 ) -> dict[str, tuple[float, float, str]]:
-    """Return where each unseen explainer stands.
-
-    Parameters
-    ----------
-    results : sequence of SeedResult
-        One for each split.
-    ratings : RatedExplanations
-        What was split.
-    question : str
-        Which question.
-
-    Returns
-    -------
-    dict
-        By explainer its mean vote, its mean score and its modality, over the test explanations of all splits that have
-        a vote. An explanation in several test sets counts with each.
-    """
+    """Return where each unseen explainer stands."""
     gathered: dict[str, list[tuple[float, float]]] = {}
     kinds: dict[str, str] = {}
     for result in results:
@@ -229,22 +164,7 @@ def explainer_points(
 
 
 def plot_votes(ratings: RatedExplanations, votes: str = "mode", ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw the mean vote on each question by kind of explanation, as the paper's Figure 4.
-
-    Parameters
-    ----------
-    ratings : RatedExplanations
-        With votes.
-    votes : str
-        How the votes on one explanation are joined.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes: means over images, with Student's 95 % intervals.
-    """
+    """Draw the mean vote on each question by kind of explanation, as the paper's Figure 4."""
     fig, ax = new_axes(ax, (WIDTH, 3.2))
     means = {
         (question, kind): np.array(list(image_means(ratings, question, kind, votes).values()))
@@ -277,24 +197,7 @@ def plot_votes(ratings: RatedExplanations, votes: str = "mode", ax: Axes | None 
 def panels(
     questions: Sequence[str], draw: Callable[[str, Axes], object], height: float = 2.5, title: str = ""
 ) -> Figure:
-    """Draw a panel for each question.
-
-    Parameters
-    ----------
-    questions : sequence of str
-        Which.
-    draw : callable
-        Called with a question and its axes.
-    height : float
-        Of a panel in inches.
-    title : str
-        Over all of them.
-
-    Returns
-    -------
-    Figure
-        Three panels in a row, with one legend where the panels have something to name.
-    """
+    """Draw a panel for each question."""
     across = min(PANELS, len(questions))
     down = math.ceil(len(questions) / across)
     width = WIDTH if across > 1 else 5.0
@@ -323,24 +226,7 @@ def panels(
 def default_figures(
     results: Sequence[SeedResult], records: Sequence[Record], ratings: RatedExplanations, votes: str
 ) -> dict[str, Figure]:
-    """Draw the figures of a report.
-
-    Parameters
-    ----------
-    results : sequence of SeedResult
-        One for each split.
-    records : sequence of Record
-        Of all splits.
-    ratings : RatedExplanations
-        What was split.
-    votes : str
-        How the votes on one explanation are joined.
-
-    Returns
-    -------
-    dict of str to Figure
-        By the name of the file.
-    """
+    """Draw the figures of a report."""
     questions = questions_of(records)
     figures = {}
     if questions:

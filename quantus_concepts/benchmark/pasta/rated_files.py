@@ -14,34 +14,12 @@ IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"
 
 
 def explainer_id(explainer: str) -> str:
-    """Return an explainer's name as it stands in file names, where "_" parts.
-
-    Parameters
-    ----------
-    explainer : str
-        Its name.
-
-    Returns
-    -------
-    str
-        With "-" for everything but letters, digits, "." and "+".
-    """
+    """Return an explainer's name as it stands in file names, where "_" parts."""
     return re.sub(r"[^\w.+]+|_+", "-", explainer).strip("-") or "explainer"
 
 
 def explanation_stem(file: ExplanationFile) -> str:
-    """Return ``{dataset}_{image id}_{explainer id}_{label}``.
-
-    Parameters
-    ----------
-    file : ExplanationFile
-        An explanation.
-
-    Returns
-    -------
-    str
-        The name of its picture and of its values, without suffix.
-    """
+    """Return ``{dataset}_{image id}_{explainer id}_{label}``."""
     # A label from a file of labels may hold what no file name may.
     label = re.sub(r"[^\w.+-]+", "-", file.label)
     parts = [file.name.image_id, explainer_id(file.explainer), label]
@@ -49,50 +27,17 @@ def explanation_stem(file: ExplanationFile) -> str:
 
 
 def image_name(file: ExplanationFile) -> str:
-    """Return the path of the image within the folder of ratings.
-
-    Parameters
-    ----------
-    file : ExplanationFile
-        With an image.
-
-    Returns
-    -------
-    str
-        Under ``images/``.
-    """
+    """Return the path of the image within the folder of ratings."""
     return f"{IMAGES}/{file.image.name}" if file.image is not None else ""
 
 
 def explanation_name(file: ExplanationFile) -> str:
-    """Return the path of the explanation's picture within the folder of ratings.
-
-    Parameters
-    ----------
-    file : ExplanationFile
-        An explanation.
-
-    Returns
-    -------
-    str
-        Under ``expl/``; its values lie under ``activations/`` in place of it.
-    """
+    """Return the path of the explanation's picture within the folder of ratings."""
     return f"{PICTURES}/{explanation_stem(file)}.png"
 
 
 def check_explainers(files: Sequence[ExplanationFile]) -> None:
-    """Raise where two explainers would have one name in file names.
-
-    Parameters
-    ----------
-    files : sequence of ExplanationFile
-        What is rated.
-
-    Raises
-    ------
-    ValueError
-        If so; names them.
-    """
+    """Raise where two explainers would have one name in file names."""
     names: dict[str, str] = {}
     for explainer in sorted({file.explainer for file in files}):
         other = names.setdefault(explainer_id(explainer), explainer)
@@ -104,17 +49,7 @@ def check_explainers(files: Sequence[ExplanationFile]) -> None:
 
 
 def write_rated(folder: OutputFolder, files: Sequence[ExplanationFile], picture_size: int) -> None:
-    """Copy images and explanations to a folder in the layout of the release.
-
-    Parameters
-    ----------
-    folder : OutputFolder
-        Where to; gets ``images/``, ``expl/`` and ``activations/``.
-    files : sequence of ExplanationFile
-        All usable and with an image.
-    picture_size : int
-        Longer side of the pictures of maps, in pixels.
-    """
+    """Copy images and explanations to a folder in the layout of the release."""
     images = {file.image for file in files if file.image is not None}
     for image in sorted(images):
         folder.write_bytes(f"{IMAGES}/{image.name}", image.read_bytes())

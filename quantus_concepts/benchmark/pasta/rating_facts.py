@@ -25,19 +25,7 @@ LIKED, INVERTED = "Q1", "Q5"
 
 @dataclass(frozen=True)
 class KindDifference:
-    """Mean votes on maps and on concepts of the same images.
-
-    Attributes
-    ----------
-    maps, concepts : float
-        Means over images of the mean vote on each image's explanations of the kind.
-    difference : float
-        Of the two.
-    low, high : float
-        Student's 95 % interval of the difference over images; NaN for a single image.
-    n : int
-        Images explained in both ways.
-    """
+    """Mean votes on maps and on concepts of the same images."""
 
     maps: float
     concepts: float
@@ -50,24 +38,7 @@ class KindDifference:
 def image_means(
     ratings: RatedExplanations, question: str, kinds: str | Sequence[str], votes: str = "mode"
 ) -> dict[str, float]:
-    """Return the mean vote on each image's explanations of some kinds.
-
-    Parameters
-    ----------
-    ratings : RatedExplanations
-        With votes.
-    question : str
-        Which question.
-    kinds : str or sequence of str
-        Of `MODALITIES`.
-    votes : str
-        How the votes on one explanation are joined.
-
-    Returns
-    -------
-    dict
-        By id of the image; without those that have no vote.
-    """
+    """Return the mean vote on each image's explanations of some kinds."""
     joined = ratings.targets(votes)[:, QUESTION_NAMES.index(question)]
     chosen = np.isin(ratings.modalities, kinds) & ~np.isnan(joined)
     images, places = np.unique(ratings.image_ids[chosen], return_inverse=True)
@@ -77,22 +48,7 @@ def image_means(
 
 
 def kind_difference(ratings: RatedExplanations, question: str, votes: str = "mode") -> KindDifference | None:
-    """Compare votes on maps with votes on concepts, image by image.
-
-    Parameters
-    ----------
-    ratings : RatedExplanations
-        With votes.
-    question : str
-        Which question.
-    votes : str
-        How the votes on one explanation are joined.
-
-    Returns
-    -------
-    KindDifference or None
-        None where no image is explained in both ways.
-    """
+    """Compare votes on maps with votes on concepts, image by image."""
     maps, concepts = (image_means(ratings, question, kind, votes) for kind in (("map", "drawing"), "concepts"))
     shared = sorted(maps.keys() & concepts.keys())
     if not shared:
@@ -105,37 +61,13 @@ def kind_difference(ratings: RatedExplanations, question: str, votes: str = "mod
 
 
 def inverted_rank(ratings: RatedExplanations, votes: str = "mode") -> float | None:
-    """Return Spearman's correlation of the votes on Q5, where low is good, with those on Q1.
-
-    Parameters
-    ----------
-    ratings : RatedExplanations
-        With votes.
-    votes : str
-        How the votes on one explanation are joined.
-
-    Returns
-    -------
-    float or None
-        None where one of them was not asked, or the answers are all alike.
-    """
+    """Return Spearman's correlation of the votes on Q5, where low is good, with those on Q1."""
     joined = ratings.targets(votes)
     return _rank(*(joined[:, QUESTION_NAMES.index(question)] for question in (LIKED, INVERTED)))
 
 
 def score_rank(outcome: Outcome) -> Summary | None:
-    """Sum up Spearman's correlation of the scores for Q5 with those for Q1, of unseen explanations.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        Of a training.
-
-    Returns
-    -------
-    Summary or None
-        Over splits; None where one of the two was not trained.
-    """
+    """Sum up Spearman's correlation of the scores for Q5 with those for Q1, of unseen explanations."""
     found = []
     for result in outcome.seeds:
         questions = list(result.training.scorer.questions)

@@ -43,35 +43,7 @@ def rating_page(
     max_megabytes: float = 50.0,
     display_progressbar: bool = False,
 ) -> str:
-    """Write the page.
-
-    Parameters
-    ----------
-    files : sequence of ExplanationFile
-        What is rated; all usable and with an image.
-    questions : sequence of str
-        Names of the questions.
-    changed : mapping, optional
-        For Q5 and Q6 the explanations of the perturbed images, by explainer and image.
-    seed : int
-        Of the order, which differs between annotators.
-    picture_size : int
-        Longer side of the pictures, in pixels.
-    max_megabytes : float
-        Most the page may hold.
-    display_progressbar : bool
-        Whether to show a progress bar.
-
-    Returns
-    -------
-    str
-        HTML.
-
-    Raises
-    ------
-    ValueError
-        If the page would be larger.
-    """
+    """Write the page."""
     asked = [question_named(name) for name in questions]
     gallery = _Gallery(picture_size, max_megabytes)
     items = []
@@ -105,19 +77,7 @@ def rating_page(
 
 
 def empty_record(file: ExplanationFile) -> dict[str, Any]:
-    """Return the record of an explanation in the format of the release, without any vote.
-
-    Parameters
-    ----------
-    file : ExplanationFile
-        What is rated.
-
-    Returns
-    -------
-    dict
-        With the keys img, explication, GTclass, predictedclass, Annotation; and modality for drawings, which have no
-        values beside them.
-    """
+    """Return the record of an explanation in the format of the release, without any vote."""
     drawn = {"modality": "drawing"} if file.modality == "drawing" else {}
     return drawn | {
         "img": image_name(file),

@@ -70,29 +70,7 @@ def write_report(
     notes: Sequence[str] = (),
     uses: Uses | None = None,
 ) -> None:
-    """Write results.csv, the figures and report.html, and print the main table.
-
-    Parameters
-    ----------
-    folder : OutputFolder
-        Where to.
-    title : str
-        Heading.
-    outcome : Outcome
-        Of the training.
-    ratings : RatedExplanations
-        What it learned from.
-    plan : Plan
-        How.
-    encoder : str or None
-        The preset used, whose figures of the paper stand beside ours; None for an encoder the paper has not.
-    settings : mapping of str to Any
-        What the run was made with.
-    notes : sequence of str
-        What the reader must know besides.
-    uses : Uses or None
-        What the score was used for.
-    """
+    """Write results.csv, the figures and report.html, and print the main table."""
     figures = default_figures(outcome.seeds, outcome.records, ratings, plan.votes)
     if uses is not None:
         figures |= uses_figures(uses, ratings.simulated)
@@ -142,38 +120,7 @@ def render_report(
     versions: Mapping[str, str] | None = None,
     created: datetime | None = None,
 ) -> str:
-    """Return the report as one self-contained HTML document.
-
-    Parameters
-    ----------
-    title : str
-        Heading; that raters are simulated is added to it.
-    outcome : Outcome
-        Of the training.
-    ratings : RatedExplanations
-        What it learned from.
-    plan : Plan
-        How.
-    encoder : str or None
-        The preset used.
-    settings : mapping of str to Any
-        What the run was made with.
-    notes : sequence of str
-        What the reader must know besides.
-    pictures : mapping of str to str
-        Figures as PNG in base64, by name; those of `CAPTIONS` have their places.
-    uses : Uses or None
-        What the score was used for.
-    versions : mapping of str to str or None
-        Versions of the program and what it stands on.
-    created : datetime or None
-        Time shown; None for the present.
-
-    Returns
-    -------
-    str
-        HTML.
-    """
+    """Return the report as one self-contained HTML document."""
     simulated = ratings.simulated
     tables = report_tables(outcome, ratings, encoder, plan.questions)
     said = verdicts(outcome, ratings, plan.votes)

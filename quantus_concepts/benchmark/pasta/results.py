@@ -26,26 +26,7 @@ MODELS = (SCORER, "ridge", "lasso", "SVM", SHUFFLED, HUMAN, SIMULATED_HUMAN, CEI
 
 @dataclass(frozen=True)
 class Record:
-    """One number of one seed.
-
-    Attributes
-    ----------
-    model : str
-        What rates: `SCORER`, the control `SHUFFLED`, "ridge", "lasso" or "SVM", one annotator, or `CEILING`.
-    question : str
-        "Q1" to "Q6".
-    measure : str
-        One of `MEASURES`: on the scale from 1 to 5, the mean squared error, quadratic weighted kappa of rounded
-        scores, and Spearman's correlation of scores as they are and rounded.
-    value : float
-        The number; NaN where it is not defined.
-    n : int
-        Number of explanations behind it.
-    seed : int
-        Seed of split and training.
-    modality : str
-        "map", "drawing" or "concepts", or "all".
-    """
+    """One number of one seed."""
 
     model: str
     question: str
@@ -58,21 +39,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and deviation over seeds.
-
-    Attributes
-    ----------
-    mean : float
-        NaN where no seed has a number.
-    deviation : float
-        Sample standard deviation; NaN for a single seed.
-    n_seeds : int
-        Number of seeds with a number.
-    values : tuple of float
-        What was found, a number for each of these seeds.
-    share : bool
-        Whether these are shares, which may exceed 1, and no correlations (or kappas).
-    """
+    """Mean and deviation over seeds."""
 
     mean: float
     deviation: float
@@ -84,26 +51,7 @@ class Summary:
 def summary(
     records: Sequence[Record], model: str, question: str, measure: str, modality: str = "all"
 ) -> Summary | None:
-    """Sum up the seeds of one number.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    model : str
-        As in `Record`.
-    question : str
-        As in `Record`.
-    measure : str
-        As in `Record`.
-    modality : str
-        As in `Record`.
-
-    Returns
-    -------
-    Summary or None
-        None where there is no such record.
-    """
+    """Sum up the seeds of one number."""
     chosen = select(records, model=model, question=question, measure=measure, modality=modality)
     if not chosen:
         return None
@@ -117,22 +65,7 @@ def summary(
 
 
 def of_ceiling(records: Sequence[Record], question: str, measure: str = "SCC") -> Summary | None:
-    """Sum up which share of what the raters' noise allows the scorer reaches.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    question : str
-        As in `Record`.
-    measure : str
-        As in `Record`; one of which more is better.
-
-    Returns
-    -------
-    Summary or None
-        Of the scorer's number divided by the ceiling's, seed by seed; None where one of them is missing.
-    """
+    """Sum up which share of what the raters' noise allows the scorer reaches."""
     found = {
         record.seed: record.value
         for record in select(records, model=SCORER, question=question, measure=measure, modality="all")
@@ -148,19 +81,7 @@ def of_ceiling(records: Sequence[Record], question: str, measure: str = "SCC") -
 
 
 def seed_interval(found: Summary | None) -> tuple[float, float]:
-    """Return the 95 % interval of a correlation, a kappa or a share over seeds.
-
-    Parameters
-    ----------
-    found : Summary or None
-        The number.
-
-    Returns
-    -------
-    tuple of float
-        Low and high end of Student's interval, of correlations and kappas on Fisher's z; NaN for fewer than three
-        seeds.
-    """
+    """Return the 95 % interval of a correlation, a kappa or a share over seeds."""
     values = np.array(() if found is None else found.values)
     if found is None or not found.share:
         return correlation_interval(values)
@@ -168,33 +89,11 @@ def seed_interval(found: Summary | None) -> tuple[float, float]:
 
 
 def models_of(records: Sequence[Record]) -> list[str]:
-    """Return what was rated by, in the order of the rows.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-
-    Returns
-    -------
-    list of str
-        Names.
-    """
+    """Return what was rated by, in the order of the rows."""
     found = {record.model for record in records}
     return [name for name in MODELS if name in found]
 
 
 def questions_of(records: Sequence[Record]) -> list[str]:
-    """Return the questions of some records.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-
-    Returns
-    -------
-    list of str
-        In order.
-    """
+    """Return the questions of some records."""
     return sorted({record.question for record in records})

@@ -23,23 +23,7 @@ COMMAND = "pasta"
 
 
 def run(options: Options) -> Path:
-    """Run the benchmark, print the main table, and write the folder of results.
-
-    Parameters
-    ----------
-    options : Options
-        What is asked for.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    Raises
-    ------
-    ValueError
-        If something given cannot be worked with.
-    """
+    """Run the benchmark, print the main table, and write the folder of results."""
     started = time.monotonic()
     with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
         with warnings_as_notes() as notes:

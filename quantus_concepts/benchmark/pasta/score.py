@@ -43,46 +43,7 @@ UNKNOWN_LABEL = "No label of the scorer"
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """What the command is given.
-
-    Attributes
-    ----------
-    images : Path
-        Folder of images.
-    explanations : Path
-        Folder of explanations, or of one such folder for each explainer.
-    scorer : Path or None
-        File of a scorer, or a folder of the files of several questions.
-    question : str
-        "all", or some of Q1 to Q6 with commas; the first is sorted by.
-    encoder : str or None
-        Name of the encoder; None for that of the scorer.
-    encoder_weights : Path or None
-        File of its weights.
-    encoder_tokenizer : Path or None
-        Folder of its tokenizer.
-    labels_from : str or None
-        "file-name" (of the explanation), "image-name", "none" or a CSV file; None for what the scorer learned from:
-        "image-name" where that is released, else "file-name".
-    clip : bool
-        Whether scores above 5 become 5; the release leaves them.
-    ascending : str or None
-        Explainers whose small values mean important, with commas.
-    n_shown : int
-        How many of the best, and of the worst, the sheet shows.
-    cache : Path or None
-        Folder of embeddings.
-    device : str
-        Where to compute.
-    batch_size : int
-        Images at once.
-    out : Path or None
-        The folder to write; None for a new one under ``reports``.
-    overwrite : bool
-        Whether `out` may be an earlier run, which is replaced.
-    progress : bool
-        Whether to show progress bars.
-    """
+    """What the command is given."""
 
     images: Path
     explanations: Path
@@ -104,23 +65,7 @@ class ScoreOptions:
 
 
 def run_scoring(options: ScoreOptions) -> Path:
-    """Score explanations, print the table and write the folder of results.
-
-    Parameters
-    ----------
-    options : ScoreOptions
-        What the command is given.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    Raises
-    ------
-    ValueError
-        If something given cannot be worked with, or no explanation can be scored.
-    """
+    """Score explanations, print the table and write the folder of results."""
     check_whole("--n-shown", options.n_shown, 0)
     check_whole("--batch-size", options.batch_size, 1)
     scorer = _scorer(options)

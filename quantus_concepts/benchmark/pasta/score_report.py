@@ -44,23 +44,7 @@ class Concept:
 
 @dataclass(frozen=True)
 class Card:
-    """An explanation on the sheet.
-
-    Attributes
-    ----------
-    title : str
-        Its explainer.
-    below : str
-        Its file, and what it explains.
-    scores : list of str
-        Of each question.
-    image, map : str
-        Data URLs; "" where there is none.
-    concepts : list of Concept
-        Empty for maps.
-    drawn : bool
-        Whether `map` is a drawing as it was given.
-    """
+    """An explanation on the sheet."""
 
     title: str
     below: str
@@ -74,21 +58,7 @@ class Card:
 def write_scores(
     folder: OutputFolder, scores: Scores, about: Mapping[str, str], notes: Sequence[str], n_shown: int
 ) -> None:
-    """Write table, figure and sheet.
-
-    Parameters
-    ----------
-    folder : OutputFolder
-        Gets scores.csv, report.html and, with several explainers, figures/mixture.png.
-    scores : Scores
-        What was scored.
-    about : mapping of str to str
-        How it was scored.
-    notes : sequence of str
-        What a reader should know.
-    n_shown : int
-        How many of the best, and of the worst, the sheet shows.
-    """
+    """Write table, figure and sheet."""
     with folder.file("scores.csv") as path:
         scores.best_first.to_csv(path, index=False, float_format="%.4f")
     figure = ""
@@ -102,26 +72,7 @@ def write_scores(
 def render_scores(
     scores: Scores, about: Mapping[str, str], notes: Sequence[str], n_shown: int, figure: str = ""
 ) -> str:
-    """Write the page.
-
-    Parameters
-    ----------
-    scores : Scores
-        What was scored.
-    about : mapping of str to str
-        How it was scored.
-    notes : sequence of str
-        What a reader should know.
-    n_shown : int
-        How many of the best, and of the worst.
-    figure : str
-        PNG of the mixture in base64; "" for none.
-
-    Returns
-    -------
-    str
-        HTML, with everything in it.
-    """
+    """Write the page."""
     ranked = scores.best_first[scores.best_first[scores.question].notna()]
     n_best = min(n_shown, (len(ranked) + 1) // 2) if len(ranked) < 2 * n_shown else n_shown
     n_worst = min(n_shown, len(ranked) - n_best)

@@ -18,18 +18,7 @@ from quantus_concepts.pasta.questions import question_named
 
 @dataclass(frozen=True)
 class Scores:
-    """What was scored.
-
-    Attributes
-    ----------
-    frame : pd.DataFrame
-        A row for each explanation: explainer, explanation, image, dataset, image_id, label, modality, a column for each
-        question, note.
-    questions : sequence of str
-        The first is sorted by.
-    files : sequence of ExplanationFile
-        As the rows.
-    """
+    """What was scored."""
 
     frame: pd.DataFrame
     questions: Sequence[str]
@@ -77,18 +66,7 @@ class Scores:
 
 
 def score_text(value: float) -> str:
-    """Write a score.
-
-    Parameters
-    ----------
-    value : float
-        In [1, 5], or NaN.
-
-    Returns
-    -------
-    str
-        Two decimals; "–" for NaN.
-    """
+    """Write a score."""
     return "–" if np.isnan(value) else f"{value:.2f}"
 
 
@@ -98,18 +76,7 @@ def arrow(question: str) -> str:
 
 
 def terminal_table(scores: Scores) -> Table:
-    """Draw the table of explainers.
-
-    Parameters
-    ----------
-    scores : Scores
-        What was scored.
-
-    Returns
-    -------
-    rich.table.Table
-        A row for each explainer.
-    """
+    """Draw the table of explainers."""
     table = Table(title="Predicted ratings, 1 to 5: means over explanations", title_justify="left", box=box.SIMPLE)
     table.add_column("explainer", overflow="fold")
     table.add_column("n", justify="right")

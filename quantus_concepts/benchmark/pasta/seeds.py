@@ -26,33 +26,7 @@ REGRESSOR_NAMES = {"ridge": "ridge", "lasso": "lasso", "svm": "SVM"}
 
 @dataclass(frozen=True)
 class Plan:
-    """How scorers are trained and tested.
-
-    Attributes
-    ----------
-    questions : tuple of str
-        Which of the six.
-    votes : str
-        How votes are joined: "mode", "mean" or "median".
-    label_names : tuple of str or None
-        Labels the scorer is told; None to train it without.
-    settings : TrainingSettings
-        Of the training.
-    train_share : float
-        Share of the images and of the explainers in training.
-    seed : int
-        Of the first split.
-    n_seeds : int
-        How many splits.
-    control : bool
-        Whether each split is also trained with shuffled votes.
-    regressors : bool
-        Whether ridge, lasso and SVM are fitted as well.
-    device : torch.device
-        Where scorers are trained.
-    progress : bool
-        Whether to show progress bars.
-    """
+    """How scorers are trained and tested."""
 
     questions: tuple[str, ...]
     votes: str = "mode"
@@ -74,21 +48,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One split: its scorer and what it says of the explanations held back.
-
-    Attributes
-    ----------
-    seed : int
-        Of split and training.
-    split : Split
-        Which explanation was used for what.
-    training : Training
-        Scorer and learning curve.
-    scores : np.ndarray
-        (n_test, Q) scores of the test explanations, in [1, 5].
-    targets : np.ndarray
-        (n_test, Q) joined votes.
-    """
+    """One split: its scorer and what it says of the explanations held back."""
 
     seed: int
     split: Split
@@ -99,15 +59,7 @@ class SeedResult:
 
 @dataclass
 class Outcome:
-    """What all splits have given.
-
-    Attributes
-    ----------
-    records : list of Record
-        Of every seed.
-    seeds : list of SeedResult
-        One for each split.
-    """
+    """What all splits have given."""
 
     records: list[Record] = field(default_factory=list)
     seeds: list[SeedResult] = field(default_factory=list)
@@ -133,34 +85,8 @@ def train_seeds(
     expected: np.ndarray | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Train and test a scorer on each of several splits.
-
-    No image and no explainer is in more than one part of a split.
-
-    Parameters
-    ----------
-    ratings : RatedExplanations
-        N explanations with votes.
-    embeddings : Tensor
-        (N, d) of them.
-    plan : Plan
-        How.
-    expected : np.ndarray, optional
-        (N, 6) votes without noise, which only simulated raters have: the ceiling is then exact. Otherwise it is
-        estimated from the raters' agreement.
-    say : callable
-        Called with a line of text before each split.
-
-    Returns
-    -------
-    Outcome
-        Records, scorers, learning curves.
-
-    Raises
-    ------
-    ValueError
-        If there are too few images or explainers to split, or a training dies.
-    """
+    """Train and test a scorer on each of several splits."""
+    # No image and no explainer is in more than one part of a split.
     outcome = Outcome()
     labels = label_places(ratings, plan)
     targets = ratings.targets(plan.votes)[:, plan.columns]

@@ -29,11 +29,9 @@ N_DRAWN = 200
 def rated_methods(
     of: Classifier, masks: np.ndarray, methods: Mapping[str, Callable[..., Any]], seed: int = 0
 ) -> RatedExplanations:
-    """Let simulated raters vote on explanations of a network, as `expected_votes` says, by the bird's masks (N, H, W).
-
-    The predicted class is explained. Q5 and Q6 are of the pairs that `robustness_pairs` finds, and NaN where it finds
-    none.
-    """
+    """Let simulated raters vote on explanations of a network by the masks (N, H, W) of the birds."""
+    # The predicted class is explained. Q5 and Q6 are of the pairs that `robustness_pairs` finds, and NaN where it
+    # finds none.
     images, n = of.images.numpy(), len(of.images)
     parts = []
     for name, explain in methods.items():
@@ -71,10 +69,8 @@ def rated_methods(
 
 
 def mask_error(ratings: RatedExplanations, masks: np.ndarray) -> np.ndarray:
-    """Return the mean absolute difference of each map, scaled to [0, 1], from the mask of its image: (N,).
-
-    Masks stand for what a person would mark: `ratings` holds their images in the same order for each explainer.
-    """
+    """Return the mean absolute difference of each map, scaled to [0, 1], from the mask of its image: (N,)."""
+    # Masks stand for what a person would mark: `ratings` holds their images in the same order for each explainer.
     errors = [
         float(np.abs(unit_maps(explanation.map[None].float())[0].numpy() - masks[place % len(masks)]).mean())
         for place, explanation in enumerate(ratings.explanations)
@@ -91,11 +87,9 @@ def explanation_frame(ratings: RatedExplanations, values: Mapping[str, Any], how
 
 
 def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    """Return mean, deviation over explanations and interval of each measure by explainer (Tables 10 and 11).
-
-    The interval is over images, which are independent where an explainer rates each once. The explainer "all" comes
-    last; its interval is clustered by image.
-    """
+    """Return mean, deviation over explanations and interval of each measure by explainer (Tables 10 and 11)."""
+    # The interval is over images, which are independent where an explainer rates each once. The explainer "all"
+    # comes last; its interval is clustered by image.
     rows = []
     groups = [*frame.groupby(EXPLAINER, sort=False), ("all", frame)]
     for explainer, group in groups:
@@ -137,12 +131,10 @@ def across_explainers(frame: pd.DataFrame, first: str, second: str) -> float:
 def with_control(
     frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], shuffled: str, seed: int = 0, n: int = N_DRAWN
 ) -> dict[str, float]:
-    """Return a statistic with its interval and its control.
-
-    The interval (low, high) is the 2.5 to 97.5 % range over images drawn anew with all their explanations; the control
-    (control low, control high) is that range with the column `shuffled` dealt out anew among all explanations, where
-    nothing is related to anything.
-    """
+    """Return a statistic with its interval and its control."""
+    # The interval (low, high) is the 2.5 to 97.5 % range over images drawn anew with all their explanations; the
+    # control (control low, control high) is that range with the column `shuffled` dealt out anew among all
+    # explanations, where nothing is related to anything.
     rng = np.random.default_rng([seed, 3])
     groups = list(frame.groupby(IMAGE, sort=False).indices.values())
     drawn, dealt = [], []

@@ -29,37 +29,7 @@ SHOWN_PROBLEMS = 10
 
 @dataclass(frozen=True)
 class SheetOptions:
-    """What the command is given.
-
-    Attributes
-    ----------
-    images : Path
-        Folder of images.
-    explanations : Path
-        Folder of explanations, or of one such folder for each explainer.
-    questions : str or None
-        Names of the questions, with commas; None for Q1 to Q4, and Q5 and Q6 where there is what they ask about.
-    light, strong : Path or None
-        For Q5 and Q6: folders with the folders ``images`` and ``explanations`` of the same images, perturbed.
-    labels_from : str
-        "file-name", "none" or a CSV file.
-    ascending : str or None
-        Explainers whose small values mean important, with commas.
-    n_items : int or None
-        How many explanations to take, drawn with `seed`; None for all.
-    picture_size : int
-        Longer side of the pictures, in pixels.
-    max_megabytes : float
-        Most the page may hold.
-    seed : int
-        Of the choice, and of the order in which an annotator sees them.
-    out : Path or None
-        The folder to write; None for a new one under ``reports``.
-    overwrite : bool
-        Whether `out` may be an earlier run, which is replaced.
-    progress : bool
-        Whether to show progress bars.
-    """
+    """What the command is given."""
 
     images: Path
     explanations: Path
@@ -78,23 +48,7 @@ class SheetOptions:
 
 
 def make_sheet(options: SheetOptions) -> str:
-    """Write the page, and beside it images and explanations in the layout of the release.
-
-    Parameters
-    ----------
-    options : SheetOptions
-        What the command is given.
-
-    Returns
-    -------
-    str
-        What to tell the user; the last line is the folder.
-
-    Raises
-    ------
-    ValueError
-        If an option is wrong, no explanation can be used or the page would be too large.
-    """
+    """Write the page, and beside it images and explanations in the layout of the release."""
     questions = asked_questions(options)
     check_whole("--picture-size", options.picture_size, 32, 2048)
     check_range("--max-megabytes", options.max_megabytes, 0, 2000, open_low=True)
@@ -125,23 +79,7 @@ def make_sheet(options: SheetOptions) -> str:
 
 
 def asked_questions(options: SheetOptions) -> tuple[str, ...]:
-    """Return the questions a page asks, in their order.
-
-    Parameters
-    ----------
-    options : SheetOptions
-        What the command is given.
-
-    Returns
-    -------
-    tuple of str
-        Their names.
-
-    Raises
-    ------
-    ValueError
-        If one is unknown, or asks about perturbed images that are not given.
-    """
+    """Return the questions a page asks, in their order."""
     given = {name: folder for name, folder in zip(CHANGES, (options.light, options.strong), strict=True) if folder}
     if options.questions is None:
         return (*DEFAULT_QUESTIONS, *given)

@@ -34,12 +34,10 @@ def classifier_sizes(
     n_train: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> pd.DataFrame:
-    """Score the explanations of small networks of several widths, each trained several times.
-
-    Returns a row for each method, width and network: name, parameters, measure (`SCORE`, or `ACCURACY` of the
-    network), value (a mean over the images), n, seed. The true class is explained and told to the scorer, not the one
-    predicted: else the rating of a map that ignores the network follows the network's accuracy.
-    """
+    """Score the explanations of small networks of several widths, each trained several times."""
+    # Returns a row for each method, width and network: name, parameters, measure (`SCORE`, or `ACCURACY` of the
+    # network), value (a mean over the images), n, seed. The true class is explained and told to the scorer, not the
+    # one predicted: else the rating of a map that ignores the network follows the network's accuracy.
     birds = classifier_birds(options, n_train)
     rows = []
     for network in range(n_networks):
@@ -69,10 +67,8 @@ def encoder_sizes(
     plans: Mapping[str, Plan],
     say: Callable[[str], None] = lambda text: None,
 ) -> pd.DataFrame:
-    """Train and test scorers on the embeddings of several encoders, on the same splits.
-
-    Returns the rows of `variant_figures` with name and number of parameters of the encoder.
-    """
+    """Train and test scorers on the embeddings of several encoders, on the same splits."""
+    # Returns the rows of `variant_figures` with name and number of parameters of the encoder.
     frames = []
     for name, embedder in embedders.items():
         say(f"Embedding and training: {name}")
@@ -84,11 +80,9 @@ def encoder_sizes(
 
 
 def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return how much the value rises for ten times the parameters, with its interval over seeds.
-
-    The slope of the least-squares line on log10(parameters) is taken for each seed of a group of `by`; seeds, not
-    images, are what the interval is over. NaN where a group has fewer than two sizes.
-    """
+    """Return how much the value rises for ten times the parameters, with its interval over seeds."""
+    # The slope of the least-squares line on log10(parameters) is taken for each seed of a group of `by`; seeds, not
+    # images, are what the interval is over. NaN where a group has fewer than two sizes.
 
     def slope(group: pd.DataFrame) -> float:
         known = group.dropna(subset=["value", "parameters"])

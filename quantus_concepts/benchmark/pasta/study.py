@@ -41,10 +41,9 @@ def split_interval(values: np.ndarray, measure: str) -> tuple[float, float]:
 
 
 def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is.
-
-    Splits without a number, such as the SCC of scores that are all alike, are left out and counted as `undefined`.
-    """
+    """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is."""
+    # Splits without a number, such as the SCC of scores that are all alike, are left out and counted as
+    # `undefined`.
 
     def row(group: pd.DataFrame) -> pd.Series:
         values = group["value"].to_numpy(dtype=float)

@@ -35,18 +35,7 @@ NAMES_WIDTH, CELL_WIDTH = 27, 15
 
 
 def written(found: Summary | None) -> str:
-    """Write mean and deviation with three decimals, as the paper does.
-
-    Parameters
-    ----------
-    found : Summary or None
-        The number.
-
-    Returns
-    -------
-    str
-        "0.501 ± 0.052"; "–" where it is not defined, "" where there is none.
-    """
+    """Write mean and deviation with three decimals, as the paper does."""
     if found is None:
         return ""
     if math.isnan(found.mean):
@@ -55,61 +44,18 @@ def written(found: Summary | None) -> str:
 
 
 def paper_rows(encoder: str | None) -> dict[str, str]:
-    """Return which rows of the paper's Table 1 ours stand beside: the scorer's only where the encoder is the paper's.
-
-    Parameters
-    ----------
-    encoder : str or None
-        Its name: of the presets, with the weights of the paper, the name alone.
-
-    Returns
-    -------
-    dict
-        By our model the paper's row.
-    """
+    """Return the rows of Table 1 ours stand beside: the scorer only where the encoder is the same."""
     return ({SCORER: encoder} if encoder in PRESETS else {}) | {HUMAN: "human"}
 
 
 def published(measure: str, question: str, row: str) -> Summary | None:
-    """Return a number of the paper's Table 1.
-
-    Parameters
-    ----------
-    measure : str
-        "MSE", "QWK" or "SCC".
-    question : str
-        "Q1" to "Q6".
-    row : str
-        Encoder, or "human".
-
-    Returns
-    -------
-    Summary or None
-        None where the paper has none.
-    """
+    """Return a number of the paper's Table 1."""
     pair: Mapping[str, tuple[float, float]] = TABLE_1.get(measure, {}).get(row, {})
     return Summary(*pair[question], n_seeds=5) if question in pair else None
 
 
 def main_table(records: Sequence[Record], encoder: str | None, simulated: bool, width: int = 80) -> Table:
-    """Return the table for the terminal.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    encoder : str or None
-        The preset used.
-    simulated : bool
-        Whether the raters are; the paper's figures then stand on another footing and are left out.
-    width : int
-        Columns of the terminal: deviations are shown where there is room for them.
-
-    Returns
-    -------
-    Table
-        A row for each measure and model, a column for each question.
-    """
+    """Return the table for the terminal."""
     questions = questions_of(records)
     deviations = width >= NAMES_WIDTH + CELL_WIDTH * len(questions)
     n_seeds = len({record.seed for record in records})

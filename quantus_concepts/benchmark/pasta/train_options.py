@@ -23,25 +23,7 @@ MANY = 10_000_000
 
 
 def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
-    """Read the questions an option names.
-
-    Parameters
-    ----------
-    text : str
-        "all", or names with commas between them.
-    argument : str
-        Name of the option, for messages.
-
-    Returns
-    -------
-    tuple of str
-        In the order of the questions.
-
-    Raises
-    ------
-    ValueError
-        If one is unknown.
-    """
+    """Read the questions an option names."""
     if text.strip().lower() == ALL:
         return tuple(QUESTIONS)
     names = {name.strip() for name in text.split(",")}
@@ -56,23 +38,7 @@ def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What one training is asked for; the fields are the options of the command, None where not given.
-
-    Attributes
-    ----------
-    data, datasets, modality, drawings, labels, votes
-        Which ratings, how maps are shown, what labels are taken from, and how the votes on an explanation are joined.
-    question
-        Which questions.
-    encoder, encoder_weights, encoder_tokenizer, saliency, n_top, template, concepts, sentence
-        How explanations are embedded.
-    seeds, loss, epochs, learning_rate, train_share, labelled, regressors
-        How scorers are trained.
-    sparseness
-        Whether votes are also correlated with the maps' sparseness.
-    cache, device, batch_size, seed, out, overwrite, progress
-        Of the run.
-    """
+    """What one training is asked for; the fields are the options of the command, None where not given."""
 
     data: Path
     datasets: str | None = None

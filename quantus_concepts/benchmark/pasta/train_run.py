@@ -31,23 +31,7 @@ FIGURE_NAMES = ("MSE", "QWK", "SCC")
 
 
 def run_training(options: TrainOptions) -> Path:
-    """Train scorers, print the table, and write the folder of results.
-
-    Parameters
-    ----------
-    options : TrainOptions
-        What is asked for.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    Raises
-    ------
-    ValueError
-        If something given cannot be worked with.
-    """
+    """Train scorers, print the table, and write the folder of results."""
     started = time.monotonic()
     with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
         with warnings_as_notes() as notes:
@@ -95,20 +79,7 @@ def _sparseness(options: TrainOptions) -> Uses:
 
 
 def training_plan(options: TrainOptions, ratings: RatedExplanations) -> Plan:
-    """Return how scorers are trained on some ratings.
-
-    Parameters
-    ----------
-    options : TrainOptions
-        What is asked for.
-    ratings : RatedExplanations
-        Whose labels decide which ones the scorer knows: those of the release where it knows them all.
-
-    Returns
-    -------
-    Plan
-        The plan.
-    """
+    """Return how scorers are trained on some ratings."""
     return Plan(
         questions=options.questions,
         votes=options.votes,
@@ -125,18 +96,7 @@ def training_plan(options: TrainOptions, ratings: RatedExplanations) -> Plan:
 
 
 def known_labels(ratings: RatedExplanations) -> tuple[str, ...]:
-    """Return the labels a scorer of these ratings has to know.
-
-    Parameters
-    ----------
-    ratings : RatedExplanations
-        With the label of each explanation.
-
-    Returns
-    -------
-    tuple of str
-        The release's 26 where these are enough, so that scorers can be exchanged, else those of the ratings.
-    """
+    """Return the labels a scorer of these ratings has to know."""
     names = set(ratings.labels.tolist()) - {""}
     released = {LABEL_ALIASES.get(name, name) for name in names} <= set(RELEASED_LABELS)
     return tuple(RELEASED_LABELS) if released else tuple(sorted(names))
@@ -145,21 +105,7 @@ def known_labels(ratings: RatedExplanations) -> tuple[str, ...]:
 def save_scorers(
     folder: OutputFolder, outcome: Outcome, embedder: Embedder, ratings: RatedExplanations, labels_from: str = PREDICTED
 ) -> None:
-    """Write the scorer of every split, and once more the one that did best on its validation explanations.
-
-    Parameters
-    ----------
-    folder : OutputFolder
-        Where to.
-    outcome : Outcome
-        The trained scorers.
-    embedder : Embedder
-        Its settings are stored with each scorer.
-    ratings : RatedExplanations
-        What they learned from.
-    labels_from : str
-        What their labels were taken from.
-    """
+    """Write the scorer of every split, and once more the one that did best on its validation explanations."""
     names = _concept_names(ratings)
     for result in outcome.seeds:
         scorer = result.training.scorer

@@ -64,21 +64,7 @@ CORRELATED_THRESHOLDS = (6, 12)
 
 @dataclass(frozen=True)
 class Classifier:
-    """A small network and the birds it is asked about.
-
-    Attributes
-    ----------
-    model : SmallResNet
-        Trained on the classes, in eval mode.
-    images : Tensor
-        (N, 3, H, W) in [0, 1], none of which it has seen in training.
-    labels : np.ndarray
-        (N,) true classes.
-    predicted : np.ndarray
-        (N,) its predictions.
-    class_names : list of str
-        Of its outputs.
-    """
+    """A small network and the birds it is asked about."""
 
     model: SmallResNet
     images: Tensor
@@ -135,24 +121,7 @@ def train_classifier(
 
 
 def gather_uses(options: Options, result: SeedResult, ratings: RatedExplanations, embedder: Embedder) -> Uses:
-    """Use a scorer for everything the paper uses it for.
-
-    Parameters
-    ----------
-    options : Options
-        Of the run.
-    result : SeedResult
-        Its scorer rates; its test explanations are ranked.
-    ratings : RatedExplanations
-        What it was split from.
-    embedder : Embedder
-        Of the scorer.
-
-    Returns
-    -------
-    Uses
-        For the report.
-    """
+    """Use a scorer for everything the paper uses it for."""
     scorer = result.training.scorer
     question = scorer.questions[0]
     classifier = train_classifier(options)

@@ -28,20 +28,7 @@ LINES = 9
 
 
 def uses_figures(uses: Uses, simulated: bool) -> dict[str, Figure]:
-    """Draw the figures of all uses.
-
-    Parameters
-    ----------
-    uses : Uses
-        What was found.
-    simulated : bool
-        Whether the scorer learned from simulated raters, which every figure then says.
-
-    Returns
-    -------
-    dict of str to Figure
-        By the name of the file; those without data are left out.
-    """
+    """Draw the figures of all uses."""
     figures = {}
     if uses.mixture_names:
         figures["wins"] = plot_wins(uses, simulated)[0]
@@ -58,22 +45,7 @@ def uses_figures(uses: Uses, simulated: bool) -> dict[str, Figure]:
 
 
 def plot_wins(uses: Uses, simulated: bool = False, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw how often each explainer alone is best, as the paper's Figure 7.
-
-    Parameters
-    ----------
-    uses : Uses
-        With the explainers and their counts.
-    simulated : bool
-        Whether the scorer learned from simulated raters.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes: the most frequent on top; those past the first 16 in one bar.
-    """
+    """Draw how often each explainer alone is best, as the paper's Figure 7."""
     wins = uses.wins()
     shown, rest = (wins, []) if len(wins) <= BARS else (wins[: BARS - 1], wins[BARS - 1 :])
     if rest:
@@ -96,22 +68,7 @@ def plot_wins(uses: Uses, simulated: bool = False, ax: Axes | None = None) -> tu
 
 
 def plot_faithfulness(uses: Uses, simulated: bool = False, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw the mean faithfulness of the choice, of each explainer alone, and of their average, with 95 % intervals.
-
-    Parameters
-    ----------
-    uses : Uses
-        With rows of faithfulness.
-    simulated : bool
-        Whether the scorer learned from simulated raters.
-    ax : Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    tuple of Figure and Axes
-        The figure and its axes: choice and average on top, then the explainers, the best first.
-    """
+    """Draw the mean faithfulness of the choice, of each explainer alone, and of their average, with 95 % intervals."""
     rows = [row for name in (CHOICE, AVERAGE) for row in uses.faithfulness if row.name == name]
     rows += sorted(
         (row for row in uses.faithfulness if row.name not in (CHOICE, AVERAGE)),
@@ -136,24 +93,7 @@ def plot_faithfulness(uses: Uses, simulated: bool = False, ax: Axes | None = Non
 def plot_ranked(
     rows: Sequence[RankedRow], question: str = "Q1", simulated: bool = False, n: int = RANKED
 ) -> tuple[Figure, np.ndarray]:
-    """Draw the explanations that score best and worst, each below its image.
-
-    Parameters
-    ----------
-    rows : sequence of RankedRow
-        In any order; those without a score are left out.
-    question : str
-        Whose predicted answer they are sorted by. The best answer to Q5 is the lowest.
-    simulated : bool
-        Whether the raters are.
-    n : int
-        How many on either end.
-
-    Returns
-    -------
-    tuple of Figure and array of Axes
-        The figure and its (2, 2, n) axes: best and worst, image and explanation.
-    """
+    """Draw the explanations that score best and worst, each below its image."""
     sign = question_named(question).sign
     ordered = sorted((row for row in rows if not math.isnan(row.score)), key=lambda row: -sign * row.score)
     n = max(1, min(n, len(ordered) // 2 if len(ordered) > 1 else 1))
@@ -214,20 +154,7 @@ def _draw_shown(panel: Axes, row: RankedRow) -> None:
 
 
 def steering_sheet(uses: Uses, simulated: bool = False) -> Sheet:
-    """Lay out images explained with growing weight of the score.
-
-    Parameters
-    ----------
-    uses : Uses
-        With steered explanations.
-    simulated : bool
-        Whether the scorer learned from simulated raters.
-
-    Returns
-    -------
-    Sheet
-        Rows images, columns weights, each map with its score.
-    """
+    """Lay out images explained with growing weight of the score."""
     columns = [f"λ = {weight:g}" for weight in uses.steering_weights]
     sheet = Sheet("steering", columns)
     for row in uses.steering:
@@ -238,22 +165,7 @@ def steering_sheet(uses: Uses, simulated: bool = False) -> Sheet:
 
 
 def perturbation_sheet(rows: Sequence[PerturbedRow], question: str, simulated: bool = False) -> Sheet:
-    """Lay out images and explanations before and after perturbations.
-
-    Parameters
-    ----------
-    rows : sequence of PerturbedRow
-        One for each perturbation.
-    question : str
-        "Q5" or "Q6".
-    simulated : bool
-        Whether the scorer learned from simulated raters.
-
-    Returns
-    -------
-    Sheet
-        Rows perturbations with their magnitude; columns perturbed image, map before and after, which has the score.
-    """
+    """Lay out images and explanations before and after perturbations."""
     sheet = Sheet("perturbations", ["perturbed", "explanation before", "explanation after"])
     for row in rows:
         score = "" if math.isnan(row.score) else f"{question}: {row.score:.2f}"

@@ -17,21 +17,7 @@ CHOICE, AVERAGE = "mixture", "average of explainers"
 
 @dataclass(frozen=True)
 class MeanRow:
-    """A mean over images.
-
-    Attributes
-    ----------
-    name : str
-        What it is of.
-    mean : float
-        The mean; NaN where it is not defined.
-    low, high : float
-        Ends of its 95 % interval; NaN where there is none.
-    n : int
-        Number of images.
-    difference, difference_low, difference_high : float
-        The mixture's mean minus this one, over the same images, with its paired interval; NaN for the mixture itself.
-    """
+    """A mean over images."""
 
     name: str
     mean: float
@@ -45,19 +31,7 @@ class MeanRow:
 
 @dataclass(frozen=True)
 class SteeredRow:
-    """One image explained with growing weight of the score.
-
-    Attributes
-    ----------
-    label : str
-        What is explained; may have several lines.
-    image : array
-        (H, W, 3) in [0, 1].
-    maps : sequence of array
-        (h, w) in [0, 1], or pictures (h, w, 3), one for each weight.
-    scores : sequence of float
-        Score of each of them; NaN where there is none.
-    """
+    """One image explained with growing weight of the score."""
 
     label: str
     image: np.ndarray
@@ -67,21 +41,7 @@ class SteeredRow:
 
 @dataclass(frozen=True)
 class PerturbedRow:
-    """An image and its explanation, before and after a perturbation.
-
-    Attributes
-    ----------
-    name : str
-        The perturbation.
-    magnitude : float
-        How strong it is.
-    image, perturbed : array
-        (H, W, 3) in [0, 1].
-    map, perturbed_map : array
-        (h, w) in [0, 1], or pictures (h, w, 3).
-    score : float
-        Predicted answer to the question about change; NaN where there is none.
-    """
+    """An image and its explanation, before and after a perturbation."""
 
     name: str
     magnitude: float
@@ -94,21 +54,7 @@ class PerturbedRow:
 
 @dataclass(frozen=True)
 class RankedRow:
-    """One explanation with its score.
-
-    Attributes
-    ----------
-    explainer : str
-        Which explainer.
-    image : array or None
-        (H, W, 3) in [0, 1]; None where it is not known, as for lists of concepts.
-    shown : array or sequence of str
-        The overlay (h, w, 3) in [0, 1], or the concepts, the most important first.
-    score : float
-        The scorer's.
-    vote : float
-        The joined vote; NaN where there is none.
-    """
+    """One explanation with its score."""
 
     explainer: str
     image: np.ndarray | None
@@ -119,45 +65,7 @@ class RankedRow:
 
 @dataclass(frozen=True)
 class Uses:
-    """Everything the score was used for; what is left empty has no section.
-
-    Attributes
-    ----------
-    mixture_names : tuple of str
-        The explainers to choose from.
-    mixture_wins : tuple of int
-        For how many images each alone has the best score.
-    mixture_tied : int
-        Images whose best score several share; counted for none.
-    mixture_question : str
-        Whose predicted answer decides.
-    faithfulness : tuple of MeanRow
-        Of `CHOICE`, `AVERAGE`, and each explainer alone; `mean_rows` makes them of a mixture's comparison.
-    faithfulness_name : str
-        The metric, of which more is better.
-    steering_weights : tuple of float
-        The weights of the score, 0 being RISE itself.
-    steering : tuple of SteeredRow
-        Images explained with each of them.
-    steering_scores : tuple of MeanRow
-        Mean score of the explanations by weight.
-    steering_faithfulness : tuple of MeanRow
-        Mean faithfulness by weight, in the same order.
-    steering_metric : str
-        The metric of faithfulness, of which more is better.
-    light : tuple of PerturbedRow
-        The light perturbations (Q5).
-    strong : tuple of PerturbedRow
-        The strong ones (Q6).
-    ranked : tuple of RankedRow
-        Explanations in any order.
-    ranked_question : str
-        Whose predicted answer they are sorted by.
-    correlations : tuple of RatingCorrelation
-        Of the votes with metrics, as `rating_correlations` gives them.
-    notes : tuple of str
-        What the reader must know besides.
-    """
+    """Everything the score was used for; what is left empty has no section."""
 
     mixture_names: tuple[str, ...] = ()
     mixture_wins: tuple[int, ...] = ()
@@ -199,40 +107,17 @@ class Uses:
                 )
 
     def wins(self) -> list[tuple[str, int]]:
-        """Return the explainers by how often they alone are best.
-
-        Returns
-        -------
-        list of tuple
-            Name and number of images, the most frequent first.
-        """
+        """Return the explainers by how often they alone are best."""
         return sorted(zip(self.mixture_names, self.mixture_wins, strict=True), key=lambda pair: -pair[1])
 
     def best_fixed(self) -> MeanRow | None:
-        """Return the explainer that is best for all images.
-
-        Returns
-        -------
-        MeanRow or None
-            That of the largest mean among the explainers alone; None without one.
-        """
+        """Return the explainer that is best for all images."""
         alone = [row for row in self.faithfulness if row.name not in (CHOICE, AVERAGE) and not math.isnan(row.mean)]
         return max(alone, key=lambda row: row.mean, default=None)
 
 
 def mean_rows(compared: Any) -> tuple[MeanRow, ...]:
-    """Turn the comparison of a mixture into rows.
-
-    Parameters
-    ----------
-    compared : pandas.DataFrame
-        Of `Mixture.compare`.
-
-    Returns
-    -------
-    tuple of MeanRow
-        In its order.
-    """
+    """Turn the comparison of a mixture into rows."""
     return tuple(
         MeanRow(
             name=str(name),

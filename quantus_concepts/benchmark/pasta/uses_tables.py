@@ -19,20 +19,7 @@ WEAK = 0.4
 
 
 def uses_tables(uses: Uses, simulated: bool) -> dict[str, ReportTable]:
-    """Return the tables of all uses.
-
-    Parameters
-    ----------
-    uses : Uses
-        What was found.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    dict of str to ReportTable
-        By their name; those without a row are left out.
-    """
+    """Return the tables of all uses."""
     tables = [
         faithfulness_table(uses, simulated),
         steering_table(uses, simulated),
@@ -42,20 +29,7 @@ def uses_tables(uses: Uses, simulated: bool) -> dict[str, ReportTable]:
 
 
 def faithfulness_table(uses: Uses, simulated: bool) -> ReportTable:
-    """Return the mean faithfulness of the choice, of each explainer alone and of their average.
-
-    Parameters
-    ----------
-    uses : Uses
-        What was found.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    ReportTable
-        One row each.
-    """
+    """Return the mean faithfulness of the choice, of each explainer alone and of their average."""
     rows = []
     for row in uses.faithfulness:
         chosen = row.name == CHOICE
@@ -73,20 +47,7 @@ def faithfulness_table(uses: Uses, simulated: bool) -> ReportTable:
 
 
 def steering_table(uses: Uses, simulated: bool) -> ReportTable:
-    """Return mean score and faithfulness of steered explanations by the weight of the score.
-
-    Parameters
-    ----------
-    uses : Uses
-        What was found.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    ReportTable
-        Columns weights.
-    """
+    """Return mean score and faithfulness of steered explanations by the weight of the score."""
     rows = [
         Row(name, tuple(_mean(row) for row in found))
         for name, found in (
@@ -107,20 +68,7 @@ def steering_table(uses: Uses, simulated: bool) -> ReportTable:
 
 
 def correlation_table(uses: Uses, simulated: bool) -> ReportTable:
-    """Return the correlations of votes with metrics, as the paper's Tables 7 to 9, with its own beside them.
-
-    Parameters
-    ----------
-    uses : Uses
-        What was found.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    ReportTable
-        Rows coefficients in groups of metrics, columns questions.
-    """
+    """Return the correlations of votes with metrics, as the paper's Tables 7 to 9, with its own beside them."""
     questions = sorted({row.question for row in uses.correlations})
     metrics = list(dict.fromkeys(row.metric for row in uses.correlations))
     rows = []
@@ -155,20 +103,7 @@ def correlation_table(uses: Uses, simulated: bool) -> ReportTable:
 
 
 def uses_verdicts(uses: Uses, simulated: bool) -> list[Verdict]:
-    """Return what can be said of the uses.
-
-    Parameters
-    ----------
-    uses : Uses
-        What was found.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    list of Verdict
-        In the order of the report; nothing where there is no data.
-    """
+    """Return what can be said of the uses."""
     said = [
         ("Mixture", _wins(uses)),
         ("Mixture", _chosen(uses)),

@@ -45,25 +45,9 @@ UNDEFINED = "not defined, for scores or votes are all alike"
 
 
 def verdicts(outcome: Outcome, ratings: RatedExplanations, votes: str = "mode") -> list[Verdict]:
-    """Return what can be said of a training.
-
-    "Above" and "below" are said where the 95 % interval over splits excludes the value, otherwise that it cannot be
-    told.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        Of the training.
-    ratings : RatedExplanations
-        What it learned from.
-    votes : str
-        How votes were joined.
-
-    Returns
-    -------
-    list of Verdict
-        In the order of the report.
-    """
+    """Return what can be said of a training."""
+    # "Above" and "below" are said where the 95 % interval over splits excludes the value, otherwise that it cannot
+    # be told.
     records = outcome.records
     questions = questions_of(records)
     said = [("Raters", SIMULATED)] if ratings.simulated else []
@@ -81,20 +65,7 @@ def verdicts(outcome: Outcome, ratings: RatedExplanations, votes: str = "mode") 
 
 
 def unseen(records: Sequence[Record], question: str) -> str:
-    """Say whether the scorer is above 60 % of what the raters' noise allows.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    question : str
-        Which question.
-
-    Returns
-    -------
-    str
-        A sentence; "" where the question was not trained.
-    """
+    """Say whether the scorer is above 60 % of what the raters' noise allows."""
     found = summary(records, SCORER, question, "SCC")
     if found is None:
         return ""
@@ -122,18 +93,7 @@ def unseen(records: Sequence[Record], question: str) -> str:
 
 
 def control(records: Sequence[Record]) -> str:
-    """Say whether a scorer that learned from shuffled votes knows anything.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-
-    Returns
-    -------
-    str
-        Sentences.
-    """
+    """Say whether a scorer that learned from shuffled votes knows anything."""
     found = {question: summary(records, SHUFFLED, question, "SCC") for question in questions_of(records)}
     trained = {question: each for question, each in found.items() if each is not None}
     if not trained:
@@ -169,20 +129,7 @@ def control(records: Sequence[Record]) -> str:
 
 
 def one_rater(records: Sequence[Record], simulated: bool) -> str:
-    """Say how the scorer stands to a single rater.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-    simulated : bool
-        Whether the raters are.
-
-    Returns
-    -------
-    str
-        Sentences.
-    """
+    """Say how the scorer stands to a single rater."""
     model = SIMULATED_HUMAN if simulated else HUMAN
     who = "a simulated rater" if simulated else "an annotator"
     if not select(records, model=model):
@@ -207,18 +154,7 @@ def one_rater(records: Sequence[Record], simulated: bool) -> str:
 
 
 def within_kinds(records: Sequence[Record]) -> str:
-    """Say whether the scorer orders the explanations of one kind, and not only one kind before the other.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one run.
-
-    Returns
-    -------
-    str
-        Sentences; "" where all explanations are of one kind.
-    """
+    """Say whether the scorer orders the explanations of one kind, and not only one kind before the other."""
     parts = []
     for kind in MODALITIES:
         groups: dict[str, list[str]] = {"above": [], "at": [], "below": [], "": []}
