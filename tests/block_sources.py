@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quantus_concepts.datasets.sources import Cutout, ObjectSource, SceneSource
+from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
 
 OBJECTS = ("ant", "cow", "dog")
 SCENES = ("attic", "bamboo_forest", "cave", "dune")

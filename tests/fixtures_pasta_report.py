@@ -7,24 +7,24 @@ import math
 import numpy as np
 import torch
 
-from quantus_concepts.benchmark.pasta.results import CEILING, HUMAN, SCORER, SHUFFLED, SIMULATED_HUMAN, Record
-from quantus_concepts.benchmark.pasta.seeds import Outcome, Plan, SeedResult
-from quantus_concepts.benchmark.pasta.uses_results import (
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.split import leak_free_split
+from quantus_concepts.functional.agreement import figures, human_figures
+from quantus_concepts.pasta.correlations import RatingCorrelation
+from quantus_concepts.pasta.perturbations import PERTURBATIONS
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.training import Training
+from quantus_concepts.studies.pasta.results import CEILING, HUMAN, SCORER, SHUFFLED, SIMULATED_HUMAN, Record
+from quantus_concepts.studies.pasta.seeds import Outcome, Plan, SeedResult
+from quantus_concepts.studies.pasta.uses_results import (
     MeanRow,
     PerturbedRow,
     RankedRow,
     SteeredRow,
     Uses,
 )
-from quantus_concepts.datasets.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.rating_split import leak_free_split
-from quantus_concepts.functional.agreement import figures, human_figures
-from quantus_concepts.pasta.correlations import RatingCorrelation
-from quantus_concepts.pasta.explanations import ConceptExplanation, MapExplanation
-from quantus_concepts.pasta.perturbations import PERTURBATIONS
-from quantus_concepts.pasta.questions import QUESTIONS
-from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.training import Training
 
 ALL = tuple(QUESTIONS)
 

@@ -17,8 +17,8 @@ from torch import nn
 from captum_concepts import CoAM, ConceptBank, LayerFeatures, PostHocCBM, explain_func
 from fixtures_cub import write_cub
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch, positive_percentile
-from quantus_concepts.benchmark.output import OutputFolder
 from quantus_concepts.datasets import CUB200, ConceptFolder
+from quantus_concepts.studies.output import OutputFolder
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N = 6

@@ -22,21 +22,27 @@ def kept_generators(device: torch.device) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def kept_numpy_state() -> Iterator[None]:
+    """Put NumPy's global generator back as it was, whatever a library draws from it inside."""
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+
+
+@contextlib.contextmanager
 def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
     """Seed the generators of PyTorch and NumPy, and put them back as they were."""
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     module = getattr(torch, device.type, None)
-    with _one_seed, kept_generators(device):
-        # GradientShap draws from NumPy's global generator.
-        state = np.random.get_state()  # noqa: NPY002
+    # GradientShap draws from NumPy's global generator.
+    with _one_seed, kept_generators(device), kept_numpy_state():
         # Not torch.manual_seed: that would seed the other devices too.
         torch.default_generator.manual_seed(seed)
         if device.type != "cpu" and module is not None:
             with module.device(device) if hasattr(module, "device") else contextlib.nullcontext():
                 module.manual_seed(seed)
-        try:
-            np.random.seed(seed % 2**32)  # noqa: NPY002
-            yield
-        finally:
-            np.random.set_state(state)  # noqa: NPY002
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        yield

@@ -18,8 +18,8 @@ from quantus_concepts.metrics.inference import (
     concept_outputs,
     predict_logits,
 )
+from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.truth import checked_classes, class_labels
-from quantus_concepts.protocols import is_concept_model
 
 
 class CEM(ConceptMetric):
@@ -32,7 +32,7 @@ class CEM(ConceptMetric):
     - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L), and the
       importance comes from the explanation method: Gradient gives the paper's weights theta, the values
       themselves give u, InputXGradient gives theta times u.
-    - **On images** ``model`` is a concept model (`quantus_concepts.protocols.ConceptModel`), and the metric
+    - **On images** ``model`` is a concept model (`quantus_concepts.metrics.protocols.ConceptModel`), and the metric
       computes values and importance itself. The explanation method then plays no role: every row of
       ``quantus.evaluate`` shows the same scores.
 

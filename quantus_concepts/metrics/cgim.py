@@ -20,8 +20,8 @@ from quantus_concepts.metrics.inference import (
     linear_weights,
     predict_logits,
 )
+from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.truth import checked_classes, class_labels
-from quantus_concepts.protocols import is_concept_model
 
 
 class CGIM(ConceptMetric):

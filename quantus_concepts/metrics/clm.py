@@ -32,8 +32,8 @@ from quantus_concepts.metrics.inference import (
     full_precision,
 )
 from quantus_concepts.metrics.masks import binary_masks
+from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
 from quantus_concepts.metrics.truth import checked_classes, no_concept_model
-from quantus_concepts.protocols import ConceptModel, is_concept_model, shares_features
 
 MASK_HITS = ("centre", "share")
 
@@ -50,7 +50,7 @@ class CLM(ConceptMetric):
       image, averaged down where they are larger), and ``s_batch`` (N, 1, H, W) or `masks` marks the annotated pixels,
       for which their middle stands or which are counted, see `mask_hit`. With `points` and `part_of_concept` bound,
       the points of the concept's part take the place of the mask.
-    - **On images** ``model`` is a concept model (`quantus_concepts.protocols.ConceptModel`) and `points` and
+    - **On images** ``model`` is a concept model (`quantus_concepts.metrics.protocols.ConceptModel`) and `points` and
       `part_of_concept` are bound: the metric ranks the concepts that have a part by importance for
       ``y_batch``, takes the first `top_l`, drops those whose part is not visible and averages the rest.
       The explanation method then plays no role.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice
 from captum_concepts.running import alone_with, first_floating, tensor_output, to_model
-from quantus_concepts.protocols import ConceptModel, shares_features
+from quantus_concepts.metrics.protocols import ConceptModel, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
 

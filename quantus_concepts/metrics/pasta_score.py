@@ -13,12 +13,12 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, to_numpy
 from captum_concepts.running import to_model
+from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.matching import embedder_for, scorer_from
-from quantus_concepts.pasta.questions import question_named
 from quantus_concepts.pasta.scorer import Scorer
 
 #: Images whose range is looked at together.

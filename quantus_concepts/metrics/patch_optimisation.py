@@ -21,7 +21,7 @@ STEP_SIZE, ETA1 = 500.0, 0.01
 #: The release works on pixels of 0 to 255; its step size and weights are meant for these.
 LEVELS = 255.0
 #: Images of a chunk times their pixels, on a CPU: what small networks' activations keep in the cache. Measured best in
-#: `benchmarks/attribution.py patch`.
+#: `speed/attribution.py patch`.
 CACHED_PIXELS = 64 * 64 * 64
 CHUNK_ON_ACCELERATOR = 64
 #: Seconds after which progress shows by itself.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import to_numpy
-from quantus_concepts.protocols import is_concept_model
+from quantus_concepts.metrics.protocols import is_concept_model
 
 
 def class_labels(name: str, value: Any) -> np.ndarray:

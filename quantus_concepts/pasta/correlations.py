@@ -13,9 +13,9 @@ from scipy import stats
 from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_shape, to_numpy
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.functional.votes import join_votes
-from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.pasta.questions import QUESTIONS, question_named
 
 #: Fewer pairs than this always lie on a line.
 LEAST = 3

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.utils import skip_init
 
 from captum_concepts.checks import check_whole
-from quantus_concepts.datasets.painted_birds import PaintedBirds
+from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
 from quantus_concepts.pasta.encoder import check_images
 

@@ -12,6 +12,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from quantus_concepts.datasets.ratings.explanations import (
+    MODALITIES,
+    ConceptExplanation,
+    DrawingExplanation,
+    Explanation,
+    MapExplanation,
+)
 from quantus_concepts.functional.arguments import finite_rows
 from quantus_concepts.functional.overlay import (
     NORMALISATIONS,
@@ -26,13 +33,6 @@ from quantus_concepts.functional.upsampling import check_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoder import Encoder, as_encoder, check_images
 from quantus_concepts.pasta.encoding import Encoding
-from quantus_concepts.pasta.explanations import (
-    MODALITIES,
-    ConceptExplanation,
-    DrawingExplanation,
-    Explanation,
-    MapExplanation,
-)
 from quantus_concepts.pasta.preprocessing import resized_levels, to_levels
 from quantus_concepts.pasta.sentences import SENTENCES, check_template, concept_sentence, released_sentence
 

@@ -16,7 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from captum_concepts.checks import check_shape, to_numpy
-from quantus_concepts.pasta.questions import question_named
+from quantus_concepts.datasets.ratings.questions import question_named
 
 #: In `Mixture.choice`, where no explainer has a score.
 UNDEFINED = -1

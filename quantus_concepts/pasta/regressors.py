@@ -14,10 +14,10 @@ from sklearn.svm import SVR
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, to_numpy
+from captum_concepts.randomness import kept_numpy_state
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training_data import item_rows, training_data
-from quantus_concepts.randomness import kept_numpy_state
 
 #: Estimator of each kind and its parameters, for inputs of mean 0 and deviation 1 and votes of 1 to 5.
 KINDS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.checks import check_whole
+from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, UNLABELLED, label_index, label_indices
-from quantus_concepts.pasta.questions import question_named
 
 __all__ = [
     "LABEL_ALIASES",

@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.labels import RELEASED_LABELS
-from quantus_concepts.pasta.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
 
 #: Tensors of a released checkpoint, in the order of the layers.

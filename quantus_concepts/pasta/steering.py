@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_shape, to_numpy
+from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.labels import label_indices
-from quantus_concepts.pasta.questions import question_named
 
 
 def score_masks(

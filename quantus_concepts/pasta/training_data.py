@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_finite, check_shape, to_numpy
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import label_indices
-from quantus_concepts.pasta.questions import QUESTIONS
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from PIL import Image, ImageOps
 
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, ConceptFolder
-from quantus_concepts.datasets.bam_masks import PNGMasks
-from quantus_concepts.datasets.image_folders import CutoutFolder, SceneFolder
 from quantus_concepts.datasets.images import Head, image_head, image_size, load_image, turned_points
+from quantus_concepts.datasets.scenes.bam_masks import PNGMasks
+from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
 
 HEIGHT, WIDTH = 20, 32
 ORIENTATION = 0x0112

@@ -12,9 +12,9 @@ import quantus
 import torch
 from torch import nn
 
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
-from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.pasta.questions import QUESTIONS
 
 NAN = np.nan
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from quantus_concepts.benchmark.pasta.embedded import EMBEDDED_SETTINGS, embedded_embedder
-from quantus_concepts.datasets.rating_split import leak_free_split
-from quantus_concepts.datasets.simulated_raters import SimulatedRatings, simulated_ratings
+from quantus_concepts.datasets.ratings.simulated_raters import SimulatedRatings, simulated_ratings
+from quantus_concepts.datasets.ratings.split import leak_free_split
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoder import is_encoder
 from quantus_concepts.pasta.training import train_scorer
+from quantus_concepts.studies.pasta.embedded import EMBEDDED_SETTINGS, embedded_embedder
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import masked, overlay, resized, unit_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from tiny_encoder import CountingEncoder, tiny_open_clip
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from captum_concepts import explain_func
 from quantus_concepts import Faithfulness
-from quantus_concepts.datasets.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation, MapExplanation
+from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.metrics.explainer_values import FAITHFULNESS, SENSITIVITY, Explainer, metric_values
 from quantus_concepts.pasta.correlations import sparseness
-from quantus_concepts.pasta.explanations import ConceptExplanation, Explanation, MapExplanation
-from quantus_concepts.pasta.metric_values import FAITHFULNESS, SENSITIVITY, Explainer, metric_values
 
 SIZE = 8
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)

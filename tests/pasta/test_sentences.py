@@ -1,6 +1,6 @@
 import pytest
 
-from quantus_concepts.pasta.released_concepts import RELEASED_CONCEPTS, released_scale
+from quantus_concepts.datasets.ratings.released_concepts import RELEASED_CONCEPTS, released_scale
 from quantus_concepts.pasta.sentences import concept_sentence, released_sentence
 
 

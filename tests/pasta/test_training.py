@@ -3,9 +3,9 @@ import pytest
 import torch
 from scipy import stats
 
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.agreement import figures
 from quantus_concepts.pasta import training as module
-from quantus_concepts.pasta.questions import QUESTIONS
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 
 FAST = TrainingSettings(epochs=8, batch_size=32, learning_rate=2e-3)

@@ -1,0 +1,1 @@
+"""Birds with attributes and parts: painted, of a folder, and CUB-200-2011."""

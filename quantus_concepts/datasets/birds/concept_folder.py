@@ -1,0 +1,250 @@
+"""A user's own images: a folder per class, and tables of concepts and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import check_choice, check_range
+from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+from quantus_concepts.datasets.birds.concept_tables import (
+    ConceptTable,
+    read_concepts,
+    read_part_of_concept,
+    read_points,
+)
+from quantus_concepts.datasets.images import image_size as size_of_image
+from quantus_concepts.datasets.images import load_image
+from quantus_concepts.datasets.transforms import Transform, apply_transform, check_image_size, default_transform
+
+SPLITS = ("train", "test")
+SUFFIXES = (".jpg", ".jpeg", ".png")
+
+
+class ConceptFolder(ConceptDataset):
+    """Images in folders named by class, with CSV files of concepts and, if wanted, of part points.
+
+    Images lie in ``root/CLASS/*.jpg``, or ready split in ``root/train/CLASS`` and ``root/test/CLASS`` (jpg, jpeg or
+    png). Classes, and images within a class, are in lexicographic order of their names. Images are read when asked
+    for, as RGB and the right way up where EXIF turns them; only the tables are kept in memory.
+
+    The concept table has a header, ``class`` or ``image`` in its first column, and one column per concept::
+
+        class,fur,wings             image,fur,wings
+        cat,1,0                     cat/001.jpg,1,0
+        bird,0,0.9                  bird/robin.jpg,0,1
+
+    *Per class*: numbers in [0, 1], one row for each class. They are `class_concepts`; an image has the concepts of
+    its class that are at least 0.5. *Per image*: 0 or 1, one row for each image, its path from `root` or from the
+    folder of its split, with forward slashes. `class_concepts` are then the shares among the training images of each
+    class (all its images where it has none for training, and with ``split=None``), the same for both splits.
+
+    The table of parts has the columns ``image,part,x,y``: where a part is seen, in pixels of the image file, (0, 0)
+    being the centre of the top left pixel; an image with points must not be turned by EXIF. Several rows for the same
+    part of an image are several places of it; no row means not visible::
+
+        image,part,x,y
+        cat/001.jpg,ear,14,20
+        cat/001.jpg,ear,31,19.5
+
+    A concept is about the part that bears its name or the first half of it (``ear`` or ``ear::pointed``). Any other
+    assignment is given as `part_of_concept`, a mapping or a CSV file with the columns ``concept,part``; concepts not
+    in it are then about no part::
+
+        concept,part
+        pointed_ears,ear
+
+    Parameters
+    ----------
+    root : str or Path
+        Folder of the images.
+    concepts : str or Path
+        The concept table.
+    parts : str or Path, optional
+        The table of part points.
+    split : str, optional
+        "train" or "test"; None for all images. Without folders ``train`` and ``test``, a share `test_share` of each
+        class, drawn with `seed`, is for testing.
+    transform : callable, optional
+        A transform of ``torchvision.transforms.v2``; it moves the points too. Without parts any callable on images.
+    image_size : int or (int, int), optional
+        Height and width to which each image is scaled before the transform.
+    test_share : float
+        Share of each class for testing, in (0, 1), where the folders do not say. At least one image of each class
+        goes to each side if there are two.
+    seed : int
+        Seed of that choice.
+    part_of_concept : mapping, str or Path, optional
+        Part of each concept, by names.
+
+    Attributes
+    ----------
+    image_paths : list of Path
+        The N image files.
+    points : Tensor
+        (N, P, Q, 2), (x, y) in pixels of the image files; NaN where not visible. Q is the largest number of places
+        of one part in one image. Parts are in the order in which the table first names them.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder or a table is missing.
+    ValueError
+        If an argument or a row of a table is not as said (file and line are named), if there are no images, or if
+        images differ in size and neither `transform` nor `image_size` is given. When an image is asked for: if it
+        cannot be read.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        concepts: str | Path,
+        parts: str | Path | None = None,
+        split: str | None = None,
+        transform: Transform | None = None,
+        image_size: int | Sequence[int] | None = None,
+        test_share: float = 0.25,
+        seed: int = 0,
+        part_of_concept: Mapping[str, str] | str | Path | None = None,
+    ) -> None:
+        if split is not None:
+            check_choice("split", split, SPLITS)
+        check_range("test_share", test_share, 0.0, 1.0, open_low=True)
+        if test_share == 1.0:
+            raise ValueError("Expected argument `test_share` to lie in (0, 1) but got 1.0.")
+        if parts is None and part_of_concept is not None:
+            raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
+        self.root = Path(root)
+        self.split = split
+        self.transform = transform
+        self._scale = None if image_size is None else default_transform(check_image_size(image_size))
+
+        files, classes, training, prefixed = _find_images(self.root)
+        self.class_names = sorted({path.parent.name for path in files})
+        if not prefixed:
+            training = _draw_training(classes, len(self.class_names), test_share, seed)
+        keys = _image_keys(self.root, files, prefixed)
+        table = read_concepts(Path(concepts), self.class_names, keys, len(files))
+        chosen = np.arange(len(files)) if split is None else np.flatnonzero(training == (split == "train"))
+        if not chosen.size:
+            raise ValueError(f"Expected images for split {split!r} in {self.root} but there are none.")
+
+        self.image_paths = [files[i] for i in chosen]
+        self.concept_names = table.names
+        self.labels = torch.from_numpy(classes[chosen])
+        by_class = _class_concepts(table, classes, training if split is not None else np.ones_like(training))
+        by_image = by_class[classes] >= 0.5 if table.per_class else table.values
+        self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
+        self.concept_labels = torch.from_numpy(by_image[chosen].astype(np.float32))
+        self.part_names: list[str] = []
+        self.points = torch.zeros(len(chosen), 0, 1, 2)
+        if parts is not None:
+            self.part_names, points = read_points(Path(parts), keys, files)
+            self.points = torch.from_numpy(points)[torch.from_numpy(chosen)]
+        self.part_of_concept = self._assign_parts(parts, part_of_concept)
+        if transform is None and image_size is None:
+            self._check_sizes()
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one sample; raises IndexError past the end, ValueError for an image that cannot be read."""
+        image, points = apply_transform(load_image(self.image_paths[index]), self.points[index], self._scale)
+        image, points = apply_transform(image, points, self.transform)
+        return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)
+
+    def _assign_parts(self, parts: str | Path | None, given: Mapping[str, str] | str | Path | None) -> Tensor:
+        number = {name: i for i, name in enumerate(self.part_names)}
+        if given is not None:
+            mapping = read_part_of_concept(given, self.concept_names, self.part_names)
+            return torch.tensor([number[mapping[name]] if name in mapping else -1 for name in self.concept_names])
+        assigned = torch.tensor([number.get(name.split("::", 1)[0], -1) for name in self.concept_names])
+        if parts is not None and not (assigned >= 0).any():
+            raise ValueError(
+                f"Expected concepts named after the parts in {parts}, {self.part_names}, as in 'PART' or 'PART::...', "
+                f"but the concepts are {self.concept_names[:5]}... Say which concept is about which part with the "
+                "argument `part_of_concept`."
+            )
+        return assigned
+
+    def _check_sizes(self) -> None:
+        first = size_of_image(self.image_paths[0])
+        for path in self.image_paths[1:]:
+            size = size_of_image(path)
+            if size != first:
+                raise ValueError(
+                    f"Expected images of one size but {self.image_paths[0]} has (H, W) = {first} and {path} has "
+                    f"{size}. Give `image_size`, or a `transform` that makes them equal."
+                )
+
+
+def _find_images(root: Path) -> tuple[list[Path], np.ndarray, np.ndarray, bool]:
+    """Return files, class and training flag of each, and whether folders give the split."""
+    if not root.is_dir():
+        raise FileNotFoundError(f"Expected argument `root` to be a folder with one folder per class but got {root}.")
+    folders = {split: _folders(root / split) for split in SPLITS if (root / split).is_dir()}
+    prefixed = any(folders.values())
+    if prefixed and not all(folders.get(split) for split in SPLITS):
+        missing = next(split for split in SPLITS if not folders.get(split))
+        raise ValueError(
+            f"Expected class folders in both {root / 'train'} and {root / 'test'} but there are none in "
+            f"{root / missing}. Add them, or put the class folders into {root}."
+        )
+    found = [(True, folder) for folder in folders["train"]] if prefixed else []
+    found += [(False, folder) for folder in folders["test"]] if prefixed else [(True, f) for f in _folders(root)]
+    if not found:
+        raise ValueError(f"Expected one folder per class in {root} but there is no folder.")
+    numbers = {name: i for i, name in enumerate(sorted({folder.name for _, folder in found}))}
+    files: list[Path] = []
+    classes: list[int] = []
+    training: list[bool] = []
+    for trains, folder in found:
+        images = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+        if not images:
+            raise ValueError(
+                f"Expected images ({', '.join(SUFFIXES)}) in {folder} but there are none. Every folder is a class: "
+                "fill it or remove it."
+            )
+        files += images
+        classes += [numbers[folder.name]] * len(images)
+        training += [trains] * len(images)
+    return files, np.array(classes, dtype=np.int64), np.array(training), prefixed
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _draw_training(classes: np.ndarray, n_classes: int, test_share: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    training = np.ones(len(classes), dtype=bool)
+    for label in range(n_classes):
+        members = np.flatnonzero(classes == label)
+        wanted = round(len(members) * test_share)
+        if len(members) > 1:
+            wanted = min(max(wanted, 1), len(members) - 1)
+        training[rng.permutation(members)[:wanted]] = False
+    return training
+
+
+def _image_keys(root: Path, files: Sequence[Path], prefixed: bool) -> dict[str, int | None]:
+    """Map the paths a table may use to the number of the image; None where two images share a path."""
+    keys: dict[str, int | None] = {path.relative_to(root).as_posix(): i for i, path in enumerate(files)}
+    if prefixed:
+        for i, path in enumerate(files):
+            short = f"{path.parent.name}/{path.name}"
+            keys[short] = None if short in keys else i
+    return keys
+
+
+def _class_concepts(table: ConceptTable, classes: np.ndarray, training: np.ndarray) -> np.ndarray:
+    if table.per_class:
+        return table.values
+    rows = []
+    for label in range(int(classes.max()) + 1):
+        mine = classes == label
+        voting = mine & training.astype(bool)
+        rows.append(table.values[voting if voting.any() else mine].mean(0))
+    return np.stack(rows)

@@ -1,0 +1,210 @@
+"""CUB-200-2011: photographs of birds with attributes and part locations."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import check_choice
+from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+from quantus_concepts.datasets.birds.cub200_attributes import (
+    CBM_ATTRIBUTES,
+    N_ATTRIBUTES,
+    OFFICIAL_PARTS,
+    PARTS,
+    part_of_attribute,
+    places_of_part,
+)
+from quantus_concepts.datasets.birds.cub200_files import (
+    Column,
+    find_cub,
+    read_attribute_names,
+    read_class_table,
+    read_names,
+    read_parts,
+    read_rows,
+)
+from quantus_concepts.datasets.images import image_head, load_image, turned_points
+from quantus_concepts.datasets.transforms import Transform, apply_transform
+
+SPLITS = ("train", "test")
+LABELS = ("image", "majority")
+CLASS_CONCEPTS = ("continuous", "majority")
+
+# The lowest certainty of the annotators.
+_NOT_VISIBLE = 1
+# Bounds for pixel coordinates: only what no image can have is an error.
+_FAR = 1e6
+
+
+class CUB200(ConceptDataset):
+    """Caltech-UCSD Birds-200-2011 in its official layout, with the 112 concepts and 12 parts of the paper.
+
+    Concepts are the 112 of the 312 attributes that concept bottleneck models use, under their official names.
+    Each belongs to the part its name speaks of (the paper's Tables 4 and 5): 89 to one of 12 parts, 23 to
+    none. Left and right eye, leg and wing are one part with two places each, so that Q = 2; the other parts
+    have one place and NaN as the second. Only the tables are kept in memory; images are read when asked for.
+
+    Parameters
+    ----------
+    root : str or Path
+        The folder ``CUB_200_2011``, or the one around it.
+    split : str
+        "train" or "test", as in ``train_test_split.txt``.
+    concept_labels : str
+        "image": the marks of each image, where an attribute that was not visible counts as absent.
+        "majority": of its class, the majority of the marks of the class's training images, as the original
+        concept bottleneck models do (Koh et al., 2020): marks "absent" with certainty "not visible" do not
+        count, and a tie is present. That release lets vote the four fifths of the training images that it
+        does not keep for validation; here all vote.
+    transform : callable, optional
+        A transform of ``torchvision.transforms.v2``; it moves the parts too. See `default_transform`.
+    class_concepts : str
+        "continuous": the official table of shares of marks, divided by 100. "majority": the vote above.
+
+    Attributes
+    ----------
+    image_paths : list of Path
+        The N image files.
+    points : Tensor
+        (N, 12, 2, 2), (x, y) in pixels of the original images, the right way up; NaN where not visible, or where the
+        table puts the part outside its image, of which a warning tells.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file or images are missing; the first of them are named.
+    ValueError
+        If an argument is none of the choices, or a file is empty, cut off, in another order or malformed;
+        file and line are named.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        concept_labels: str = "image",
+        transform: Transform | None = None,
+        class_concepts: str = "continuous",
+    ) -> None:
+        check_choice("split", split, SPLITS)
+        check_choice("concept_labels", concept_labels, LABELS)
+        check_choice("class_concepts", class_concepts, CLASS_CONCEPTS)
+        self.root = find_cub(root)
+        self.split = split
+        self.transform = transform
+        self.class_names = read_names(self.root / "classes.txt")
+        self.part_names = list(PARTS)
+        attributes = read_attribute_names(self.root)
+        self.concept_names = [attributes[i] for i in CBM_ATTRIBUTES]
+        self.part_of_concept = torch.tensor([part_of_attribute(name) for name in self.concept_names])
+
+        names = read_names(self.root / "images.txt")
+        classes = self._per_image("image_class_labels.txt", len(names), "class", 1, len(self.class_names)) - 1
+        training = self._per_image("train_test_split.txt", len(names), "training", 0, 1) == 1
+        chosen = np.flatnonzero(training == (split == "train"))
+        if not chosen.size:
+            raise ValueError(f"{self.root / 'train_test_split.txt'} marks no image as part of split {split!r}.")
+        self.image_paths = [self.root / "images" / names[i] for i in chosen]
+        self._check_images()
+        self.points = self._placed(self._read_points(len(names))[chosen])
+        table = read_class_table(
+            self.root / "attributes" / "class_attribute_labels_continuous.txt", len(self.class_names)
+        )
+        present, counted = self._read_marks(len(names))
+        majority: np.ndarray | None = None
+        if "majority" in (concept_labels, class_concepts):
+            majority = self._vote(present[training], counted[training], classes[training])
+
+        self.labels = torch.from_numpy(classes[chosen])
+        by_image = present[chosen] if majority is None or concept_labels == "image" else majority[classes[chosen]]
+        by_class = table[:, CBM_ATTRIBUTES] / 100 if majority is None or class_concepts == "continuous" else majority
+        self.concept_labels = torch.from_numpy(by_image.astype(np.float32))
+        self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one sample; raises IndexError past the end, ValueError for an image that cannot be read."""
+        image, points = apply_transform(load_image(self.image_paths[index]), self.points[index], self.transform)
+        return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)
+
+    def _per_image(self, name: str, n_images: int, what: str, low: int, high: int) -> np.ndarray:
+        values = read_rows(self.root / name, [("image", n_images)], [Column(what, low, high)])
+        return values[:, 0].astype(np.int64)
+
+    def _check_images(self) -> None:
+        missing = [path for path in self.image_paths if not path.is_file()]
+        if missing:
+            first = ", ".join(str(path) for path in missing[:5])
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            raise FileNotFoundError(
+                f"{len(missing)} of {len(self.image_paths)} images of split {self.split!r} named in "
+                f"{self.root / 'images.txt'} are missing: {first}{more}. Unpack the data set again."
+            )
+
+    def _read_points(self, n_images: int) -> np.ndarray:
+        read_parts(self.root / "parts" / "parts.txt")
+        rows = read_rows(
+            self.root / "parts" / "part_locs.txt",
+            [("image", n_images), ("part", len(OFFICIAL_PARTS))],
+            [
+                Column("x", -_FAR, _FAR, whole=False),
+                Column("y", -_FAR, _FAR, whole=False),
+                Column("visible", 0, 1),
+            ],
+        ).reshape(n_images, len(OFFICIAL_PARTS), 3)
+        official = np.where(rows[..., 2:] == 1, rows[..., :2], np.nan).astype(np.float32)
+        points = np.full((n_images, len(PARTS), 2, 2), np.nan, dtype=np.float32)
+        for part in range(len(PARTS)):
+            places = places_of_part(part)
+            points[:, part, : len(places)] = official[:, places]
+        return points
+
+    def _placed(self, points: np.ndarray) -> Tensor:
+        """Turn points with their images; those more than half a pixel outside are not visible."""
+        outside = np.zeros(points.shape[:-1], dtype=bool)
+        for i, path in enumerate(self.image_paths):
+            head = image_head(path)
+            limits = np.array(head.stored[::-1])
+            outside[i] = ((points[i] < -1) | (points[i] > limits)).any(-1)
+            points[i] = turned_points(points[i], head)
+        if outside.any():
+            image, part, place = np.argwhere(outside)[0]
+            x, y = points[image, part, place]
+            warnings.warn(
+                f"{self.root / 'parts' / 'part_locs.txt'} puts {int(outside.sum())} visible parts outside their "
+                f"images: taken as not visible. The first is the {self.part_names[part]} of {self.image_paths[image]} "
+                f"at (x, y) = ({x:g}, {y:g}).",
+                UserWarning,
+                stacklevel=3,
+            )
+            points[outside] = np.nan
+        return torch.from_numpy(points)
+
+    def _read_marks(self, n_images: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return of each image and concept whether it is present and whether its mark counts in the vote."""
+        rows = read_rows(
+            self.root / "attributes" / "image_attribute_labels.txt",
+            [("image", n_images), ("attribute", N_ATTRIBUTES)],
+            [Column("present", 0, 1), Column("certainty", 1, 4)],
+        ).reshape(n_images, N_ATTRIBUTES, 2)
+        concepts = rows[:, CBM_ATTRIBUTES]
+        present = concepts[..., 0] == 1
+        return present, present | (concepts[..., 1] != _NOT_VISIBLE)
+
+    def _vote(self, present: np.ndarray, counted: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        majority = np.empty((len(self.class_names), present.shape[1]), dtype=bool)
+        for label, name in enumerate(self.class_names):
+            mine = classes == label
+            if not mine.any():
+                raise ValueError(
+                    f"{self.root / 'train_test_split.txt'} marks no image of class {name!r} for training, so "
+                    'it has no majority. Use concept_labels="image" and class_concepts="continuous".'
+                )
+            yes = present[mine].sum(0)
+            no = counted[mine].sum(0) - yes
+            majority[label] = yes >= no
+        return majority

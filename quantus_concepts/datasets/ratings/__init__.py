@@ -1,0 +1,1 @@
+"""Explanations that people rated, and simulated raters."""

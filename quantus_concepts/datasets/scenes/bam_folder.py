@@ -1,0 +1,273 @@
+"""Composed images on disk, in the layout of the BAM release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captum_concepts.checks import check_choice, check_whole
+from quantus_concepts.datasets.images import image_size as size_of_image
+from quantus_concepts.datasets.scenes.bam_layout import (
+    FOLDERS,
+    OBJ,
+    SCENE,
+    SCENE_ONLY,
+    SPLIT_FOLDERS,
+    SUFFIXES,
+    parse_name,
+    read_boxes,
+    read_labels,
+)
+from quantus_concepts.datasets.scenes.bam_masks import find_masks
+from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, SPLITS, VIEWS, Box, ComposedDataset
+from quantus_concepts.datasets.scenes.image_folders import load_pixels
+
+
+class BAMFolder(ComposedDataset):
+    """Objects on scenes in the layout of the BAM release, or as `write_bam` writes them.
+
+    The layout, FOLDER being ``obj`` (the images, with labels of objects), ``scene`` (the same images, with labels of
+    scenes) and ``scene_only`` (the same scenes without the objects)::
+
+        FOLDER/train/CLASS/OBJECT-SCENE-0000.jpg
+        FOLDER/val/OBJECT-SCENE-0900.jpg
+        FOLDER/val.txt          lines "OBJECT-SCENE-0900.jpg LABEL", labels counted in the order of class names
+        FOLDER/val_loc.txt      lines "OBJECT-SCENE-0900.jpg row0,col0,row1,col1" in pixels, the ends exclusive
+        FOLDER/loc.txt          the same for training images too
+        FOLDER/val_mask         the masks of the validation images
+
+    ``scene_only`` is needed only for the view "0s". Images are JPEG or PNG; the release's are JPEG, so that a scene
+    with and without its object differs a little beside the object, too. There is no set of objects on grey in the
+    layout: the view "og" is made from image and mask.
+
+    *Masks.* The release holds them as a pickled array, which is not loaded; the error says how to convert it to
+    ``val_mask.npz``, in which mask number ``100 * object + the last two digits of the name`` is brought to the size
+    of the box. `write_bam` writes ``val_mask`` and ``train_mask`` as folders of PNG files. The release has no masks
+    for training, and boxes for it only in ``loc.txt``: where there is none, masks are False everywhere and boxes -1.
+
+    Parameters
+    ----------
+    root : str or Path
+        Folder with obj, scene and scene_only.
+    split : str
+        "train" or "test" (the release's "val").
+    view : str
+        "os" for objects on scenes, "og" for objects on grey 128, "0s" for scenes alone.
+    image_size : int, optional
+        Height and width H = W to which images, masks and boxes are scaled, bilinear and nearest as in the release;
+        None for those of the first file, which all must then have.
+    transform : callable, optional
+        From image (3, H, W) to image of the same height and width.
+
+    Attributes
+    ----------
+    names : list of str
+        (N) Names of the image files, in alphabetical order.
+    has_masks : bool
+        Whether there are masks for this split.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder, a list or images are missing.
+    TypeError
+        If `image_size` is not a whole number.
+    ValueError
+        If a list is malformed, lists or folders contradict each other, masks are pickled, or the view needs masks
+        and there are none. When an image is asked for: if it or its mask cannot be read or has another size.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        split: str = "test",
+        view: str = "os",
+        image_size: int | None = None,
+        transform: Callable[[Tensor], Any] | None = None,
+    ) -> None:
+        check_choice("split", split, SPLITS)
+        if image_size is not None:
+            check_whole("image_size", image_size, 1)
+        self.root = Path(root)
+        self.split = split
+        self.transform = transform
+        for folder in (OBJ, SCENE):
+            if not (self.root / folder).is_dir():
+                raise FileNotFoundError(
+                    f"Expected argument `root` to hold the folders {', '.join(FOLDERS)} of the BAM layout but there "
+                    f"is no {self.root / folder}."
+                )
+        listed = {folder: self._list(folder) for folder in (OBJ, SCENE)}
+        self.names = sorted(listed[OBJ])
+        self._check_same(listed[OBJ], listed[SCENE], SCENE)
+        self.object_names = self._class_names(OBJ, listed[OBJ])
+        self.scene_names = self._class_names(SCENE, listed[SCENE])
+        self.object_labels = torch.tensor([listed[OBJ][name] for name in self.names])
+        self.scene_labels = torch.tensor([listed[SCENE][name] for name in self.names])
+        first = self._path(OBJ, 0)
+        self._stored = size_of_image(first)
+        if self._stored[0] != self._stored[1]:
+            raise ValueError(f"Expected square images but {first} has (H, W) = {self._stored}.")
+        self.image_size = image_size or self._stored[0]
+        self._boxes = self._read_boxes()
+        self._masks = find_masks(self.root, split)
+        self.view = "os"
+        self.view = self.with_view(view).view
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether there are masks for this split."""
+        return self._masks is not None
+
+    def with_view(self, view: str) -> Self:
+        """Return the same data set in another view.
+
+        Parameters
+        ----------
+        view : str
+            "os", "og" or "0s".
+
+        Returns
+        -------
+        BAMFolder
+            With the same object, scene, size and place at each index, and the same transform.
+
+        Raises
+        ------
+        ValueError
+            If there is no such view, "og" is asked for without masks, or images of "0s" are missing.
+        FileNotFoundError
+            If the folder of "0s" is missing.
+        """
+        check_choice("view", view, VIEWS)
+        if view == "og" and not self.has_masks:
+            raise ValueError(
+                f"Expected masks in {self.root / OBJ} for the view 'og', which is made with them, but there are none "
+                f"for the split {self.split!r}."
+            )
+        if view == "0s":
+            self._check_same(dict.fromkeys(self.names, 0), self._list(SCENE_ONLY), SCENE_ONLY)
+        return super().with_view(view)
+
+    def _image(self, index: int) -> np.ndarray:
+        pixels = self._read_image(SCENE_ONLY if self.view == "0s" else OBJ, index)
+        if self.view != "og":
+            return pixels
+        return np.where(self._mask_and_box(index)[0][..., None], pixels, np.uint8(GREY))
+
+    def _mask_and_box(self, index: int) -> tuple[np.ndarray, Box]:
+        name = self.names[index]
+        box = self._boxes.get(name, NO_BOX)
+        if self._masks is None:
+            return np.zeros((self.image_size, self.image_size), dtype=bool), box
+        return self._masks.read(name, int(self.object_labels[index]), box, self.image_size), box
+
+    def _read_image(self, folder: str, index: int) -> np.ndarray:
+        path = self._path(folder, index)
+        pixels = load_pixels(path)
+        if pixels.shape[:2] != self._stored:
+            raise ValueError(
+                f"Expected {path} to have (H, W) = {self._stored}, as the first image, but got {pixels.shape[:2]}."
+            )
+        if self._stored[0] == self.image_size:
+            return pixels
+        size = (self.image_size, self.image_size)
+        return np.array(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR))
+
+    def _path(self, folder: str, index: int) -> Path:
+        name, labels = self.names[index], {OBJ: self.object_labels, SCENE: self.scene_labels}
+        base = self.root / folder / SPLIT_FOLDERS[self.split]
+        if self.split == "test":
+            return base / name
+        names = self.object_names if folder == OBJ else self.scene_names
+        return base / names[int(labels.get(folder, self.scene_labels)[index])] / name
+
+    def _list(self, folder: str) -> dict[str, int]:
+        """Return the label of each image in a folder, by name."""
+        base = self.root / folder / SPLIT_FOLDERS[self.split]
+        if not base.is_dir():
+            raise FileNotFoundError(f"Expected the folder {base} of the BAM layout but there is none.")
+        if self.split == "train":
+            classes = _classes(base)
+            return {name: label for label, name_of in enumerate(classes) for name in _images(base / name_of)}
+        labels = read_labels(base.with_name("val.txt"))
+        there = set(_images(base))
+        missing = [name for name in labels if name not in there]
+        if missing:
+            raise FileNotFoundError(
+                f"Expected the images of {base.with_name('val.txt')} in {base} but {len(missing)} of {len(labels)} are "
+                f"missing: {_some(missing)}."
+            )
+        if not labels:
+            raise ValueError(f"Expected images in {base.with_name('val.txt')} but it is empty.")
+        return labels
+
+    def _check_same(self, names: dict[str, int], others: dict[str, int], folder: str) -> None:
+        if not names:
+            raise ValueError(f"Expected images in {self.root / OBJ / SPLIT_FOLDERS[self.split]} but there are none.")
+        different = sorted(names.keys() ^ others.keys() if folder == SCENE else names.keys() - others.keys())
+        if different:
+            raise ValueError(
+                f"Expected the same images in {self.root / OBJ} and {self.root / folder} ({SPLIT_FOLDERS[self.split]}) "
+                f"but {len(different)} are only in one of them: {_some(different)}."
+            )
+
+    def _class_names(self, folder: str, labels: dict[str, int]) -> list[str]:
+        """Return names by label: those of the training folders, else those in the names of the images."""
+        train = self.root / folder / SPLIT_FOLDERS["train"]
+        names = _classes(train) if train.is_dir() else []
+        told = [(label, parse_name(name)[folder == SCENE]) for name, label in labels.items()]
+        if not names:
+            known = dict(told)
+            names = [known.get(label, f"class {label}") for label in range(max(known) + 1)]
+        for label, name in told:
+            if label >= len(names) or names[label] != name:
+                got = repr(names[label]) if label < len(names) else f"beyond the {len(names)} classes"
+                raise ValueError(
+                    f"Expected label {label} in {self.root / folder} to be {name!r}, as an image is named, but by the "
+                    f"order of the classes it is {got}. Labels count the names in alphabetical order."
+                )
+        return names
+
+    def _read_boxes(self) -> dict[str, Box]:
+        lists = ["loc.txt"] if self.split == "train" else ["val_loc.txt", "loc.txt"]
+        found = [self.root / folder / name for name in lists for folder in FOLDERS]
+        path = next((path for path in found if path.is_file()), None)
+        if path is None:
+            if self.split == "train":
+                return {}
+            raise FileNotFoundError(f"Expected the boxes of the objects in {found[0]} but there is no such file.")
+        boxes = read_boxes(path)
+        missing = [name for name in self.names if name not in boxes]
+        if missing:
+            raise ValueError(f"Expected a box for each image in {path} but {len(missing)} have none: {_some(missing)}.")
+        stored = self._stored[0]
+        for name in self.names:
+            if max(boxes[name]) > stored:
+                raise ValueError(
+                    f"Expected boxes in {path} to lie in images of {stored} px but {name} has {boxes[name]}."
+                )
+        return {name: self._scaled(boxes[name]) for name in self.names}
+
+    def _scaled(self, box: Box) -> Box:
+        row0, col0, row1, col1 = (value * self.image_size // self._stored[0] for value in box)
+        return row0, col0, max(row1, row0 + 1), max(col1, col0 + 1)
+
+
+def _classes(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _images(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -1,0 +1,307 @@
+"""Objects cut out of photographs with the segmentations of COCO."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.path import Path as Outline
+
+from captum_concepts.checks import check_choice, check_range, check_whole
+from quantus_concepts.datasets.images import image_head, turned
+from quantus_concepts.datasets.scenes.image_folders import load_pixels
+from quantus_concepts.datasets.scenes.pasting import tight_box
+from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
+
+#: The ten classes of the authors' release.
+RELEASE_OBJECTS = ("backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra")
+_BORDER = 1.0
+
+
+class COCOObjects(ObjectSource):
+    """Objects of COCO, or of any data set annotated in its format.
+
+    Polygons need no further package; run-length encoded masks need pycocotools (``pip install
+    "quantus-concepts[coco]"``). Crowds (``iscrowd``) are left out. The annotation file is read once, photographs when
+    asked for. Objects are in the order of the classes, then of the numbers of the photographs and the annotations.
+
+    The authors' release takes, from each photograph, the largest object of a class, whatever its size; so do the
+    defaults here, but for objects of less than 1 % of the photograph, which would have to be magnified.
+
+    Parameters
+    ----------
+    annotations : str or Path
+        The JSON file with "images", "annotations" and "categories", ``instances_train2017.json`` for instance.
+    images : str or Path
+        Folder of the photographs.
+    class_names : sequence of str
+        Which categories; the order is that of the labels.
+    min_area : float
+        Smallest area of an object, as a share of the photograph, in [0, 1].
+    largest_only : bool
+        Whether to take only the largest object of a class in each photograph.
+    truncated : bool
+        Whether to take objects that touch the border of their photograph.
+    max_per_class : int, optional
+        The first so many of each class; None for all.
+
+    Attributes
+    ----------
+    annotation_ids : np.ndarray
+        (n,) of int64: the number of each object's annotation.
+    paths : list of Path
+        (n) The photograph of each object.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the annotation file, the folder or photographs are missing.
+    ImportError
+        If there are run-length encoded masks and pycocotools is not installed.
+    ValueError
+        If the file is not in COCO's format or has no segmentations, there is no such category, or a class has no
+        object. When an object is asked for: if the photograph cannot be read or has not the size annotated.
+    """
+
+    def __init__(
+        self,
+        annotations: str | Path,
+        images: str | Path,
+        class_names: Sequence[str] = RELEASE_OBJECTS,
+        *,
+        min_area: float = 0.01,
+        largest_only: bool = True,
+        truncated: bool = True,
+        max_per_class: int | None = None,
+    ) -> None:
+        check_range("min_area", min_area, 0.0, 1.0)
+        if max_per_class is not None:
+            check_whole("max_per_class", max_per_class, 1)
+        if isinstance(class_names, str) or not class_names or len(set(class_names)) != len(class_names):
+            raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
+        self.annotations, self.images = Path(annotations), Path(images)
+        if not self.images.is_dir():
+            raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
+        self.class_names = list(class_names)
+        content = _read(self.annotations)
+        labels = _find_categories(content["categories"], self.class_names)
+        photographs = {image["id"]: image for image in content["images"]}
+        wanted = [
+            annotation
+            for annotation in content["annotations"]
+            if annotation["category_id"] in labels and not annotation.get("iscrowd")
+        ]
+        _check_segmentations(wanted, photographs, self.annotations)
+        wanted.sort(
+            key=lambda annotation: (labels[annotation["category_id"]], annotation["image_id"], annotation["id"])
+        )
+        fitting = [a for a in wanted if _fits(a, photographs[a["image_id"]], min_area, truncated)]
+        if largest_only:
+            fitting = _largest(fitting, photographs)
+        chosen = _first(fitting, max_per_class)
+        self._check_counts(
+            Counter(labels[a["category_id"]] for a in wanted), {labels[a["category_id"]] for a in chosen}
+        )
+        self.labels = np.array([labels[a["category_id"]] for a in chosen], dtype=np.int64)
+        self.groups = np.unique([a["image_id"] for a in chosen], return_inverse=True)[1].astype(np.int64)
+        self.annotation_ids = np.array([a["id"] for a in chosen], dtype=np.int64)
+        self.paths = [self.images / photographs[a["image_id"]]["file_name"] for a in chosen]
+        self._segmentations = [a["segmentation"] for a in chosen]
+        self._sizes = [_size(photographs[a["image_id"]]) for a in chosen]
+        _check_there(self.paths, self.images)
+
+    def __getitem__(self, index: int) -> Cutout:
+        """Return one object, cut out of its photograph."""
+        pixels, size, head = load_pixels(self.paths[index]), self._sizes[index], image_head(self.paths[index])
+        if head.stored != size:
+            raise ValueError(
+                f"Expected photograph {self.paths[index]} to have (H, W) = {size}, as annotated, but got "
+                f"{head.stored}. Segmentations fit only the original files."
+            )
+        # Segmentations are in pixels as stored.
+        mask = turned(_mask(self._segmentations[index], size), head.orientation)
+        if not mask.any():
+            raise ValueError(
+                f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
+                "photograph but it covers none. Remove it."
+            )
+        row0, col0, row1, col1 = tight_box(mask)
+        rows, columns = slice(row0, row1), slice(col0, col1)
+        return Cutout(np.ascontiguousarray(pixels[rows, columns]), np.ascontiguousarray(mask[rows, columns]))
+
+    def _check_counts(self, before: Counter[int], there: set[int]) -> None:
+        for label, name in enumerate(self.class_names):
+            if label not in there:
+                raise ValueError(
+                    f"Expected objects of class {name!r} in {self.annotations} but {before[label]} are annotated and 0 "
+                    "are left after `min_area` and `truncated`. Lower `min_area` or leave the class out."
+                )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected argument `annotations` to be a JSON file of COCO but got {path}.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"Annotation file {path} is no JSON ({error}). Download it again.") from error
+    needed = {
+        "images": ("id", "file_name", "height", "width"),
+        "annotations": ("id", "image_id", "category_id"),
+        "categories": ("id", "name"),
+    }
+    for part, keys in needed.items():
+        entries = content.get(part) if isinstance(content, dict) else None
+        if not isinstance(entries, list):
+            raise ValueError(
+                f"Expected annotation file {path} to have a list {part!r}, as COCO's instances_*.json, but it has none."
+            )
+        for number, entry in enumerate(entries):
+            missing = [key for key in keys if not isinstance(entry, dict) or key not in entry]
+            if missing:
+                raise ValueError(f"Expected entry {number} of {part!r} in {path} to have {missing} but it has not.")
+    return content
+
+
+def _find_categories(categories: list[dict[str, Any]], class_names: list[str]) -> dict[Any, int]:
+    """Return the label of each category wanted."""
+    numbers = {category["name"]: category["id"] for category in categories}
+    for name in class_names:
+        check_choice("class_names", name, numbers)
+    return {numbers[name]: label for label, name in enumerate(class_names)}
+
+
+def _check_segmentations(wanted: list[dict[str, Any]], photographs: dict[Any, Any], path: Path) -> None:
+    bare = [annotation["id"] for annotation in wanted if not annotation.get("segmentation")]
+    if bare:
+        raise ValueError(
+            f"Expected every object in {path} to have a segmentation but {len(bare)} of {len(wanted)} of the classes "
+            f"wanted have none, the first is annotation {bare[0]}. Boxes alone do not cut objects out: take the "
+            "instances_*.json of COCO, or remove these annotations."
+        )
+    for annotation in wanted:
+        segmentation = annotation["segmentation"]
+        if annotation["image_id"] not in photographs:
+            raise ValueError(
+                f"Expected the image of annotation {annotation['id']} in {path} to be listed under 'images' but "
+                f"{annotation['image_id']} is not."
+            )
+        if isinstance(segmentation, dict) and {"counts", "size"} <= segmentation.keys():
+            size = _size(photographs[annotation["image_id"]])
+            if tuple(segmentation["size"]) != size:
+                raise ValueError(
+                    f"Expected the run lengths of annotation {annotation['id']} in {path} to be of size {size}, that "
+                    f"of the photograph, but got {tuple(segmentation['size'])}."
+                )
+        elif not _are_polygons(segmentation):
+            raise ValueError(
+                f"Expected the segmentation of annotation {annotation['id']} in {path} to be polygons "
+                "[[x0, y0, x1, y1, x2, y2, ...], ...] or run lengths {counts, size} but it is neither."
+            )
+
+
+def _are_polygons(segmentation: Any) -> bool:
+    return isinstance(segmentation, list) and all(
+        isinstance(polygon, list)
+        and len(polygon) >= 6
+        and len(polygon) % 2 == 0
+        and all(isinstance(number, int | float) for number in polygon)
+        for polygon in segmentation
+    )
+
+
+def _fits(annotation: dict[str, Any], photograph: dict[str, Any], min_area: float, truncated: bool) -> bool:
+    height, width = _size(photograph)
+    x0, y0, x1, y1 = _extent(annotation["segmentation"], (height, width))
+    inside = x0 > _BORDER and y0 > _BORDER and x1 < width - _BORDER and y1 < height - _BORDER
+    return (truncated or inside) and _area(annotation, (height, width)) >= min_area * height * width
+
+
+def _area(annotation: dict[str, Any], size: tuple[int, int]) -> float:
+    """Return the area in pixels, counted where the file does not tell."""
+    if "area" in annotation:
+        return float(annotation["area"])
+    return float(_mask(annotation["segmentation"], size).sum())
+
+
+def _extent(segmentation: Any, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Return x0, y0, x1, y1 of the outline."""
+    if isinstance(segmentation, dict):
+        x, y, width, height = (float(value) for value in _coco().toBbox(_run_lengths(segmentation, size)))
+        return x, y, x + width, y + height
+    points = np.concatenate([np.reshape(polygon, (-1, 2)) for polygon in segmentation])
+    return (*points.min(0).tolist(), *points.max(0).tolist())
+
+
+def _mask(segmentation: Any, size: tuple[int, int]) -> np.ndarray:
+    """Return (H, W) of bool: the pixels whose centres lie in a polygon, or those of the run lengths."""
+    if isinstance(segmentation, dict):
+        return np.asarray(_coco().decode(_run_lengths(segmentation, size)), dtype=bool)
+    mask = np.zeros(size, dtype=bool)
+    for polygon in segmentation:
+        points = np.reshape(np.asarray(polygon, dtype=float), (-1, 2))
+        # Only the pixels around the polygon: a photograph has a hundred times as many.
+        col0, row0 = np.clip(np.floor(points.min(0)), 0, size[::-1]).astype(int)
+        col1, row1 = np.clip(np.ceil(points.max(0)), 0, size[::-1]).astype(int)
+        rows, cols = np.mgrid[row0:row1, col0:col1]
+        centres = np.stack([cols.ravel(), rows.ravel()], axis=1) + 0.5
+        mask[row0:row1, col0:col1] |= Outline(points).contains_points(centres).reshape(rows.shape)
+    return mask
+
+
+def _run_lengths(segmentation: dict[str, Any], size: tuple[int, int]) -> Any:
+    """Return run lengths in the compressed form, which pycocotools decodes."""
+    if isinstance(segmentation["counts"], list):
+        return _coco().frPyObjects(segmentation, *size)
+    return segmentation
+
+
+def _coco() -> Any:
+    try:
+        return importlib.import_module("pycocotools.mask")
+    except ImportError as error:
+        raise ImportError(
+            "Run-length encoded masks need pycocotools, which is not installed: "
+            'pip install "quantus-concepts[coco]" (or pip install pycocotools).'
+        ) from error
+
+
+def _largest(annotations: list[dict[str, Any]], photographs: dict[Any, Any]) -> list[dict[str, Any]]:
+    best: dict[tuple[Any, Any], tuple[float, dict[str, Any]]] = {}
+    for annotation in annotations:
+        key = annotation["category_id"], annotation["image_id"]
+        area = _area(annotation, _size(photographs[annotation["image_id"]]))
+        if key not in best or area > best[key][0]:
+            best[key] = area, annotation
+    return [annotation for _, annotation in best.values()]
+
+
+def _first(annotations: list[dict[str, Any]], count: int | None) -> list[dict[str, Any]]:
+    if count is None:
+        return annotations
+    seen: Counter[Any] = Counter()
+    chosen = []
+    for annotation in annotations:
+        seen[annotation["category_id"]] += 1
+        if seen[annotation["category_id"]] <= count:
+            chosen.append(annotation)
+    return chosen
+
+
+def _size(photograph: dict[str, Any]) -> tuple[int, int]:
+    return int(photograph["height"]), int(photograph["width"])
+
+
+def _check_there(paths: Iterable[Path], folder: Path) -> None:
+    missing = [path.name for path in dict.fromkeys(paths) if not path.is_file()]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise FileNotFoundError(
+            f"Expected the photographs of the annotations in {folder} but {len(missing)} are missing: {shown}. "
+            "Download them, or take the annotation file that belongs to this folder."
+        )

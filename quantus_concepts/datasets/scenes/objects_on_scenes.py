@@ -1,0 +1,360 @@
+"""Objects pasted on scenes: images of which it is known what a classifier can and cannot use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captum_concepts.checks import check_choice, check_range, check_whole
+from quantus_concepts.datasets.scenes.composed import (
+    GREY,
+    NO_BOX,
+    SPLITS,
+    VIEWS,
+    Box,
+    ComposedDataset,
+    ComposedSample,
+)
+from quantus_concepts.datasets.scenes.pasting import Pasted, Recent, fit_scene, place, premultiply, tight_box
+from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
+from quantus_concepts.datasets.scenes.splitting import split_groups, take_turns
+
+__all__ = ["VIEWS", "ComposedSample", "Cutout", "ObjectSource", "ObjectsOnScenes", "SceneSource"]
+
+#: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).
+PAPER_OBJECT, PAPER_SCENE = "dog", "bamboo forest"
+_MIN_SIZE = 16
+_KEPT_BYTES = 64 * 2**20
+# One stream of random numbers for each decision, so that none depends on how much another one draws.
+_OBJECT_SPLIT, _SCENE_SPLIT, _OBJECT_ORDER, _SCENE_ORDER, _PLACES, _CLASS_ORDER = range(6)
+
+
+class ObjectsOnScenes(ComposedDataset):
+    """Every class of objects on every class of scenes (X_os, X_og, X_0s), or a common feature (X^k).
+
+    Section 3 of M. Yang and B. Kim, "Benchmarking Attribution Methods with Relative Feature Importance" (2019). A
+    cut-out is scaled so that its longer side, which fills the square scene first, is between 1 / sqrt(3) and
+    1 / sqrt(2) of the scene's side (the rule of the authors' release; the paper says a third to a half of the
+    scene), and pasted at a random place, fully inside. Pasting is hard: where the mask is False, an "os" image
+    equals its "0s" image to the bit; where it is True, it equals its "og" image. (The release blends at the edges.)
+
+    Without `commonality` there are ``n_per_pair`` images of each pair of classes, interleaved: with K_o classes of
+    objects and K_s of scenes, image ``j * K_o * K_s + o * K_s + s`` is number j of the pair (o, s). The first images
+    of a larger data set are therefore those of a smaller one.
+
+    With `commonality` k there are ``n_per_pair * K_o`` images of each class of scenes, image ``j * K_s + s`` being
+    number j of class s. The common object is in all images of ``k * K_s`` classes (rounded, at least 1) and in no
+    image of the others. The target scene is always among them, and the classes of a smaller k are among those of a
+    larger one; apart from whether the object is there, images are the same for all k.
+
+    Train and test share neither a group of cut-outs nor a scene. Within a split, each cut-out and each scene of a
+    class is used once in random order before one is used again. The same arguments give the same bits, in any order
+    of access. Images are composed when asked for; of the sources, 64 MiB of cut-outs and of scenes each are kept at
+    most.
+
+    Parameters
+    ----------
+    objects : ObjectSource
+        The cut-outs.
+    scenes : SceneSource
+        The scenes. Of one that is not square the middle is taken, scaled to `image_size`.
+    split : str
+        "train" or "test".
+    view : str
+        "os" for objects on scenes, "og" for objects on grey 128, "0s" for scenes alone.
+    n_per_pair : int
+        Images of each pair of classes.
+    image_size : int
+        Height and width H = W in pixels, at least 16.
+    commonality : float, optional
+        k in (0, 1], for X^k; None for all pairs.
+    common_object : str or int, optional
+        Class of the common object by name or number; None for "dog", where there is none for the first class.
+    target_scene : str or int, optional
+        The class of scenes that always has it; None for "bamboo forest" (MiniPlaces
+        has "bamboo_forest"), where there is none for the first class.
+    scale : (float, float)
+        Limits of the longer side of an object, in units of `image_size`.
+    test_share : float
+        Share of the cut-outs and the scenes of each class for testing, in (0, 1); at least one of each.
+    seed : int
+        Of every choice, not negative.
+    transform : callable, optional
+        From image (3, H, W) to image of the same height and width.
+
+    Attributes
+    ----------
+    classes_with_object : list of int
+        The classes of scenes that have an object, ascending.
+    common_object : int or None
+        Number of the class; None without `commonality`.
+    target_scene : int or None
+        Number of the class; None without `commonality`.
+
+    Raises
+    ------
+    TypeError
+        If a number of something is not a whole number.
+    ValueError
+        If an argument is outside its range, there is no such class, a source contradicts itself, or a class has too
+        few cut-outs or scenes for two splits. When an image is asked for: if the source's cut-out or scene has not
+        the shape it should.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectSource,
+        scenes: SceneSource,
+        *,
+        split: str = "train",
+        view: str = "os",
+        n_per_pair: int = 10,
+        image_size: int = 128,
+        commonality: float | None = None,
+        common_object: str | int | None = None,
+        target_scene: str | int | None = None,
+        scale: tuple[float, float] = (3**-0.5, 2**-0.5),
+        test_share: float = 0.1,
+        seed: int = 0,
+        transform: Callable[[Tensor], Any] | None = None,
+    ) -> None:
+        check_choice("split", split, SPLITS)
+        check_choice("view", view, VIEWS)
+        check_whole("n_per_pair", n_per_pair, 1)
+        check_whole("image_size", image_size, _MIN_SIZE)
+        check_whole("seed", seed, 0)
+        check_test_share(test_share)
+        self.scale = _check_scale(scale)
+        _check_source("objects", objects)
+        _check_source("scenes", scenes)
+        self.objects, self.scenes = objects, scenes
+        self.object_names, self.scene_names = list(objects.class_names), list(scenes.class_names)
+        self.split, self.view, self.image_size = split, view, int(image_size)
+        self.n_per_pair, self.test_share, self.seed = int(n_per_pair), float(test_share), int(seed)
+        self.transform = transform
+        self.commonality = commonality
+        self.common_object, self.target_scene, self.classes_with_object = self._find_common(common_object, target_scene)
+        self._split_number = SPLITS.index(split)
+        self._cutout_of, self._scene_of = self._assign()
+        self._kept_cutouts: Recent[Image.Image] = Recent(_KEPT_BYTES)
+        self._kept_scenes: Recent[np.ndarray] = Recent(_KEPT_BYTES)
+        scene_labels = np.asarray(scenes.labels, dtype=np.int64)[self._scene_of]
+        object_labels = np.asarray(objects.labels, dtype=np.int64)[self._cutout_of]
+        object_labels[~np.isin(scene_labels, self.classes_with_object)] = -1
+        self.object_labels = torch.from_numpy(object_labels)
+        self.scene_labels = torch.from_numpy(scene_labels)
+
+    @property
+    def cutout_indices(self) -> np.ndarray:
+        """(N,) of int64: which cut-out of the source each image has, or would have."""
+        return self._cutout_of.copy()
+
+    @property
+    def scene_indices(self) -> np.ndarray:
+        """(N,) of int64: which scene of the source each image has."""
+        return self._scene_of.copy()
+
+    def scene(self, index: int) -> np.ndarray:
+        """Return the scene of an image, in size.
+
+        Parameters
+        ----------
+        index : int
+            Which image, from 0.
+
+        Returns
+        -------
+        np.ndarray
+            (H, W, 3) of uint8, shared: not to be written to.
+
+        Raises
+        ------
+        ValueError
+            If the source's scene has not the shape it should.
+        """
+        return self._kept_scenes.get(int(self._scene_of[index]), self._load_scene)
+
+    def pasted(self, index: int) -> Pasted | None:
+        """Return the object of an image, in size and place.
+
+        Parameters
+        ----------
+        index : int
+            Which image, from 0.
+
+        Returns
+        -------
+        Pasted or None
+            None where there is no object in any view.
+
+        Raises
+        ------
+        ValueError
+            If the source's cut-out has not the shape it should.
+        """
+        if self.object_labels[index] < 0:
+            return None
+        cutout = self._kept_cutouts.get(int(self._cutout_of[index]), self._load_cutout)
+        kind = int(self.commonality is not None)
+        rng = np.random.default_rng([self.seed, _PLACES, self._split_number, kind, index])
+        return place(cutout, self.image_size, self.scale, rng)
+
+    def _image(self, index: int) -> np.ndarray:
+        return self._show(index, None if self.view == "0s" else self.pasted(index))
+
+    def _mask_and_box(self, index: int) -> tuple[np.ndarray, Box]:
+        return self._mask_of(self.pasted(index))
+
+    def _parts(self, index: int) -> tuple[np.ndarray, np.ndarray, Box]:
+        pasted = self.pasted(index)
+        return self._show(index, None if self.view == "0s" else pasted), *self._mask_of(pasted)
+
+    def _show(self, index: int, pasted: Pasted | None) -> np.ndarray:
+        if self.view == "og":
+            background = np.full((self.image_size, self.image_size, 3), GREY, dtype=np.uint8)
+        else:
+            background = self.scene(index)
+        return background.copy() if pasted is None else pasted.onto(background)
+
+    def _mask_of(self, pasted: Pasted | None) -> tuple[np.ndarray, Box]:
+        if pasted is None:
+            return np.zeros((self.image_size, self.image_size), dtype=bool), NO_BOX
+        return pasted.full_mask(self.image_size), pasted.box
+
+    def _load_scene(self, number: int) -> tuple[np.ndarray, int]:
+        pixels = np.asarray(self.scenes[number])
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+            raise ValueError(
+                f"Expected scene {number} to have shape (h, w, 3) and dtype uint8 but got {pixels.shape} and "
+                f"{pixels.dtype}."
+            )
+        scene = fit_scene(pixels, self.image_size)
+        return scene, scene.nbytes
+
+    def _load_cutout(self, number: int) -> tuple[Image.Image, int]:
+        cutout = self.objects[number]
+        _check_cutout(cutout, number)
+        image = premultiply(cutout)
+        return image, 4 * image.width * image.height
+
+    def _find_common(
+        self, common_object: str | int | None, target_scene: str | int | None
+    ) -> tuple[int | None, int | None, list[int]]:
+        n_scenes = len(self.scene_names)
+        if self.commonality is None:
+            for name, value in (("common_object", common_object), ("target_scene", target_scene)):
+                if value is not None:
+                    raise ValueError(
+                        f"Expected argument `commonality` beside `{name}`: without it there are all pairs."
+                    )
+            return None, None, list(range(n_scenes))
+        check_range("commonality", self.commonality, 0.0, 1.0, open_low=True)
+        common = find_class("common_object", common_object, self.object_names, PAPER_OBJECT)
+        target = find_class("target_scene", target_scene, self.scene_names, PAPER_SCENE)
+        order = np.random.default_rng([self.seed, _CLASS_ORDER]).permutation(n_scenes)
+        nested = [target, *(int(label) for label in order if label != target)]
+        count = max(1, math.floor(self.commonality * n_scenes + 0.5))
+        return common, target, sorted(nested[:count])
+
+    def _assign(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which cut-out and which scene each image has, (N,) each."""
+        cutouts = self._members(self.objects.labels, self.objects.groups, self.object_names, _OBJECT_SPLIT, "cut-out")
+        own = np.arange(len(self.scenes.labels))
+        scenes = self._members(self.scenes.labels, own, self.scene_names, _SCENE_SPLIT, "scene")
+        n_objects, n_scenes = len(cutouts), len(scenes)
+        n_each = self.n_per_pair * n_objects
+        scene_of = np.stack([self._turns(mine, n_each, _SCENE_ORDER, s) for s, mine in enumerate(scenes)], axis=-1)
+        if self.common_object is not None:
+            mine = cutouts[self.common_object]
+            return self._turns(mine, n_each * n_scenes, _OBJECT_ORDER, self.common_object), scene_of.reshape(-1)
+        shape = (self.n_per_pair, n_scenes)
+        cutout_of = np.stack(
+            [
+                self._turns(mine, self.n_per_pair * n_scenes, _OBJECT_ORDER, o).reshape(shape)
+                for o, mine in enumerate(cutouts)
+            ],
+            axis=1,
+        )
+        return cutout_of.reshape(-1), scene_of.reshape(-1)
+
+    def _members(
+        self, labels: np.ndarray, groups: np.ndarray, names: list[str], stream: int, noun: str
+    ) -> list[np.ndarray]:
+        labels = np.asarray(labels)
+        test = split_groups(labels, np.asarray(groups), names, self.test_share, [self.seed, stream], noun)
+        here = test == (self.split == "test")
+        return [np.flatnonzero(here & (labels == label)) for label in range(len(names))]
+
+    def _turns(self, members: np.ndarray, count: int, stream: int, label: int) -> np.ndarray:
+        return take_turns(members, count, [self.seed, stream, self._split_number, label])
+
+
+def check_test_share(test_share: float) -> None:
+    """Raise unless a share leaves something on both sides."""
+    if not 0.0 < test_share < 1.0:
+        raise ValueError(f"Expected argument `test_share` to lie in (0, 1) but got {test_share}.")
+
+
+def find_class(argument: str, value: str | int | None, names: list[str], default: str) -> int:
+    """Return the number of a class given by name or number; of the default, or 0, where it is not given."""
+    if value is None:
+        # MiniPlaces and other folders write names with "_".
+        plain = [name.lower().replace("_", " ") for name in names]
+        return plain.index(default) if default in plain else 0
+    if isinstance(value, str):
+        check_choice(argument, value, names)
+        return names.index(value)
+    check_whole(argument, value, 0)
+    if value >= len(names):
+        raise ValueError(
+            f"Expected argument `{argument}` to be below {len(names)}, the number of classes, but got {value}."
+        )
+    return int(value)
+
+
+def _check_scale(scale: Sequence[float]) -> tuple[float, float]:
+    low, high = (float(value) for value in scale) if len(scale) == 2 else (math.nan, math.nan)
+    if not 0.0 < low <= high <= 1.0:
+        raise ValueError(f"Expected argument `scale` to be (low, high) with 0 < low <= high <= 1 but got {scale}.")
+    return low, high
+
+
+def _check_source(argument: str, source: ObjectSource | SceneSource) -> None:
+    kind = ObjectSource if argument == "objects" else SceneSource
+    if not isinstance(source, kind):
+        raise TypeError(f"Expected argument `{argument}` to be {kind.__name__} but got {type(source).__name__}.")
+    names, labels = source.class_names, np.asarray(source.labels)
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"Expected `{argument}.class_names` to be different names, at least one, but got {names}.")
+    arrays = {"labels": labels} | ({"groups": np.asarray(source.groups)} if isinstance(source, ObjectSource) else {})
+    for name, array in arrays.items():
+        if array.shape != (len(source),) or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"Expected `{argument}.{name}` to be whole numbers of shape (n,) = ({len(source)},) but got "
+                f"{array.dtype} of shape {array.shape}."
+            )
+    if labels.size and not (labels.min() >= 0 and labels.max() < len(names)):
+        raise ValueError(
+            f"Expected `{argument}.labels` to lie in [0, {len(names) - 1}], one number per class name, but they "
+            f"lie in [{labels.min()}, {labels.max()}]."
+        )
+
+
+def _check_cutout(cutout: Cutout, number: int) -> None:
+    pixels, mask = cutout
+    if pixels.dtype != np.uint8 or mask.dtype != bool or mask.ndim != 2 or pixels.shape != (*mask.shape, 3):
+        raise ValueError(
+            f"Expected cut-out {number} to have pixels (h, w, 3) of uint8 and a mask (h, w) of bool but got "
+            f"{pixels.shape} of {pixels.dtype} and {mask.shape} of {mask.dtype}."
+        )
+    if not mask.any() or tight_box(mask) != (0, 0, *mask.shape):
+        raise ValueError(
+            f"Expected the mask of cut-out {number} to touch all four sides of its {mask.shape} but it does not. Crop "
+            "pixels and mask to the object."
+        )

@@ -1,0 +1,150 @@
+"""TCAV, a global method, under the model contrast score: one number for a model, from all images together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import TCAVScore, tcav_contrast, tcav_score
+from quantus_concepts.datasets import ComposedDataset
+from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAPER_SCENE, find_class
+from quantus_concepts.studies.attribution.contrast_over_k import COMMONALITIES, model_name
+from quantus_concepts.studies.attribution.data import AttributionData
+from quantus_concepts.studies.attribution.options import Options
+from quantus_concepts.studies.attribution.premises import CommonalityRow
+from quantus_concepts.studies.attribution.results import TCAV, Record
+
+#: As the paper: images with the concept and images without it for each direction.
+N_CONCEPT, N_INPUTS = 100, 100
+
+
+def tcav_layers(model: nn.Module, images: Tensor) -> list[str]:
+    """Choose layers as the paper does: the blocks, and the logits."""
+    sizes: dict[tuple[int, ...], str] = {}
+    last_linear = ""
+
+    def remember(name: str, output: object) -> None:
+        nonlocal last_linear
+        if isinstance(output, Tensor) and output.ndim == 4:
+            sizes[tuple(output.shape[2:])] = name
+        elif isinstance(output, Tensor) and output.ndim == 2:
+            last_linear = name
+
+    handles = [
+        module.register_forward_hook(lambda _module, _inputs, output, name=name: remember(name, output))
+        for name, module in model.named_modules()
+        if name and not list(module.children())
+    ]
+    try:
+        with torch.no_grad():
+            model(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    # Pooled to a single place there is nothing that the logits do not show.
+    spatial = [name for size, name in sizes.items() if math.prod(size) > 1]
+    return [*spatial, *([last_linear] if last_linear else [])]
+
+
+def tcav_records(
+    models: Mapping[str, nn.Module],
+    data: AttributionData,
+    commonality: Sequence[CommonalityRow],
+    options: Options,
+) -> tuple[list[Record], dict[str, str]]:
+    """Score the common object for f_o and f_s, and for the family where it was trained."""
+    test = data.test
+    common, target = _common(data, options)
+    concept = _images(data.train, data.train.object_labels == common, N_CONCEPT)
+    bare = data.train.with_view("0s")
+    negatives = _images(bare, torch.ones(len(bare), dtype=torch.bool), 3 * N_CONCEPT)
+    with_object = _images(test, test.object_labels == common, N_INPUTS)
+    in_scene = _images(test, test.scene_labels == target, N_INPUTS)
+    # Every direction takes as many images without the concept, twice, as with it.
+    n_samples = min(len(concept), len(negatives) // 2)
+    if n_samples < 2:
+        reason = (
+            f"left out: a direction needs 2 training images with {test.object_names[common]} and 4 bare scenes but "
+            f"there are {len(concept)} and {len(negatives)}"
+        )
+        return [], {TCAV: reason}
+    details: dict[str, str] = {}
+
+    def score(name: str, images: Tensor, label: int) -> TCAVScore:
+        device = options.torch_device()
+        result = tcav_score(
+            models[name],
+            tcav_layers(models[name], images[:2].to(device)),
+            concept,
+            negatives,
+            images,
+            label,
+            n_samples=n_samples,
+            batch_size=options.batch_size,
+            device=device,
+            seed=options.seed,
+        )
+        layers = [f"{layer} {found.score:.2f} (p = {found.p_value:.2g})" for layer, found in result.layers.items()]
+        details[f"TCAV of {name}"] = "; ".join(layers)
+        return result
+
+    contrast = tcav_contrast(score("f_o", with_object, common), score("f_s", in_scene, target))
+    count = min(len(with_object), len(in_scene))
+    records = [
+        Record(
+            method=TCAV,
+            metric=metric,
+            value=value,
+            n=count if not math.isnan(value) else 0,
+            reference=reference,
+            seed=options.seed,
+        )
+        for metric, value, reference in (
+            ("MCS", contrast.score, contrast.baseline),
+            ("MCS baseline", contrast.baseline, math.nan),
+        )
+    ]
+    if not commonality or data.at_commonality is None:
+        return records, details
+    both = data.at_commonality(1.0, "test")
+    together = _images(both, both.scene_labels == target, options.n_relative)
+    scores = {k: score(model_name(k), together, target) for k in COMMONALITIES}
+    curve = torch.tensor([tcav_contrast(scores[k], scores[1.0]).score for k in COMMONALITIES[:-1]]).double()
+    drops = torch.tensor([row.drop for row in commonality if row.k < 1]).double()
+    records += [
+        Record(
+            method=TCAV,
+            metric="relative MCS",
+            k=k,
+            value=float(value),
+            n=0 if value.isnan() else len(together),
+            seed=options.seed,
+        )
+        for k, value in zip(COMMONALITIES[:-1], curve, strict=True)
+    ]
+    defined = ~curve.isnan()
+    pearson = (
+        float(torch.corrcoef(torch.stack([curve[defined], drops[defined]]))[0, 1]) if defined.sum() > 2 else math.nan
+    )
+    records.append(Record(method=TCAV, metric="correlation", value=pearson, n=int(defined.sum()), seed=options.seed))
+    return records, details
+
+
+def _common(data: AttributionData, options: Options) -> tuple[int, int]:
+    """Return the common object and the target scene, by number."""
+    if data.at_commonality is not None:
+        composed = data.at_commonality(1.0, "test")
+        if composed.common_object is not None and composed.target_scene is not None:
+            return composed.common_object, composed.target_scene
+    return (
+        find_class("common_object", options.common_object, data.test.object_names, PAPER_OBJECT),
+        find_class("target_scene", options.target_scene, data.test.scene_names, PAPER_SCENE),
+    )
+
+
+def _images(data: ComposedDataset, wanted: Tensor, count: int) -> Tensor:
+    """Return the first of the wanted images, in [0, 1]; classes take turns in these data."""
+    return data.images(torch.nonzero(wanted).flatten()[:count].tolist()).float() / 255

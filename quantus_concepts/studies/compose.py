@@ -1,0 +1,83 @@
+"""The command `compose`: objects on scenes, written to disk in the BAM layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantus_concepts.datasets.scenes.bam_writer import check_out, write_bam
+from quantus_concepts.datasets.scenes.coco_objects import COCOObjects
+from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
+from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
+from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
+from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
+from quantus_concepts.studies.output import OutputFolder
+
+PAINTED = "painted"
+
+
+@dataclass(frozen=True)
+class ComposeOptions:
+    """What the command is given."""
+
+    objects: str = PAINTED
+    scenes: str = PAINTED
+    out: Path | None = None
+    n_per_pair: int = 100
+    image_size: int = 128
+    test_share: float = 0.1
+    seed: int = 0
+    annotations: Path | None = None
+    lossless: bool = False
+    overwrite: bool = False
+    progress: bool = True
+
+
+def compose(options: ComposeOptions) -> Path:
+    """Compose images and write them in the layout that `BAMFolder` reads."""
+    out = options.out
+    if out is None:
+        # Only its name is wanted: an empty folder goes away on leaving, and comes back complete.
+        with OutputFolder("compose") as folder:
+            out = folder.path
+    check_out(out, options.overwrite)
+    return write_bam(
+        load_objects(options.objects, options.annotations, options.seed),
+        load_scenes(options.scenes, options.seed),
+        out,
+        n_per_pair=options.n_per_pair,
+        image_size=options.image_size,
+        test_share=options.test_share,
+        seed=options.seed,
+        lossless=options.lossless,
+        overwrite=options.overwrite,
+        display_progressbar=options.progress,
+    )
+
+
+def load_objects(objects: str, annotations: Path | None = None, seed: int = 0) -> ObjectSource:
+    """Open the source of objects that an option names."""
+    if objects == PAINTED:
+        if annotations is not None:
+            raise ValueError("Expected `--objects` to be the folder of COCO's photographs beside `--annotations`.")
+        return PaintedObjects(seed=seed)
+    _check_folder("--objects", objects)
+    if annotations is None:
+        return CutoutFolder(objects)
+    try:
+        return COCOObjects(annotations, objects)
+    except ImportError as error:  # the command reports what is missing in one line, as it does other bad input
+        raise ValueError(str(error)) from error
+
+
+def load_scenes(scenes: str, seed: int = 0) -> SceneSource:
+    """Open the source of scenes that an option names."""
+    if scenes == PAINTED:
+        return PaintedScenes(seed=seed)
+    _check_folder("--scenes", scenes)
+    return SceneFolder(scenes)
+
+
+def _check_folder(option: str, value: str) -> None:
+    if not Path(value).is_dir():
+        raise FileNotFoundError(f"Expected `{option}` to be {PAINTED!r} or a folder but got {value!r}.")

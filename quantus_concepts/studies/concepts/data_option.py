@@ -1,0 +1,188 @@
+"""From `--data` and its companions to training and test images, as the backbone wants them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torchvision.transforms import v2
+
+from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
+from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.studies.backbone_option import Network
+from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, Options
+from quantus_concepts.studies.loading import KeptImages
+
+PAINTED_SIZE = 96
+#: Of the small network on images of the user's own.
+SMALL_SIZE = 96
+
+
+@dataclass
+class BenchmarkData:
+    """Training and test images."""
+
+    train: ConceptDataset
+    test: ConceptDataset
+    class_concepts: Tensor
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    has_oracle: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def class_names(self) -> list[str]:
+        """K names."""
+        return self.test.class_names
+
+    @property
+    def concept_names(self) -> list[str]:
+        """L names."""
+        return self.test.concept_names
+
+    @property
+    def part_of_concept(self) -> Tensor:
+        """(L,), the part each concept is about, -1 for none."""
+        return self.test.part_of_concept
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.class_names)
+
+
+def load_data(options: Options, network: Network | None) -> Iterator[BenchmarkData]:
+    """Load or draw the images of each seed."""
+    # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
+    # data too; photographs are the same for all.
+    loaders = {CUB: _cub, FOLDER: _folder}
+    whole = loaders.get(options.data, _painted)(options, network)
+    if network is not None:
+        _describe(whole)
+        yield from [whole] * options.n_seeds
+        return
+    n_parts = options.n_seeds if options.data == PAINTED else 1
+    part = whole
+    for number in range(options.n_seeds):
+        if number < n_parts:
+            # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
+            kept = [KeptImages(data, _share(len(data), number, n_parts)) for data in (whole.train, whole.test)]
+            part = dataclasses.replace(whole, train=kept[0], test=kept[1])
+            _describe(part)
+        yield part
+
+
+def _share(count: int, number: int, n_parts: int) -> range:
+    size = count // n_parts
+    return range(number * size, (number + 1) * size)
+
+
+def _painted(options: Options, network: Network | None) -> BenchmarkData:
+    size = _size(options, network) or PAINTED_SIZE
+    mean, std = _normalisation(network)
+    # The classes take turns, so that each share has as many of each.
+    n_parts = options.n_seeds if network is None else 1
+    train, test = (
+        PaintedBirds(
+            count * n_parts,
+            split,
+            image_size=size,
+            n_classes=options.n_classes,
+            n_concepts=options.n_concepts,
+            deviation=options.deviation,
+            correlation=options.correlation,
+            seed=options.seed,
+            transform=_normalise(mean, std),
+        )
+        for count, split in ((options.n_train, "train"), (options.n_test, "test"))
+    )
+    # The oracle knows an image by its 8-bit content, which normalisation hides.
+    data = BenchmarkData(train, test, train.class_concepts, mean, std, has_oracle=mean is None)
+    data.settings["data"] = "painted birds"
+    data.settings["images"] = f"{size} px"
+    return data
+
+
+def _cub(options: Options, network: Network | None) -> BenchmarkData:
+    mean, std = _normalisation(network)
+    mode = "resize" if network is None else network.mode
+    transform = default_transform(_size(options, network) or SMALL_SIZE, mode, mean, std)
+    train, test = (
+        CUB200(options.root or "", split, concept_labels=options.labels, transform=transform)
+        for split in ("train", "test")
+    )
+    data = BenchmarkData(train, test, train.class_concepts, mean, std)
+    data.settings["data"] = "CUB-200-2011"
+    data.settings["images"] = f"{_size(options, network) or SMALL_SIZE} px, {mode.replace('_', ' ')}"
+    return data
+
+
+def _folder(options: Options, network: Network | None) -> BenchmarkData:
+    mean, std = _normalisation(network)
+    size = _size(options, network)
+    if network is None:
+        size = size or SMALL_SIZE
+    train, test = (
+        ConceptFolder(
+            options.root or "",
+            options.concepts or "",
+            options.parts,
+            split=split,
+            image_size=size,
+            part_of_concept=options.part_of_concept,
+            seed=options.seed,
+        )
+        for split in ("train", "test")
+    )
+    for dataset in (train, test):
+        # Set afterwards: a folder without a transform checks that its images have one size.
+        dataset.transform = _normalise(mean, std)
+    data = BenchmarkData(train, test, train.class_concepts, mean, std)
+    data.settings["data"] = f"images in {options.root.name if options.root else ''}"
+    data.settings["images"] = "in their own size" if size is None else f"{size} px, resized"
+    return data
+
+
+def _size(options: Options, network: Network | None) -> int | None:
+    """Return the size asked for, or what the network is made for; None for that of the images."""
+    return options.image_size or (None if network is None else network.image_size)
+
+
+def _normalisation(network: Network | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    return (None, None) if network is None else (network.mean, network.std)
+
+
+def _normalise(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> v2.Normalize | None:
+    return None if mean is None or std is None else v2.Normalize(list(mean), list(std))
+
+
+def _describe(data: BenchmarkData) -> None:
+    data.settings |= {
+        "training images": str(len(data.train)),
+        "test images": str(len(data.test)),
+        "classes": str(data.n_classes),
+        "concepts": str(len(data.concept_names)),
+    }
+    n_placed = int((data.part_of_concept >= 0).sum())
+    data.settings["concepts with a part"] = str(n_placed)
+    if data.mean is not None and data.std is not None:
+        data.settings["normalisation"] = f"mean {_listed(data.mean)}, deviation {_listed(data.std)}"
+    if labels_by_class(data.train):
+        data.notes.append("Concept labels are given by class: what is scored is whether a concept is one of its class.")
+    if n_placed == 0:
+        data.notes.append("No parts are annotated, so there is no CLM (give --parts for a folder of images).")
+
+
+def labels_by_class(data: ConceptDataset) -> bool:
+    """Tell whether all images of a class have the same concept labels, and some class has several images."""
+    by_class = {int(k): data.concept_labels[data.labels == k] for k in data.labels.unique()}
+    several = any(len(rows) > 1 for rows in by_class.values())
+    return several and all(bool((rows == rows[0]).all()) for rows in by_class.values())
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)

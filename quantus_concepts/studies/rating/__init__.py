@@ -1,0 +1,1 @@
+"""The commands around ratings: collect them, train a scorer on them, score explanations."""

@@ -1,0 +1,314 @@
+"""How fast and how large the concept metrics are, as ratios within one run.
+
+    python speed/concepts.py            # all sections, a table; several minutes
+    python speed/concepts.py metrics    # one section: images, metrics, bank, memory or command
+    python speed/concepts.py --write    # and keep the table in speed/RESULTS.md
+
+Each time is the least of several, taken in turn; two threads. Each section runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import measuring
+import numpy as np
+import torch
+import torchvision
+from concepts_baselines import coam_as_printed, ranked_maps_sorted
+from measuring import SEED, Row, least, row
+from torch import Tensor, nn
+
+from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
+from quantus_concepts.datasets import ConceptSample
+from quantus_concepts.functional import ClassMeans, cem, cgim, clm, point_hits, rank_concepts
+from quantus_concepts.studies.concepts.collect import collect
+
+TITLE = "Speed and memory of the concept metrics"
+
+# The paper's benchmark: 112 concepts, 89 of them about one of 12 parts, 200 classes.
+N_CONCEPTS, N_LOCALISABLE, N_PARTS, N_CLASSES = 112, 89, 12, 200
+SIZE = 224
+TOPS, ALPHAS = (1, 3, 5), (1.0, 3.0, 6.0)
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(SEED)
+
+
+def parts_of_concepts() -> Tensor:
+    return torch.cat([torch.arange(N_LOCALISABLE) % N_PARTS, torch.full((N_CONCEPTS - N_LOCALISABLE,), -1)])
+
+
+def annotations(n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Labels (n,), concepts (n, L) and points (n, P, 2, 2) of which three in ten are not visible."""
+    random = generator()
+    labels = torch.randint(N_CLASSES, (n,), generator=random)
+    concepts = (torch.rand(n, N_CONCEPTS, generator=random) < 0.2).float()
+    points = torch.rand(n, N_PARTS, 2, 2, generator=random) * SIZE
+    points[torch.rand(n, N_PARTS, 2, generator=random) < 0.3] = torch.nan
+    return labels, concepts, points
+
+
+def resnet_cbm() -> PostHocCBM:
+    """Build the paper's shape of model: ResNet-18, 112 concepts, 200 classes."""
+    backbone = from_torchvision(torchvision.models.resnet18(weights=None).eval())
+    bank = ConceptBank(torch.randn(N_CONCEPTS, 512, generator=generator()))
+    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+
+
+def batches(n: int, size: int, batch_size: int = 32) -> Iterator[ConceptSample]:
+    """Yield random images with annotations, made batch by batch."""
+    random = generator()
+    labels, concepts, points = annotations(n)
+    for start in range(0, n, batch_size):
+        rows = slice(start, min(start + batch_size, n))
+        images = torch.rand(rows.stop - start, 3, size, size, generator=random)
+        yield ConceptSample(images, labels[rows], concepts[rows], points[rows])
+
+
+def measure_images() -> list[Row]:
+    """Everything on 512 images of 224 px, against the forward pass of the backbone alone."""
+    n = 512
+    cbm = resnet_cbm()
+    loader = list(batches(n, SIZE))
+    truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator())
+
+    @torch.no_grad()
+    def forward() -> None:
+        for batch in loader:
+            cbm.features(batch.image)
+
+    def everything() -> None:
+        collect(cbm, loader, parts_of_concepts(), truth, tops=TOPS, alphas=ALPHAS)
+
+    times = least({"forward": forward, "everything": everything}, 4)
+    ratio = times["everything"] / times["forward"]
+    return [
+        row(
+            "CGIM + CEM + CLM, all variants and both CLM baselines, 512 images of 224 px, ResNet-18, 112 concepts, "
+            "against the backbone's forward pass",
+            f"{times['everything']:.2f} s",
+            f"{times['forward']:.2f} s",
+            f"{ratio:.3f} x",
+            "at most 1.05 x",
+            ratio <= 1.05,
+        )
+    ]
+
+
+def measure_metrics() -> list[Row]:
+    """The mathematics alone, on feature maps at hand."""
+    n, n_printed, n_sorted = 512, 8, 64
+    random = generator()
+    features = torch.relu(torch.randn(n, 512, 7, 7, generator=random))
+    cavs = torch.randn(N_CONCEPTS, 512, generator=random)
+    theta = torch.randn(N_CLASSES, N_CONCEPTS, generator=random)
+    truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=random)
+    labels, concepts, points = annotations(n)
+    parts = parts_of_concepts()
+    values = features.mean((2, 3)) @ cavs.T
+    importances = {"weight": theta[labels], "value": values, "contribution": theta[labels] * values}
+
+    def ours(count: int) -> dict[tuple[str, int, float], np.ndarray]:
+        scores = {}
+        rows = torch.arange(count)[:, None]
+        for name, importance in importances.items():
+            for top_l in TOPS:
+                cem(importance[:count], concepts[:count], top_l)
+            means = ClassMeans(N_CLASSES, N_CONCEPTS)
+            means.update(importance[:count], labels[:count])
+            for per in ("concept", "class"):
+                cgim(means.compute(), truth, per)
+            ranked = rank_concepts(importance[:count], max(TOPS), eligible=parts >= 0)
+            maps = cavs[ranked] @ features[:count].flatten(2) / cavs.shape[1]
+            hits = point_hits(
+                maps.flatten(0, 1).unflatten(1, (7, 7)),
+                points[rows, parts[ranked]].flatten(0, 1),
+                (SIZE, SIZE),
+                ALPHAS,
+            ).view(count, max(TOPS), len(ALPHAS))
+            for top_l in TOPS:
+                for a, alpha in enumerate(ALPHAS):
+                    scores[name, top_l, alpha] = clm(hits[:, :, a], top_l).numpy()
+        return scores
+
+    def printed(count: int) -> Any:
+        return coam_as_printed(features[:count], cavs, importances, points[:count], parts, concepts[:count], SIZE)
+
+    def ranked_and_sorted(count: int) -> Any:
+        return ranked_maps_sorted(features[:count], cavs, importances, points[:count], parts, concepts[:count], SIZE)
+
+    times = least(
+        {
+            "ours": lambda: ours(n),
+            "printed": lambda: printed(n_printed),
+            "sorted": lambda: ranked_and_sorted(n_sorted),
+        },
+        3,
+    )
+    per_image = {
+        "ours": times["ours"] / n * 1e3,
+        "printed": times["printed"] / n_printed * 1e3,
+        "sorted": times["sorted"] / n_sorted * 1e3,
+    }
+    found = ours(n_sorted)
+    differences = [np.nanmax(np.abs(found[key] - reference)) for key, reference in ranked_and_sorted(n_sorted).items()]
+    rows = []
+    for name, what, target, count in (
+        ("printed", "the paper's Algorithms 1 and 2 as printed", 100, n_printed),
+        ("sorted", "a loop over images that upsamples only ranked concepts and sorts", 10, n_sorted),
+    ):
+        ratio = per_image[name] / per_image["ours"]
+        rows.append(
+            row(
+                f"The same on feature maps at hand, against {what} (timed on {count} images)",
+                f"{per_image['ours']:.2f} ms an image",
+                f"{per_image[name]:.1f} ms an image",
+                f"{ratio:.0f} x faster",
+                f"at least {target} x",
+                ratio >= target,
+            )
+        )
+    rows[-1]["what"] += f"; largest difference of a CLM score, where pixels tie, {max(differences):.1g}"
+    return rows
+
+
+def measure_bank() -> list[Row]:
+    """Concept banks of 112 concepts, 100 + 100 samples, 512 dimensions."""
+    # Planted directions, so that what the two methods find can be compared.
+    random = generator()
+    n, d = 2000, 512
+    planted = torch.randn(N_CONCEPTS, d, generator=random)
+    labels = (torch.rand(n, N_CONCEPTS, generator=random) < 0.3).float()
+    features = torch.randn(n, d, generator=random) + (labels - 0.3) @ planted / 4
+    banks: dict[str, ConceptBank] = {}
+
+    def fit(method: str) -> Callable[[], None]:
+        def call() -> None:
+            banks[method] = ConceptBank.fit(features, labels, method=method, n_pos=100, n_neg=100, seed=SEED)
+
+        return call
+
+    times = least({"svm": fit("svm"), "mean": fit("mean")}, 5)
+    ratio = times["svm"] / times["mean"]
+    cosine = nn.functional.cosine_similarity(banks["svm"].cavs, banks["mean"].cavs)
+
+    classes, _, points = annotations(n)
+    truth = torch.zeros(N_CLASSES, N_CONCEPTS).index_add_(0, classes, labels)
+    truth /= torch.bincount(classes, minlength=N_CLASSES)[:, None].clamp(min=1)
+    scores = {}
+    for name, bank in banks.items():
+        values = features @ bank.cavs.T
+        means = ClassMeans(N_CLASSES, N_CONCEPTS)
+        means.update(values, classes)
+        ranked = rank_concepts(values, 1, eligible=parts_of_concepts() >= 0)
+        maps = (bank.cavs[ranked[:, 0]][:, :, None, None] * features.view(n, d, 1, 1) * spots(n, 7)).sum(1)
+        places = points[torch.arange(n), parts_of_concepts()[ranked[:, 0]]]
+        scores[name] = (
+            float(cgim(means.compute(), truth).nanmean()),
+            float(cem(values, labels).mean()),
+            float(point_hits(maps, places, (SIZE, SIZE), (3.0,)).nanmean()),
+        )
+    agreement = "; ".join(
+        f"{metric} {a:.3f} and {b:.3f}"
+        for metric, a, b in zip(("CGIM type 2", "CEM", "CLM"), scores["svm"], scores["mean"], strict=True)
+    )
+    return [
+        row(
+            "Concept bank by mean difference (FastCAV) against scikit-learn's linear SVM, 112 concepts, 100 + 100 "
+            f"samples, 512 dimensions; cosine of directions {cosine.mean():.2f} (least {cosine.min():.2f}); "
+            f"by SVM and by mean: {agreement}",
+            f"{times['mean'] * 1e3:.1f} ms",
+            f"{times['svm'] * 1e3:.0f} ms",
+            f"{ratio:.0f} x faster",
+            "at least 40 x",
+            ratio >= 40,
+        )
+    ]
+
+
+def spots(n: int, cells: int) -> Tensor:
+    """Return (n, 1, cells, cells): where each image's object is, the same for all channels."""
+    return torch.rand(n, 1, cells, cells, generator=generator())
+
+
+def peak_of(n: int) -> float:
+    """Return the peak memory in MiB of evaluating n images, in a process of its own."""
+    code = (
+        "import resource, sys, torch; torch.set_num_threads(2); sys.path.insert(0, sys.argv[1]); import concepts as c;"
+        "model = c.resnet_cbm(); n = int(sys.argv[2]);"
+        "c.collect(model, c.batches(n, 96), c.parts_of_concepts(), torch.rand(c.N_CLASSES, c.N_CONCEPTS));"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(n)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def measure_memory() -> list[Row]:
+    """Peak memory with eight times the images."""
+    few, many = peak_of(512), peak_of(4096)
+    # Scores: 3 + 9 + 27 + 18 columns, as float32 and then float64; points: 12 x 2 x 2 float32.
+    kept = (4096 - 512) * (57 * 12 + 12 * 4 * 4) / 2**20
+    return [
+        row(
+            "Peak memory for 4,096 images against 512 (ResNet-18, 96 px, batches of 32); what is kept of 3,584 images "
+            f"more, scores and points: {kept:.1f} MiB",
+            f"{many:.0f} MiB",
+            f"{few:.0f} MiB",
+            f"{many - few:+.0f} MiB",
+            "no growth beyond features (N x d) and scores (N)",
+            many - few <= 4096 * 512 * 4 / 2**20 + 32,
+        )
+    ]
+
+
+def measure_command() -> list[Row]:
+    """The default command."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        subprocess.run(
+            ["quantus-concepts", "benchmark", "concepts", "--out", f"{folder}/out"], check=True, capture_output=True
+        )
+        seconds = time.perf_counter() - start
+    gibibytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    return [
+        row(
+            "`quantus-concepts benchmark concepts`, all defaults",
+            f"{seconds:.0f} s, {gibibytes:.2f} GiB",
+            "",
+            "",
+            "under 240 s and 2 GB",
+            seconds < 240 and gibibytes * 1.0737 < 2,
+        )
+    ]
+
+
+SECTIONS: dict[str, Callable[[], list[Row]]] = {
+    "images": measure_images,
+    "metrics": measure_metrics,
+    "bank": measure_bank,
+    "memory": measure_memory,
+    "command": measure_command,
+}
+
+
+def write(rows: dict[str, list[Row]]) -> None:
+    """Put the rows in place of what RESULTS.md has of this script."""
+    measuring.keep(
+        TITLE,
+        f"`python speed/concepts.py --write`, on {measuring.processor()}; {measuring.versions()}, "
+        "OMP_WAIT_POLICY=PASSIVE. Each time is the least of several, the calls taken in turn.\n\n"
+        + measuring.table([row for found in rows.values() for row in found]),
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(measuring.main(__file__, SECTIONS, write, sys.argv[1:]))

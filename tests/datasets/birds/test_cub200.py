@@ -1,0 +1,336 @@
+"""CUB-200-2011 in its official layout, on twelve drawn images."""
+
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms import v2
+
+from fixtures_cub import ATTRIBUTES, GROUPS, write_cub
+from quantus_concepts.datasets.birds.cub200 import CUB200
+from quantus_concepts.datasets.birds.cub200_attributes import ATTRIBUTE_GROUPS, CBM_ATTRIBUTES, PARTS
+from quantus_concepts.datasets.transforms import default_transform
+
+MARKS = "attributes/image_attribute_labels.txt"
+
+
+@pytest.fixture(scope="module")
+def cub(tmp_path_factory):
+    return write_cub(tmp_path_factory.mktemp("cub"))
+
+
+def _marks(cub):
+    rows = [line.split()[:4] for line in (cub / MARKS).read_text().splitlines()]
+    return np.array(rows, dtype=int).reshape(12, 312, 4)
+
+
+def test_table_of_groups_is_that_of_the_official_names():
+    assert [(group, len(values)) for group, values in GROUPS] == list(ATTRIBUTE_GROUPS)
+    assert len(ATTRIBUTES) == 312
+
+
+def test_concepts_of_each_part_are_those_of_the_papers_table_4(cub):
+    data = CUB200(cub)
+    counts = {name: int((data.part_of_concept == i).sum()) for i, name in enumerate(data.part_names)}
+    assert counts == {
+        "back": 9,
+        "beak": 9,
+        "belly": 7,
+        "breast": 9,
+        "crown": 6,
+        "forehead": 8,
+        "eye": 1,
+        "leg": 3,
+        "wing": 12,
+        "nape": 6,
+        "tail": 14,
+        "throat": 5,
+    }
+    assert int((data.part_of_concept == -1).sum()) == 23
+    assert int((data.part_of_concept >= 0).sum()) == 89
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("beak", "dagger hooked_seabird all-purpose cone about_the_same_as_head shorter_than_head grey black buff"),
+        ("crown", "blue brown grey yellow black white"),
+        ("forehead", "eyebrow plain blue brown grey yellow black white"),
+        ("eye", "black"),
+        ("leg", "grey black buff"),
+        ("throat", "grey yellow black white buff"),
+        (
+            "wing",
+            "brown grey yellow black white buff rounded-wings pointed-wings solid spotted striped multi-colored",
+        ),
+        ("belly", "brown grey yellow black white buff solid"),
+    ],
+)
+def test_concepts_of_a_part_are_those_of_the_papers_table_5(cub, part, expected):
+    data = CUB200(cub)
+    index = data.part_names.index(part)
+    names = [
+        name.split("::")[1] for name, p in zip(data.concept_names, data.part_of_concept, strict=True) if p == index
+    ]
+    assert names == expected.split()
+
+
+def test_split_labels_and_marks_are_the_files(cub):
+    marks = _marks(cub)[:, list(CBM_ATTRIBUTES), 2]
+    train, test = CUB200(cub), CUB200(cub, split="test")
+    assert train.labels.tolist() == test.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert [path.name.split("_")[-1] for path in train.image_paths] == [f"{i}.jpg" for i in (1, 2, 5, 6, 9, 10)]
+    np.testing.assert_array_equal(train.concept_labels.numpy(), marks[[0, 1, 4, 5, 8, 9]])
+    np.testing.assert_array_equal(test.concept_labels.numpy(), marks[[2, 3, 6, 7, 10, 11]])
+    assert train.concept_labels.dtype == torch.float32
+    assert train.labels.dtype == torch.int64
+    assert train.class_names == ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross"]
+    assert train.concept_names[0] == "has_bill_shape::dagger"
+    assert train.concept_names[-1] == "has_wing_pattern::multi-colored"
+
+
+def test_continuous_class_table_is_the_share_of_marks(cub):
+    shares = _marks(cub)[:, list(CBM_ATTRIBUTES), 2].reshape(3, 4, 112).mean(1)
+    for split in ("train", "test"):
+        np.testing.assert_allclose(CUB200(cub, split=split).class_concepts.numpy(), shares, atol=1e-6)
+
+
+def test_majority_is_that_of_the_training_marks(cub):
+    marks = _marks(cub)[[0, 1, 4, 5, 8, 9]]
+    expected = np.zeros((3, 112))
+    for k in range(3):
+        for place, a in enumerate(CBM_ATTRIBUTES):
+            yes = no = 0
+            for i in (2 * k, 2 * k + 1):
+                _, _, present, certainty = marks[i, a]
+                if present:
+                    yes += 1
+                elif certainty != 1:  # "not visible" does not vote for absent
+                    no += 1
+            expected[k, place] = yes >= no
+    data = CUB200(cub, split="test", concept_labels="majority", class_concepts="majority")
+    np.testing.assert_array_equal(data.class_concepts.numpy(), expected)
+    np.testing.assert_array_equal(data.concept_labels.numpy(), expected[[0, 0, 1, 1, 2, 2]])
+    assert not np.array_equal(data.concept_labels.numpy(), CUB200(cub, split="test").concept_labels.numpy())
+
+
+def test_vote_counts_ties_as_present_and_leaves_out_not_visible(tmp_path):
+    cub = write_cub(tmp_path, extra_columns=False)
+    lines = (cub / MARKS).read_text().splitlines()
+    # Attributes 2, 5 and 7 (concepts 0, 1, 2) of both training images of the first class.
+    votes = {2: ("1 3", "0 4"), 5: ("0 3", "0 1"), 7: ("0 1", "0 1")}
+    for attribute, (first, second) in votes.items():
+        lines[attribute - 1] = f"1 {attribute} {first} 1.0"
+        lines[312 + attribute - 1] = f"2 {attribute} {second} 1.0"
+    (cub / MARKS).write_text("\n".join(lines))
+    # A tie; one vote for absent; no vote at all, which is a tie too.
+    assert CUB200(cub, class_concepts="majority").class_concepts[0, :3].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_points_are_the_visible_parts_left_and_right_taken_together(cub):
+    data = CUB200(cub)
+    rows = np.array([line.split() for line in (cub / "parts/part_locs.txt").read_text().splitlines()], dtype=float)
+    rows = rows.reshape(12, 15, 5)
+    official = {"eye": (7, 11), "leg": (8, 12), "wing": (9, 13)} | dict(
+        zip(
+            ["back", "beak", "belly", "breast", "crown", "forehead", "nape", "tail", "throat"],
+            [(i,) for i in (1, 2, 3, 4, 5, 6, 10, 14, 15)],
+            strict=True,
+        )
+    )
+    assert data.points.shape == (6, 12, 2, 2)
+    assert data.part_names == list(PARTS)
+    seen = 0
+    for i, image in enumerate((0, 1, 4, 5, 8, 9)):
+        for p, name in enumerate(data.part_names):
+            for q in range(2):
+                place = official[name][q] if q < len(official[name]) else None
+                if place is None or rows[image, place - 1, 4] == 0:
+                    assert data.points[i, p, q].isnan().all()
+                else:
+                    assert data.points[i, p, q].tolist() == rows[image, place - 1, 2:4].tolist()
+                    seen += 1
+    assert seen > 50
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [None, default_transform(128), v2.Compose([v2.RandomHorizontalFlip(p=1), v2.Resize((60, 140))]), v2.Pad(9)],
+    ids=["none", "resize", "flip", "pad"],
+)
+def test_the_beak_is_where_it_is_painted(cub, transform):
+    data = CUB200(cub, transform=transform)
+    for i in range(len(data)):
+        image, label, concepts, points = data[i]
+        assert label == int(data.labels[i])
+        assert concepts.tolist() == data.concept_labels[i].tolist()
+        x, y = points[1, 0].tolist()
+        bright = (image.min(0).values > 0.75).nonzero().float().mean(0)
+        assert abs(float(bright[1]) - x) < 1
+        assert abs(float(bright[0]) - y) < 1
+        assert points[1, 1].isnan().all()
+
+
+def test_centre_crop_drops_the_parts_it_cuts_off(cub):
+    data = CUB200(cub, transform=default_transform(40, "centre_crop", [0.5] * 3, [2.0] * 3))
+    before, after = data.points, torch.stack([data[i].points for i in range(len(data))])
+    assert data[0].image.shape == (3, 40, 40)
+    assert after.isnan().sum() > before.isnan().sum()
+    assert not (after.isnan() < before.isnan()).any()
+    known = after[~after.isnan()]
+    assert float(known.min()) >= -0.5
+    assert float(known.max()) < 39.5
+
+
+@pytest.mark.parametrize("place", ["up", "outside"])
+def test_root_may_be_the_folder_around_and_attributes_lie_elsewhere(tmp_path, place):
+    write_cub(tmp_path, attributes=place)
+    data = CUB200(tmp_path, split="test")
+    assert data[0].image.shape[0] == 3
+    assert len(data) == 6
+    with pytest.raises(IndexError):
+        data[6]
+
+
+def test_extra_columns_change_nothing(cub, tmp_path):
+    plain = CUB200(write_cub(tmp_path, extra_columns=False))
+    assert any(len(line.split()) == 6 for line in (cub / MARKS).read_text().splitlines())
+    np.testing.assert_array_equal(plain.concept_labels.numpy(), CUB200(cub).concept_labels.numpy())
+
+
+def _edit(name, change):
+    def apply(cub):
+        lines = (cub / name).read_text().splitlines()
+        change(lines)
+        (cub / name).write_text("\n".join(lines) + "\n")
+
+    return apply
+
+
+def _line(name, number, text):
+    return _edit(name, lambda lines: lines.__setitem__(number - 1, text))
+
+
+def _swap(name, number):
+    return _edit(name, lambda lines: lines.insert(number - 1, lines.pop(number)))
+
+
+def _cut(name, number):
+    return _edit(name, lambda lines: lines.__delitem__(slice(number, None)))
+
+
+def _more(name, text):
+    return _edit(name, lambda lines: lines.append(text))
+
+
+BAD_FILES = [
+    (_line(MARKS, 314, "2 2 7 3 1.0"), MARKS + r", line 314: expected image 2, attribute 2, present \(0 or 1\), cer"),
+    (_line(MARKS, 314, "2 2 1"), r"line 314: expected image 2, attribute 2, .* but got '2 2 1'"),
+    (_line(MARKS, 1, "1 1 1 9 0.1"), r"line 1: .*certainty \(1 to 4\) but got '1 1 1 9 0.1'"),
+    (_line(MARKS, 5, "1 5 0.5 3 1.0"), r"labels.txt, line 5: expected image 1, attribute 5"),
+    (_line(MARKS, 5, "word"), r"labels.txt, line 5: expected image 1, attribute 5, .* but got 'word'"),
+    (_swap(MARKS, 400), "line 400: expected image 2, attribute 88, .* but got '2 89 "),
+    (_cut(MARKS, 1000), "labels.txt, line 1001: expected 3744 rows but the file ends after 1000"),
+    (_more(MARKS, "13 1 0 3 1.0"), "labels.txt, line 3745: expected the end of the file after 3744 rows"),
+    (_cut(MARKS, 0), "labels.txt, line 1: expected 3744 rows but the file ends after 0"),
+    (_line("images.txt", 3, "7 a.jpg"), "images.txt, line 3: expected '3 NAME' but got '7 a.jpg'"),
+    (_line("images.txt", 3, "3"), "images.txt, line 3: expected '3 NAME'"),
+    (_cut("images.txt", 0), "images.txt, line 1: expected '1 NAME' but the file is empty"),
+    (_cut("images.txt", 8), "image_class_labels.txt, line 9: expected the end of the file after 8 rows"),
+    (_cut("classes.txt", 2), r"image_class_labels.txt, line 9: expected image 9, class \(1 or 2\) but got '9 3'"),
+    (_swap("image_class_labels.txt", 2), "image_class_labels.txt, line 2: expected image 2, class"),
+    (_cut("train_test_split.txt", 11), "train_test_split.txt, line 12: expected 12 rows"),
+    (_line("train_test_split.txt", 4, "4 2"), r"split.txt, line 4: expected image 4, training \(0 or 1\)"),
+    (_line("attributes/attributes.txt", 2, "2 has_size::dagger"), "line 2: expected '2 has_bill_shape::...'"),
+    (_swap("attributes/attributes.txt", 9), "attributes.txt, line 9: expected '9 NAME'"),
+    (_cut("attributes/attributes.txt", 311), "attributes.txt, line 312: expected 312 attributes"),
+    (_more("attributes/attributes.txt", "313 has_x::y"), "line 313: expected the end of the file after 312"),
+    (_line("parts/parts.txt", 7, "7 right eye"), "parts.txt, line 7: expected '7 left eye' but got '7 right eye'"),
+    (_cut("parts/parts.txt", 14), "parts.txt, line 15: expected 15 parts"),
+    (_line("parts/part_locs.txt", 17, "2 2 nan 3.0 1"), r"part_locs.txt, line 17: expected image 2, part 2, x \(a n"),
+    (_cut("parts/part_locs.txt", 30), "part_locs.txt, line 31: expected 180 rows"),
+    (
+        _line("attributes/class_attribute_labels_continuous.txt", 2, "1.0 2.0"),
+        "continuous.txt, line 2: expected 312 numbers but got '2 columns'",
+    ),
+    (
+        _line("attributes/class_attribute_labels_continuous.txt", 2, " ".join(["101"] * 312)),
+        "continuous.txt, line 2: expected numbers from 0 to 100 but got '101'",
+    ),
+    (_cut("attributes/class_attribute_labels_continuous.txt", 2), "continuous.txt, line 3: expected 3 rows"),
+    (
+        _edit("train_test_split.txt", lambda lines: lines.__setitem__(slice(None), [f"{i} 0" for i in range(1, 13)])),
+        "marks no image as part of split 'train'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), BAD_FILES, ids=[message[:40] for _, message in BAD_FILES])
+def test_a_bad_line_is_named(tmp_path, damage, message):
+    cub = write_cub(tmp_path)
+    damage(cub)
+    with pytest.raises(ValueError, match=message):
+        CUB200(cub)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "classes.txt",
+        "image_class_labels.txt",
+        "train_test_split.txt",
+        "parts/parts.txt",
+        "parts/part_locs.txt",
+        "attributes/attributes.txt",
+        MARKS,
+        "attributes/class_attribute_labels_continuous.txt",
+    ],
+)
+def test_a_missing_file_is_named(tmp_path, name):
+    cub = write_cub(tmp_path)
+    (cub / name).unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        CUB200(cub)
+
+
+def test_a_folder_without_cub_says_what_was_looked_for(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"neither .*images\.txt nor .*CUB_200_2011/images\.txt"):
+        CUB200(tmp_path)
+
+
+def test_missing_images_are_listed(tmp_path):
+    cub = write_cub(tmp_path)
+    for name in CUB200(cub).image_paths[:2]:
+        name.unlink()
+    with pytest.raises(FileNotFoundError, match=r"2 of 6 images .*Albatross_0001_1\.jpg, .*Albatross_0002_2\.jpg\. "):
+        CUB200(cub)
+    assert len(CUB200(cub, split="test")) == 6
+
+
+def test_a_truncated_image_is_named(tmp_path):
+    data = CUB200(write_cub(tmp_path))
+    path = data.image_paths[3]
+    path.write_bytes(path.read_bytes()[:800])
+    with pytest.raises(ValueError, match=rf"{path.name} cannot be read"):
+        data[3]
+
+
+def test_a_class_without_training_images_has_no_majority(tmp_path):
+    cub = write_cub(tmp_path)
+    split = [f"{i} {int(i > 4)}" for i in range(1, 13)]
+    (cub / "train_test_split.txt").write_text("\n".join(split))
+    assert len(CUB200(cub)) == 8
+    with pytest.raises(ValueError, match=r"no image of class '001\.Black_footed_Albatross' for training"):
+        CUB200(cub, concept_labels="majority")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split": "val"}, r"`split` to be one of \['train', 'test'\] but got 'val'"),
+        ({"concept_labels": "images"}, "`concept_labels`.*Did you mean 'image'"),
+        ({"class_concepts": "binary"}, "`class_concepts` to be one of"),
+    ],
+)
+def test_arguments(cub, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CUB200(cub, **arguments)

@@ -1,0 +1,362 @@
+"""Painted birds: what is drawn is what is labelled, to the pixel, and the same every time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchvision.transforms import v2
+
+from quantus_concepts.datasets.birds.attributes import (
+    CATALOGUE,
+    COLOURS,
+    MAX_CONCEPTS,
+    PARTS,
+    choose_groups,
+    class_table,
+)
+from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
+
+
+@pytest.fixture(scope="module")
+def birds() -> PaintedBirds:
+    return PaintedBirds(300)
+
+
+@pytest.fixture(scope="module")
+def rich_birds() -> PaintedBirds:
+    return PaintedBirds(240, n_concepts=MAX_CONCEPTS, deviation=0.3, seed=5)
+
+
+def cramers_v(a: np.ndarray, b: np.ndarray) -> float:
+    """Cramér's V of two columns of options, from the contingency table."""
+    table = np.zeros((a.max() + 1, b.max() + 1))
+    for i, j in zip(a, b, strict=True):
+        table[i, j] += 1
+    expected = table.sum(1, keepdims=True) * table.sum(0, keepdims=True) / table.sum()
+    return float(np.sqrt(((table - expected) ** 2 / expected).sum() / table.sum() / (min(table.shape) - 1)))
+
+
+# --- the same every time ---------------------------------------------------------------------------------
+
+
+def test_the_same_arguments_give_the_same_bits_in_any_order_without_global_randomness() -> None:
+    numpy_state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    first, second = PaintedBirds(24), PaintedBirds(24)
+    forwards = [first[i] for i in range(24)]
+    for i in reversed(range(24)):
+        again = second[i]
+        assert torch.equal(again.image, forwards[i].image)
+        assert torch.equal(again.concepts, forwards[i].concepts)
+        assert torch.equal(again.points.nan_to_num(-1), forwards[i].points.nan_to_num(-1))
+        assert again.label == forwards[i].label
+    assert torch.equal(torch.stack([s.image for s in forwards]), first.images())
+    assert torch.equal(first.images([7, -1]), torch.stack([forwards[7].image, forwards[23].image]))
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+def test_a_small_set_is_the_beginning_of_a_large_one() -> None:
+    small, large = PaintedBirds(25, image_size=48), PaintedBirds(60, image_size=48)
+    assert torch.equal(small.images(), large.images(range(25)))
+    assert torch.equal(small.labels, large.labels[:25])
+    assert torch.equal(small.concept_labels, large.concept_labels[:25])
+
+
+def test_splits_share_the_classes_and_differ_in_the_individuals() -> None:
+    train, test = PaintedBirds(40, image_size=48), PaintedBirds(40, "test", image_size=48)
+    assert torch.equal(train.class_options, test.class_options)
+    assert train.class_names == test.class_names
+    assert not torch.equal(train.options, test.options)
+    assert all(not torch.equal(a, b) for a, b in itertools.product(train.images(range(3)), test.images(range(3))))
+    other = PaintedBirds(40, image_size=48, seed=1)
+    assert not torch.equal(train.class_options, other.class_options)
+
+
+# --- concepts and classes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_concepts", [4, 5, 20, 25, 26, 51, 69, 90, 103, MAX_CONCEPTS])
+def test_any_number_of_concepts(n_concepts: int) -> None:
+    groups = choose_groups(n_concepts)
+    assert sum(len(group.options) for group in groups) == n_concepts
+    assert min(len(group.options) for group in groups) >= 2
+    for group, full in zip(groups, CATALOGUE, strict=False):
+        assert group.options == full.options[: len(group.options)]
+    if n_concepts >= 26:
+        assert {group.part for group in groups} == {*PARTS, None}
+
+
+def test_the_default_has_69_concepts_in_17_groups_on_twelve_parts_and_the_whole_bird(birds: PaintedBirds) -> None:
+    assert len(birds.concept_names) == len(set(birds.concept_names)) == 69
+    assert len(birds.groups) == 17
+    assert birds.part_names == list(PARTS)
+    assert sorted(set(birds.part_of_concept.tolist())) == list(range(-1, 12))
+    part = dict(zip(birds.concept_names, birds.part_of_concept.tolist(), strict=True))
+    assert part["has_wing_color::red"] == part["has_wing_pattern::spotted"] == PARTS.index("wing")
+    assert part["has_bill_shape::hooked"] == PARTS.index("beak")
+    assert part["has_size::small"] == part["has_shape::duck-like"] == -1
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "n_concepts", "correlation"),
+    [(2, 4, 0.0), (2, 69, 0.0), (6, 69, 0.5), (20, 20, 1.0), (20, 69, 0.0), (20, 69, 1.0), (60, 90, 0.5)],
+)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_classes_differ_and_every_concept_is_in_some_and_not_in_all(
+    n_classes: int, n_concepts: int, correlation: float, seed: int
+) -> None:
+    groups = choose_groups(n_concepts)
+    table = class_table(groups, n_classes, correlation, seed)
+    assert len({tuple(row) for row in table.tolist()}) == n_classes
+    for column, group in zip(table.T, groups, strict=True):
+        used = set(column.tolist())
+        assert used <= set(range(len(group.options)))
+        if n_classes >= len(group.options):
+            assert len(used) == len(group.options)
+
+
+def test_correlation_binds_the_colours_of_a_class() -> None:
+    groups = choose_groups(69)
+    colours = [g for g, group in enumerate(groups) if group.is_colour]
+    shapes = [g for g, group in enumerate(groups) if not group.is_colour]
+
+    def association(correlation: float, columns: list[int]) -> float:
+        tables = [class_table(groups, 60, correlation, seed) for seed in range(3)]
+        return float(
+            np.mean([cramers_v(t[:, a], t[:, b]) for t in tables for a, b in itertools.combinations(columns, 2)])
+        )
+
+    # Independent columns of 60 classes and 4 to 5 options have V near sqrt(dof / (60 * 3)) = 0.22 to 0.26.
+    assert association(0.0, colours) == pytest.approx(0.24, abs=0.04)
+    assert 0.32 < association(0.5, colours) < 0.6
+    assert association(1.0, colours) > 0.97
+    assert association(1.0, shapes) == pytest.approx(0.23, abs=0.06)
+
+
+def test_the_share_of_deviating_attributes_is_as_asked() -> None:
+    birds = PaintedBirds(600, image_size=32, deviation=0.15)
+    deviates = birds.options != birds.class_options[birds.labels]
+    # 600 x 17 draws: standard error 0.0035; five of them.
+    assert deviates.float().mean().item() == pytest.approx(0.15, abs=0.018)
+    assert (deviates.float().mean(0) - 0.15).abs().max() < 0.075
+    loyal = PaintedBirds(40, image_size=32, deviation=0.0)
+    assert torch.equal(loyal.options, loyal.class_options[loyal.labels])
+    lawless = PaintedBirds(40, image_size=32, deviation=1.0)
+    assert not (lawless.options == lawless.class_options[lawless.labels]).any()
+
+
+def test_each_group_has_one_concept_where_its_part_is_seen_and_none_where_not(rich_birds: PaintedBirds) -> None:
+    hidden = 0
+    for i in range(len(rich_birds)):
+        for g, group in enumerate(rich_birds.groups):
+            shown = rich_birds.concept_labels[i, rich_birds.group_of_concept == g].tolist()
+            wanted = [float(o == rich_birds.options[i, g]) for o in range(len(group.options))]
+            if group.part is not None and torch.isnan(rich_birds.points[i, PARTS.index(group.part)]).any():
+                wanted = [0.0] * len(wanted)
+                hidden += 1
+            assert shown == wanted
+    assert hidden > 100
+
+
+def test_classes_are_balanced_and_class_concepts_are_label_frequencies(birds: PaintedBirds) -> None:
+    assert torch.bincount(birds.labels).tolist() == [15] * 20
+    for k in (0, 7, 19):
+        members = [birds.concept_labels[i] for i in range(300) if birds.labels[i] == k]
+        assert torch.allclose(birds.class_concepts[k], sum(members) / len(members), atol=1e-6)
+
+
+# --- parts -----------------------------------------------------------------------------------------------
+
+
+def test_masks_are_disjoint_and_a_centre_is_the_mask_pixel_nearest_to_the_mean(birds: PaintedBirds) -> None:
+    for i in range(60):
+        masks = birds.part_masks(i)
+        assert masks.shape == (12, 96, 96)
+        assert masks.dtype == torch.bool
+        assert masks.sum(0).max() <= 1
+        for mask, centre in zip(masks.numpy(), birds.points[i, :, 0].tolist(), strict=True):
+            pixels = [(x, y) for y, x in np.argwhere(mask)]
+            if not pixels:
+                assert np.isnan(centre).all()
+                continue
+            mean = np.mean(pixels, axis=0)
+            distances = {pixel: (pixel[0] - mean[0]) ** 2 + (pixel[1] - mean[1]) ** 2 for pixel in pixels}
+            assert distances[tuple(centre)] == pytest.approx(min(distances.values()))
+
+
+def test_some_parts_are_hidden_and_most_are_not(birds: PaintedBirds) -> None:
+    hidden = torch.isnan(birds.points[:, :, 0, 0]).float()
+    share = dict(zip(birds.part_names, hidden.mean(0).tolist(), strict=True))
+    assert 0.05 < share["leg"] < 0.25
+    assert 0.03 < share["tail"] < 0.2
+    assert 0.02 < share["beak"] < 0.15
+    assert hidden.sum(1).max() <= 6
+
+
+@pytest.mark.parametrize("image_size", [64, 96])
+def test_parts_have_the_colour_of_their_label(image_size: int) -> None:
+    birds = PaintedBirds(200, image_size=image_size, n_concepts=MAX_CONCEPTS)
+    images = birds.images()
+    right: dict[str, list[bool]] = {}
+    for i in range(200):
+        masks = birds.part_masks(i)
+        for g, group in enumerate(birds.groups):
+            if not group.is_colour or group.part is None:
+                continue
+            mask = masks[PARTS.index(group.part)]
+            if mask.sum() < 8:
+                continue
+            # What most pixels look like: each votes for the nearest of the eleven colours that the group has.
+            options = torch.tensor([COLOURS[name] for name in group.options]) / 255
+            votes = torch.cdist(images[i][:, mask].T, options).argmin(1)
+            seen = int(torch.bincount(votes).argmax())
+            right.setdefault(group.name, []).append(seen == int(birds.options[i, g]))
+    accuracy = {name: float(np.mean(hits)) for name, hits in right.items()}
+    assert len(accuracy) == 12
+    # The eye, a ring, an iris and a pupil of a few pixels, is the hardest.
+    assert all(value > (0.75 if name == "has_eye_color" else 0.85) for name, value in accuracy.items()), accuracy
+
+
+@pytest.mark.parametrize("image_size", [64, 96])
+def test_every_concept_can_be_seen(image_size: int) -> None:
+    birds = PaintedBirds(60, image_size=image_size, n_concepts=MAX_CONCEPTS, n_classes=6)
+    for concept, name in enumerate(birds.concept_names):
+        group, part = int(birds.group_of_concept[concept]), int(birds.part_of_concept[concept])
+        lacking = [
+            i
+            for i in range(60)
+            if birds.concept_labels[i, concept] == 0
+            and (part < 0 or birds.concept_labels[i, birds.group_of_concept == group].sum() == 1)
+        ][:3]
+        changed = []
+        for i in lacking:
+            change = (birds[i].image - birds.substitute(i, concept).image).abs().amax(0)
+            changed.append(int((change > 0.15).sum()))
+        assert np.median(changed) >= 4, name
+
+
+# --- substitution ----------------------------------------------------------------------------------------
+
+
+def test_a_substitution_changes_the_pixels_of_its_part_and_the_labels_of_its_group(
+    rich_birds: PaintedBirds,
+) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(120):
+        concept = int(rng.integers(len(rich_birds.concept_names)))
+        part, group = int(rich_birds.part_of_concept[concept]), rich_birds.group_of_concept[concept]
+        before, after = rich_birds[i], rich_birds.substitute(i, rich_birds.concept_names[concept])
+        assert torch.equal(after.image, rich_birds.substitute(i, concept).image)
+        assert after.label == before.label
+        elsewhere = rich_birds.group_of_concept != group
+        on_part = rich_birds.part_of_concept == part
+        seen = rich_birds.part_masks(i, concept)
+        if part < 0:
+            assert after.concepts[concept] == 1
+            assert after.concepts[~elsewhere].sum() == 1
+            continue
+        touched = rich_birds.part_masks(i, touched=True)[part] | rich_birds.part_masks(i, concept, touched=True)[part]
+        assert not (seen[part] & ~touched).any()
+        assert not ((before.image != after.image).any(0) & ~touched).any()
+        assert torch.equal(after.concepts[~on_part], before.concepts[~on_part])
+        if before.concepts[on_part].any() and seen[part].any():
+            assert torch.equal(after.concepts[elsewhere], before.concepts[elsewhere])
+        assert after.concepts[~elsewhere].sum() == after.concepts[concept] == float(seen[part].any())
+        for mask, (x, y) in zip(seen, after.points[:, 0].tolist(), strict=True):
+            assert mask[int(y), int(x)] if mask.any() else np.isnan([x, y]).all()
+
+
+def test_substituting_what_is_there_changes_nothing(birds: PaintedBirds) -> None:
+    for i in range(12):
+        for concept in torch.nonzero(birds.concept_labels[i]).ravel().tolist():
+            before, after = birds[i], birds.substitute(i, concept)
+            assert torch.equal(after.image, before.image)
+            assert torch.equal(after.concepts, before.concepts)
+            assert torch.equal(after.points.nan_to_num(-1), before.points.nan_to_num(-1))
+
+
+def test_nothing_is_to_be_seen_of_a_substitution_on_a_hidden_part(birds: PaintedBirds) -> None:
+    legless = torch.nonzero(torch.isnan(birds.points[:, PARTS.index("leg"), 0, 0])).ravel().tolist()
+    for i in legless[:5]:
+        before, after = birds[i], birds.substitute(i, "has_leg_color::yellow")
+        assert (before.image != after.image).any(0).sum() <= 4
+        assert torch.equal(after.concepts, before.concepts)
+
+
+# --- as a data set ---------------------------------------------------------------------------------------
+
+
+def test_points_follow_a_transform(birds: PaintedBirds) -> None:
+    flipped = PaintedBirds(20, transform=v2.RandomHorizontalFlip(p=1.0))
+    halved = PaintedBirds(20, transform=v2.Resize((48, 48), antialias=True))
+    for i in range(20):
+        image, _, _, points = flipped[i]
+        assert torch.equal(image, birds[i].image.flip(-1))
+        expected = birds.points[i] * torch.tensor([-1.0, 1.0]) + torch.tensor([95.0, 0.0])
+        assert torch.allclose(points, expected, equal_nan=True)
+        assert halved[i].image.shape == (3, 48, 48)
+        assert torch.allclose(halved[i].points, (birds.points[i] + 0.5) / 2 - 0.5, equal_nan=True)
+        assert torch.equal(flipped.points[i].nan_to_num(-1), birds.points[i].nan_to_num(-1))
+    assert torch.equal(
+        flipped.substitute(0, "has_size::large").image,
+        birds.substitute(0, "has_size::large").image.flip(-1),
+    )
+
+
+def test_a_loader_makes_batches(birds: PaintedBirds) -> None:
+    batch = next(iter(DataLoader(birds, batch_size=8)))
+    assert batch.image.shape == (8, 3, 96, 96)
+    assert 0 <= batch.image.min() < batch.image.max() <= 1
+    assert torch.equal(batch.label, birds.labels[:8])
+    assert torch.equal(batch.concepts, birds.concept_labels[:8])
+    assert batch.points.shape == (8, 12, 1, 2)
+    assert sum(1 for _ in birds) == 300
+
+
+def test_a_sample_can_be_changed_without_changing_the_data_set(birds: PaintedBirds) -> None:
+    sample = birds[3]
+    kept = birds.concept_labels[3].clone(), birds.points[3].clone()
+    sample.concepts.fill_(7)
+    sample.points.fill_(7)
+    assert torch.equal(birds.concept_labels[3], kept[0])
+    assert torch.allclose(birds.points[3], kept[1], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"split": "val"}, ValueError, r"`split` to be one of \['train', 'test'\] but got 'val'"),
+        ({"n_images": 19}, ValueError, r"`n_images` to lie in \[20, .* but got 19"),
+        ({"n_images": 20.0}, TypeError, r"`n_images` to be a whole number but got 20\.0"),
+        ({"n_classes": 1}, ValueError, r"`n_classes` to lie in \[2, 60\] but got 1"),
+        ({"n_classes": 61}, ValueError, r"`n_classes` to lie in \[2, 60\] but got 61"),
+        ({"n_classes": 20, "n_concepts": 8}, ValueError, r"different birds, 16, but got 20"),
+        ({"n_concepts": 3}, ValueError, r"`n_concepts` to lie in \[4, 104\] but got 3"),
+        ({"n_concepts": 105}, ValueError, r"`n_concepts` to lie in \[4, 104\] but got 105"),
+        ({"image_size": 16}, ValueError, r"`image_size` to lie in \[32, 512\] but got 16"),
+        ({"image_size": (96, 96)}, TypeError, r"`image_size` to be a whole number"),
+        ({"deviation": -0.1}, ValueError, r"`deviation` to lie in \[0, 1\] but got -0\.1"),
+        ({"deviation": float("nan")}, ValueError, r"`deviation` to lie in \[0, 1\] but got nan"),
+        ({"correlation": 1.1}, ValueError, r"`correlation` to lie in \[0, 1\] but got 1\.1"),
+        ({"seed": -1}, ValueError, r"`seed` to lie in \[0, 4294967295\] but got -1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        PaintedBirds(**arguments)
+
+
+def test_bad_indices_and_concepts_are_refused(birds: PaintedBirds) -> None:
+    for call in (birds.__getitem__, birds.part_masks, lambda i: birds.substitute(i, 0)):
+        with pytest.raises(IndexError, match="below the number of images, 300, but got 300"):
+            call(300)
+    with pytest.raises(ValueError, match=r"`concept` .*Did you mean 'has_wing_color::red'\?"):
+        birds.substitute(0, "has_wing_colour::red")
+    with pytest.raises(ValueError, match=r"`concept` to lie in \[0, 68\] but got 69"):
+        birds.substitute(0, 69)
+    with pytest.raises(TypeError, match=r"`concept` to be a whole number but got 1\.5"):
+        birds.part_masks(0, 1.5)

@@ -1,0 +1,129 @@
+"""The leak-free split, over many random designs."""
+
+import numpy as np
+import pytest
+
+from quantus_concepts.datasets.ratings.split import PARTS, leak_free_split
+
+
+def _full(n_images, n_explainers):
+    images, explainers = np.meshgrid(np.arange(n_images), np.arange(n_explainers), indexing="ij")
+    return images.ravel().astype(str), explainers.ravel().astype(str)
+
+
+def test_no_image_and_no_explainer_is_in_two_parts():
+    done = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        images, explainers = _full(int(rng.integers(3, 40)), int(rng.integers(3, 50)))
+        kept = rng.permutation(len(images))[: int(len(images) * rng.uniform(0.3, 1))]
+        images, explainers = images[kept], explainers[kept]
+        share = float(rng.uniform(0.05, 0.95))
+        if not _fails(images, explainers, seed=seed, train_share=share):
+            _check(leak_free_split(images, explainers, train_share=share, seed=seed), images, explainers)
+            done += 1
+    # Refusing every design would be no proof.
+    assert done > 250
+
+
+def _check(split, images, explainers):
+    items = [getattr(split, part) for part in PARTS]
+    for ids, told in ((images, split.images), (explainers, split.explainers)):
+        sets = [set(ids[part].tolist()) for part in items]
+        assert len(set.union(*sets)) == sum(map(len, sets))
+        assert all(sets)
+        assert [set(told[part]) for part in PARTS] == sets
+    everything = np.concatenate(items)
+    assert len(np.unique(everything)) == len(everything)
+    assert split.dropped == len(images) - len(everything)
+    # Nothing is left out without reason: its image and its explainer are of different parts.
+    of_image, of_explainer = (
+        {name: part for part in PARTS for name in told[part]} for told in (split.images, split.explainers)
+    )
+    for i in np.setdiff1d(np.arange(len(images)), everything):
+        parts = of_image.get(images[i]), of_explainer.get(explainers[i])
+        assert None in parts or parts[0] != parts[1]
+
+
+def test_shares_of_a_full_design():
+    images, explainers = _full(100, 40)
+    split = leak_free_split(images, explainers)
+    assert [len(split.images[part]) for part in PARTS] == [70, 15, 15]
+    assert [len(split.explainers[part]) for part in PARTS] == [28, 6, 6]
+    assert [len(split.train), len(split.validation), len(split.test)] == [70 * 28, 90, 90]
+    assert split.dropped == 4000 - 70 * 28 - 180
+    assert split.train.dtype == np.int64
+    assert (np.diff(split.train) > 0).all()
+    assert split.summary() == (
+        "Train: 1960 items of 70 images by 28 explainers; validation: 90 items of 15 images by 6 explainers; test: 90 "
+        "items of 15 images by 6 explainers. 1860 of 4000 items left out, with image and explainer in different parts."
+    )
+
+
+def test_the_smallest_design():
+    split = leak_free_split(*_full(3, 3))
+    assert [len(split.train), len(split.validation), len(split.test)] == [1, 1, 1]
+    assert split.summary().startswith("Train: 1 item of 1 image by 1 explainer; ")
+
+
+@pytest.mark.parametrize("share", [0.01, 1.0])
+def test_every_part_has_something_at_extreme_shares(share):
+    split = leak_free_split(*_full(10, 10), train_share=share)
+    assert min(len(split.train), len(split.validation), len(split.test)) >= 1
+
+
+def test_the_seed_decides_and_the_order_does_not():
+    images, explainers = _full(12, 9)
+    first = leak_free_split(images, explainers, seed=1)
+    again = leak_free_split(images, explainers, seed=1)
+    assert first.images == again.images
+    assert first.train.tolist() == again.train.tolist()
+    assert leak_free_split(images, explainers, seed=2).images != first.images
+    order = np.random.default_rng(0).permutation(len(images))
+    shuffled = leak_free_split(images[order], explainers[order], seed=1)
+    assert shuffled.images == first.images
+    assert shuffled.explainers == first.explainers
+    assert sorted(order[shuffled.test].tolist()) == first.test.tolist()
+
+
+def test_images_and_explainers_are_drawn_independently():
+    ids = [str(i) for i in range(10)]
+    images, explainers = np.repeat(ids, 10), np.tile(ids, 10)
+    split = leak_free_split(images, explainers)
+    assert split.images != split.explainers
+
+
+@pytest.mark.parametrize(
+    ("images", "explainers", "message"),
+    [
+        (*_full(5, 2), "at least 3 explainers, one each for .* but got 2 explainers in 10 items. Rate more explainers"),
+        (*_full(1, 5), "at least 3 images, .* but got 1 image in 5 items"),
+        ([], [], "got 0 images in 0 items"),
+        (["a", "b"], ["a"], r"`explainer_ids` to have shape \(N,\) = \(2,\) but got \(1,\)"),
+    ],
+)
+def test_too_little(images, explainers, message):
+    with pytest.raises(ValueError, match=message):
+        leak_free_split(images, explainers)
+
+
+def test_an_empty_part_is_told_and_another_seed_helps():
+    images, explainers = list("abc"), list("bca")
+    fails = [_fails(images, explainers, seed=seed) for seed in range(40)]
+    assert True in fails
+    assert False in fails
+    with pytest.raises(ValueError, match=r"3 items of 3 images by 3 explainers \(9 possible pairs\) leaves none for"):
+        leak_free_split(images, explainers, seed=fails.index(True))
+
+
+def _fails(images, explainers, **arguments):
+    try:
+        leak_free_split(images, explainers, **arguments)
+    except ValueError as error:
+        return "leaves none for" in str(error)
+    return False
+
+
+def test_share_outside():
+    with pytest.raises(ValueError, match=r"`train_share` to lie in \[0.0, 1.0\]"):
+        leak_free_split(*_full(3, 3), train_share=1.5)

@@ -1,0 +1,307 @@
+"""Objects cut out of photographs with COCO's segmentations."""
+
+import importlib.util
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from block_sources import Plains
+from quantus_concepts.datasets.scenes import coco_objects
+from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS, COCOObjects
+from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
+
+HEIGHT, WIDTH = 40, 60
+NAMES = ["dog", "kite"]
+needs_pycocotools = pytest.mark.skipif(
+    importlib.util.find_spec("pycocotools") is None, reason="run lengths need pycocotools"
+)
+
+
+def _rectangle(x0, y0, x1, y1):
+    return [x0, y0, x1, y0, x1, y1, x0, y1]
+
+
+def _annotation(number, image, category, polygons, area, **more):
+    return {
+        "id": number,
+        "image_id": image,
+        "category_id": category,
+        "segmentation": polygons,
+        "area": area,
+        "bbox": [0, 0, 1, 1],
+        "iscrowd": 0,
+    } | more
+
+
+class Files:
+    """An annotation file and its photographs; each pixel of a photograph tells its row and column."""
+
+    def __init__(self, root):
+        self.root, self.images, self.path = root, root / "images", root / "instances_tiny.json"
+        self.images.mkdir()
+        rows, cols = np.mgrid[:HEIGHT, :WIDTH]
+        for number in range(1, 5):
+            pixels = np.dstack([rows, cols, np.full_like(rows, number)]).astype(np.uint8)
+            Image.fromarray(pixels).save(self.images / f"{number:012d}.png")
+        self.content = {
+            "images": [
+                {"id": number, "file_name": f"{number:012d}.png", "height": HEIGHT, "width": WIDTH}
+                for number in range(1, 5)
+            ],
+            "categories": [{"id": 18, "name": "dog"}, {"id": 38, "name": "kite"}, {"id": 1, "name": "person"}],
+            "annotations": [
+                _annotation(11, 2, 18, [_rectangle(10, 5, 30, 15)], 200.0),
+                _annotation(12, 1, 18, [_rectangle(20, 10, 40, 30)], 400.0),
+                _annotation(13, 1, 18, [_rectangle(2, 2, 8, 8)], 36.0),
+                _annotation(14, 1, 38, [[10, 10, 30, 10, 10, 30]], 200.0),
+                _annotation(15, 3, 38, [_rectangle(0, 0, 10, 10), _rectangle(20, 5, 30, 15)], 200.0),
+                _annotation(16, 3, 1, [_rectangle(0, 0, 9, 9)], 81.0),
+                _annotation(17, 4, 38, {"counts": [5, 2000], "size": [HEIGHT, WIDTH]}, 2000.0, iscrowd=1),
+                _annotation(18, 4, 38, [_rectangle(30, 20, 33, 23)], 9.0),
+            ],
+        }
+
+    def open(self, **settings):
+        self.path.write_text(json.dumps(self.content))
+        return COCOObjects(self.path, self.images, **({"class_names": NAMES} | settings))
+
+    def change(self, number, **values):
+        annotation = next(a for a in self.content["annotations"] if a["id"] == number)
+        annotation.update(values)
+        return annotation
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+def test_largest_of_each_photograph(files):
+    source = files.open()
+    assert source.class_names == NAMES
+    assert source.annotation_ids.tolist() == [12, 11, 14, 15]  # 13 is the smaller dog, 17 a crowd, 18 under 1 %
+    assert source.labels.tolist() == [0, 0, 1, 1]
+    assert source.groups[0] == source.groups[2]  # dog and kite of photograph 1
+    assert len(set(source.groups.tolist())) == 3
+    assert [path.name for path in source.paths] == [f"{i:012d}.png" for i in (1, 2, 1, 3)]
+
+
+def test_rectangle_is_cut_out_to_the_pixel(files):
+    cutout = files.open()[1]
+    rows, cols = np.mgrid[5:15, 10:30]
+    assert cutout.mask.tolist() == np.ones((10, 20), bool).tolist()
+    assert (cutout.pixels == np.dstack([rows, cols, np.full_like(rows, 2)])).all()
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_photograph_that_exif_turns_keeps_its_segmentation(files, orientation):
+    plain = files.open()[0]
+    path = files.open().paths[0]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.open(path).copy().save(path, exif=exif)
+    found = files.open()[0]
+    np.testing.assert_array_equal(found.mask, np.rot90(plain.mask, 2 if orientation == 3 else -1))
+    np.testing.assert_array_equal(found.pixels, np.rot90(plain.pixels, 2 if orientation == 3 else -1))
+
+
+def test_triangle_takes_pixels_whose_centre_is_inside(files):
+    cutout = files.open()[2]
+    rows, cols = np.mgrid[10:30, 10:30]
+    inside = (cols + 0.5) + (rows + 0.5) < 40  # pixels on the line itself may be either
+    border = (cols + 0.5) + (rows + 0.5) == 40
+    assert cutout.mask.shape in {(19, 19), (20, 20)}
+    height, width = cutout.mask.shape
+    assert (cutout.mask == inside[:height, :width])[~border[:height, :width]].all()
+
+
+def test_several_polygons_are_one_object(files):
+    cutout = files.open()[3]
+    expected = np.zeros((15, 30), dtype=bool)
+    expected[:10, :10] = expected[5:15, 20:30] = True
+    assert (cutout.mask == expected).all()
+
+
+def test_polygons_beyond_the_photograph_are_cut_off(files):
+    files.change(11, segmentation=[_rectangle(-5, -3, 20, 70)])
+    cutout = files.open()[1]
+    assert cutout.mask.shape == (HEIGHT, 20)
+    assert cutout.mask.all()
+
+
+def test_filters(files):
+    assert files.open(largest_only=False).annotation_ids.tolist() == [12, 13, 11, 14, 15]
+    assert files.open(largest_only=False, min_area=0.0).annotation_ids.tolist() == [12, 13, 11, 14, 15, 18]
+    assert files.open(truncated=False).annotation_ids.tolist() == [12, 11, 14]  # 15 touches the corner
+    assert files.open(max_per_class=1).annotation_ids.tolist() == [12, 14]
+    assert files.open(class_names=["kite", "dog"]).annotation_ids.tolist() == [14, 15, 12, 11]
+    assert files.open(class_names=["person"]).annotation_ids.tolist() == [16]
+
+
+def test_min_area_is_a_share_of_the_photograph(files):
+    share = 200 / (HEIGHT * WIDTH)
+    assert files.open(min_area=share).annotation_ids.tolist() == [12, 11, 14, 15]
+    with pytest.raises(ValueError, match=r"class 'kite' .* 3 are annotated and 0 are left"):
+        files.open(min_area=share + 1e-6)
+
+
+def test_area_is_counted_where_the_file_does_not_tell(files):
+    for annotation in files.content["annotations"]:
+        del annotation["area"]
+    assert files.open().annotation_ids.tolist() == [12, 11, 14, 15]
+
+
+def test_the_ten_classes_of_the_release(files):
+    assert len(RELEASE_OBJECTS) == 10
+    files.content["categories"] += [
+        {"id": 100 + i, "name": name} for i, name in enumerate(RELEASE_OBJECTS) if name not in NAMES
+    ]
+    with pytest.raises(ValueError, match=r"class 'backpack' .* 0 are annotated"):
+        files.open(class_names=RELEASE_OBJECTS)
+
+
+def test_objects_are_composed_without_sharing_photographs(files):
+    for number, image in ((21, 2), (22, 3), (23, 4)):
+        files.content["annotations"].append(_annotation(number, image, 18, [_rectangle(5, 5, 35, 35)], 900.0))
+    train, test = (
+        ObjectsOnScenes(files.open(), Plains(), split=split, n_per_pair=4, test_share=0.5)
+        for split in ("train", "test")
+    )
+    groups = [set(data.objects.groups[data.cutout_indices].tolist()) for data in (train, test)]
+    assert groups[0]
+    assert groups[1]
+    assert not groups[0] & groups[1]
+    assert train.images().shape == (4 * 8, 3, 128, 128)
+
+
+@needs_pycocotools
+@pytest.mark.parametrize("compressed", [False, True])
+def test_run_lengths(files, compressed):
+    from pycocotools import mask as coco
+
+    mask = np.random.default_rng(0).random((HEIGHT, WIDTH)) < 0.2
+    mask[:, :7] = mask[:4] = mask[-2:] = mask[:, 50:] = False
+    runs = coco.encode(np.asfortranarray(mask.astype(np.uint8)))
+    runs["counts"] = runs["counts"].decode()
+    if not compressed:
+        flat = np.flatnonzero(np.diff(np.concatenate([[0], mask.ravel("F").astype(int), [0]])))
+        edges = np.concatenate([[0], flat, [mask.size]])
+        runs = {"size": [HEIGHT, WIDTH], "counts": np.diff(edges).tolist()}
+    files.change(11, segmentation=runs, area=float(mask.sum()))
+    cutout = files.open(truncated=False)[1]
+    rows, cols = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    tight = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+    assert (cutout.mask == mask[tight]).all()
+    assert (cutout.pixels[..., 0] == np.arange(HEIGHT)[tight[0], None]).all()
+
+
+@needs_pycocotools
+def test_polygons_agree_with_pycocotools(files):
+    from pycocotools import mask as coco
+
+    angles = np.sort(np.random.default_rng(1).uniform(0, 2 * np.pi, 23))
+    radii = np.random.default_rng(2).uniform(8, 17, 23)
+    polygon = np.stack([30 + radii * np.cos(angles), 20 + radii * np.sin(angles)], 1).ravel().tolist()
+    files.change(11, segmentation=[polygon])
+    ours = coco_objects._mask([polygon], (HEIGHT, WIDTH))
+    theirs = coco.decode(coco.merge(coco.frPyObjects([polygon], HEIGHT, WIDTH))).astype(bool)
+    assert (ours & theirs).sum() / (ours | theirs).sum() > 0.9
+    # They differ along the outline only: beside each such pixel there is one of the other kind.
+    padded = np.pad(theirs, 1)
+    around = np.stack([padded[1 + i : 1 + i + HEIGHT, 1 + j : 1 + j + WIDTH] for i in (-1, 0, 1) for j in (-1, 0, 1)])
+    assert (around.any(0) & ~around.all(0))[ours != theirs].all()
+
+
+def test_run_lengths_without_pycocotools(files, monkeypatch):
+    files.change(11, segmentation={"counts": "abc", "size": [HEIGHT, WIDTH]})
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
+    monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
+    with pytest.raises(ImportError, match=r'pip install "quantus-concepts\[coco\]"'):
+        files.open()
+
+
+@pytest.mark.parametrize("segmentation", [None, []])
+def test_json_without_segmentation(files, segmentation):
+    for annotation in files.content["annotations"]:
+        if segmentation is None:
+            del annotation["segmentation"]
+        else:
+            annotation["segmentation"] = segmentation
+    with pytest.raises(ValueError, match=r"6 of 6 of .* have none, the first is annotation 11.*instances_"):
+        files.open()
+
+
+@pytest.mark.parametrize("segmentation", [[[1, 2, 3, 4]], [[1, 2, 3, 4, 5, 6, 7]], [["a"] * 6], "abc", {"counts": [1]}])
+def test_malformed_segmentation_is_named(files, segmentation):
+    files.change(14, segmentation=segmentation)
+    with pytest.raises(ValueError, match=r"segmentation of annotation 14 .* polygons"):
+        files.open()
+
+
+def test_run_lengths_of_another_size(files):
+    files.change(14, segmentation={"counts": [1, 2], "size": [3, 1]})
+    with pytest.raises(ValueError, match=r"annotation 14 .* size \(40, 60\).* got \(3, 1\)"):
+        files.open()
+
+
+def test_segmentation_that_covers_nothing(files):
+    files.change(11, segmentation=[[10, 10, 10.1, 10, 10.1, 10.1]])
+    with pytest.raises(ValueError, match=r"annotation 11 .* covers none"):
+        files.open()[1]
+
+
+def test_missing_photographs_are_told_together(files):
+    for number in (1, 3):
+        (files.images / f"{number:012d}.png").unlink()
+    with pytest.raises(FileNotFoundError, match=r"2 are missing: 000000000001.png, 000000000003.png\. Download"):
+        files.open()
+    files.content["images"] = [image | {"file_name": f"{image['id']}.png"} for image in files.content["images"]]
+    with pytest.raises(FileNotFoundError, match="3 are missing"):
+        files.open()
+
+
+def test_resized_photographs_are_refused(files):
+    Image.new("RGB", (WIDTH // 2, HEIGHT // 2)).save(files.images / "000000000001.png")
+    with pytest.raises(ValueError, match=r"0001.png to have \(H, W\) = \(40, 60\), as annotated, but got \(20, 30\)"):
+        files.open()[0]
+
+
+def test_files_of_another_kind(files):
+    with pytest.raises(ValueError, match="Did you mean 'kite'"):
+        files.open(class_names=["kites"])
+    with pytest.raises(ValueError, match="different names"):
+        files.open(class_names=["dog", "dog"])
+    with pytest.raises(ValueError, match="different names"):
+        files.open(class_names="dog")
+    files.content["annotations"][0]["image_id"] = 99
+    with pytest.raises(ValueError, match=r"annotation 11 .* listed under 'images' but 99"):
+        files.open()
+    del files.content["annotations"][0]["category_id"]
+    with pytest.raises(ValueError, match=r"entry 0 of 'annotations' .*category_id"):
+        files.open()
+    files.content["annotations"][0]["category_id"] = 18
+    del files.content["categories"]
+    with pytest.raises(ValueError, match="list 'categories', as COCO's instances"):
+        files.open()
+    files.path.write_text("[1]")
+    with pytest.raises(ValueError, match="list 'images'"):
+        COCOObjects(files.path, files.images)
+    files.path.write_text('{"images": [')
+    with pytest.raises(ValueError, match=r"is no JSON .* Download it again"):
+        COCOObjects(files.path, files.images)
+    with pytest.raises(FileNotFoundError, match="annotations"):
+        COCOObjects(files.root / "none.json", files.images)
+    with pytest.raises(FileNotFoundError, match="images"):
+        COCOObjects(files.path, files.root / "none")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [({"min_area": 1.5}, ValueError), ({"max_per_class": 0}, ValueError), ({"max_per_class": 1.5}, TypeError)],
+)
+def test_bad_arguments(files, settings, error):
+    with pytest.raises(error, match=next(iter(settings))):
+        files.open(**settings)

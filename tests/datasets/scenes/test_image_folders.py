@@ -1,0 +1,145 @@
+"""Cut-outs and scenes in a user's own folders."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder, list_classes
+from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
+
+
+def _rgba(alpha=((0, 0, 0, 0), (0, 127, 200, 0), (0, 255, 128, 0)), colour=(10, 20, 30)):
+    alpha = np.array(alpha, dtype=np.uint8)
+    pixels = np.zeros((*alpha.shape, 4), dtype=np.uint8)
+    pixels[..., :3] = colour
+    pixels[..., 3] = alpha
+    return Image.fromarray(pixels)
+
+
+@pytest.fixture
+def cutouts(tmp_path):
+    root = tmp_path / "cutouts"
+    for label, name in enumerate(("cat", "bird")):
+        (root / name).mkdir(parents=True)
+        for i in range(3):
+            _rgba(colour=(100 * label + i, 0, 0)).save(root / name / f"{i}.png")
+    (root / "manifest.json").write_text("[]")
+    (root / ".hidden").mkdir()
+    (root / "cat" / "notes.txt").write_text("")
+    (root / "cat" / ".3.png").write_bytes(b"")
+    return root
+
+
+@pytest.fixture
+def scenes(tmp_path):
+    root = tmp_path / "scenes"
+    for label, name in enumerate(("land", "sea")):
+        (root / name).mkdir(parents=True)
+        for i, suffix in enumerate(("png", "JPG", "webp", "jpeg")):
+            Image.new("RGB", (20 + i, 30), (100 * label, 10 * i, 0)).save(root / name / f"{i}.{suffix}")
+    return root
+
+
+def test_cutouts_are_cropped_to_the_opaque(cutouts):
+    source = CutoutFolder(cutouts)
+    assert source.class_names == ["bird", "cat"]
+    assert source.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert source.groups.tolist() == [0, 1, 2, 3, 4, 5]
+    assert [path.name for path in source.paths] == ["0.png", "1.png", "2.png"] * 2
+    cutout = source[1]
+    assert cutout.mask.tolist() == [[False, True], [True, True]]  # alpha 127, 200 / 255, 128
+    assert cutout.pixels.tolist() == [[[101, 0, 0]] * 2] * 2
+    assert cutout.pixels.dtype == np.uint8
+    with pytest.raises(IndexError):
+        source[6]
+
+
+def test_cutouts_of_one_photograph(cutouts):
+    source = CutoutFolder(cutouts, group_of=lambda path: path.stem)
+    assert source.groups.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("mode", ["LA", "P"])
+def test_other_kinds_of_transparency(cutouts, mode):
+    path = cutouts / "bird" / "0.png"
+    if mode == "P":
+        image = Image.fromarray(np.array([[0, 1, 1], [0, 1, 1]], dtype=np.uint8), "P")
+        image.putpalette([0, 0, 0, 9, 9, 9])
+        image.save(path, transparency=0)
+    else:
+        _rgba(((0, 255), (0, 255))).convert(mode).save(path)
+    assert CutoutFolder(cutouts)[0].mask.all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_cutout_without_alpha(cutouts, mode):
+    Image.new(mode, (4, 4)).save(cutouts / "cat" / "1.png")
+    with pytest.raises(ValueError, match=f"cat/1.png to have an alpha channel but its mode is '{mode}'"):
+        CutoutFolder(cutouts)
+
+
+def test_cutout_all_transparent_or_all_opaque(cutouts):
+    _rgba(((0, 127), (3, 0))).save(cutouts / "bird" / "0.png")
+    _rgba(((255, 128), (255, 255))).save(cutouts / "bird" / "1.png")
+    source = CutoutFolder(cutouts)
+    with pytest.raises(ValueError, match=r"bird/0.png to show an object but all of it is transparent"):
+        source[0]
+    with pytest.raises(ValueError, match=r"bird/1.png to have a transparent background.*nothing is cut away"):
+        source[1]
+
+
+def test_truncated_and_foreign_files_are_named(cutouts, scenes):
+    noise = np.random.default_rng(0).integers(0, 255, (40, 40, 4), dtype=np.uint8)
+    for root, mode in ((cutouts / "bird", "RGBA"), (scenes / "land", "RGB")):
+        Image.fromarray(noise).convert(mode).save(root / "0.png")
+        content = (root / "0.png").read_bytes()
+        (root / "0.png").write_bytes(content[: len(content) // 2])
+    for source in (CutoutFolder(cutouts), SceneFolder(scenes)):
+        with pytest.raises(ValueError, match=r"0.png cannot be read \(.*\)\. Replace it"):
+            source[0]
+    for root, kind in ((cutouts / "bird", CutoutFolder), (scenes / "land", SceneFolder)):
+        (root / "0.png").write_bytes(b"no image")
+        with pytest.raises(ValueError, match=r"0.png cannot be read \(no known image format"):
+            kind(root.parent)
+
+
+def test_scenes_of_any_size_and_kind(scenes):
+    source = SceneFolder(scenes)
+    assert source.class_names == ["land", "sea"]
+    assert len(source) == 8
+    assert source[0].tolist() == [[[0, 0, 0]] * 20] * 30
+    assert source[4].tolist() == [[[100, 0, 0]] * 20] * 30
+    assert [source[i].shape for i in range(4)] == [(30, 20 + i, 3) for i in range(4)]
+    Image.new("L", (5, 6), 77).save(scenes / "land" / "0.png")
+    assert SceneFolder(scenes)[0].tolist() == [[[77] * 3] * 5] * 6
+
+
+def test_every_byte_survives_reading(scenes):
+    pixels = np.arange(256 * 3, dtype=np.int64).reshape(16, 16, 3) % 256
+    Image.fromarray(pixels.astype(np.uint8)).save(scenes / "land" / "0.png")
+    assert (SceneFolder(scenes)[0] == pixels).all()
+
+
+def test_folders_are_composed(cutouts, scenes):
+    data = ObjectsOnScenes(CutoutFolder(cutouts), SceneFolder(scenes), n_per_pair=2, image_size=32)
+    assert data.object_names == ["bird", "cat"]
+    for index in range(len(data)):
+        sample = data[index]
+        red = sample.image[0][sample.mask[0]] * 255
+        assert torch.allclose(red, torch.tensor(100.0 * (1 - sample.object_label)), atol=4)
+
+
+def test_missing_and_empty_folders(tmp_path, cutouts):
+    for kind in (CutoutFolder, SceneFolder):
+        with pytest.raises(FileNotFoundError, match=r"root.*one folder per class but got .*nowhere"):
+            kind(tmp_path / "nowhere")
+        with pytest.raises(FileNotFoundError, match="manifest"):
+            kind(cutouts / "manifest.json")
+        with pytest.raises(ValueError, match="there is no folder"):
+            kind(cutouts / "cat")
+    (cutouts / "dog").mkdir()
+    with pytest.raises(ValueError, match=r"images \(\.png\) in .*dog but there are none"):
+        CutoutFolder(cutouts)
+    with pytest.raises(ValueError, match="dog"):
+        list_classes(cutouts, (".png",))

@@ -1,0 +1,438 @@
+"""Objects pasted on scenes."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from block_sources import OBJECTS, SCENES, Blocks, Discs, Noise, Plains
+from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
+from quantus_concepts.datasets.scenes.pasting import Recent, place, premultiply
+from quantus_concepts.datasets.scenes.sources import Cutout
+from quantus_concepts.datasets.scenes.splitting import split_groups, take_turns
+from reference.pasting import scale_cutout
+
+
+def _composed(**changes):
+    settings = {"n_per_pair": 3, "image_size": 64, "test_share": 0.3} | changes
+    return ObjectsOnScenes(Discs(), Noise(), **settings)
+
+
+def test_literal_image():
+    data = ObjectsOnScenes(Blocks(shape=(5, 10)), Plains(), image_size=64, n_per_pair=1, scale=(0.5, 0.5))
+    sample = data[0]
+    assert sample.object_label == 0
+    assert sample.scene_label == 0
+    row0, col0, row1, col1 = sample.box.tolist()
+    assert (row1 - row0, col1 - col0) == (16, 32)  # half of 64, in the proportions of 5 x 10
+    assert 0 <= row0 <= row1 <= 64
+    assert 0 <= col0 <= col1 <= 64
+    red, blue = data.cutout_indices[0] + 1, data.scene_indices[0] + 1
+    expected = torch.zeros(3, 64, 64, dtype=torch.uint8)
+    expected[2] = int(blue)
+    expected[:, row0:row1, col0:col1] = torch.tensor([int(red), 0, 0], dtype=torch.uint8)[:, None, None]
+    assert torch.equal(data.images([0])[0], expected)
+    assert torch.equal(sample.image, expected.float() / 255)
+    mask = torch.zeros(1, 64, 64, dtype=torch.bool)
+    mask[:, row0:row1, col0:col1] = True
+    assert torch.equal(sample.mask, mask)
+    grey = data.with_view("og").images([0])[0]
+    assert torch.equal(grey, torch.where(mask, expected, torch.tensor(128, dtype=torch.uint8)))
+
+
+def test_order_of_labels():
+    data = _composed(n_per_pair=2)
+    assert data.object_names == list(OBJECTS)
+    assert data.scene_names == list(SCENES)
+    pairs = [(o, s) for o in range(3) for s in range(4)]
+    assert list(zip(data.object_labels.tolist(), data.scene_labels.tolist(), strict=True)) == pairs * 2
+    assert (Discs().labels[data.cutout_indices] == data.object_labels.numpy()).all()
+    assert (Noise().labels[data.scene_indices] == data.scene_labels.numpy()).all()
+
+
+def test_views_agree_to_the_bit():
+    data = _composed()
+    shown, grey, bare = (data.with_view(view).images() for view in ("os", "og", "0s"))
+    masks = data.masks()
+    assert torch.equal(shown.where(~masks, bare), bare)
+    assert torch.equal(shown.where(masks, grey), grey)
+    assert bool((grey.where(~masks, torch.tensor(128, dtype=torch.uint8)) == 128).all())
+    assert not torch.equal(shown, bare)
+    for view in ("og", "0s"):
+        other = data.with_view(view)
+        assert torch.equal(other.masks(), masks)
+        assert torch.equal(other.boxes(), data.boxes())
+        assert torch.equal(other.object_labels, data.object_labels)
+    assert data.view == "os"
+
+
+def test_boxes_are_tight():
+    data = _composed()
+    for mask, box in zip(data.masks()[:, 0], data.boxes(), strict=True):
+        rows, cols = mask.any(1).nonzero().flatten(), mask.any(0).nonzero().flatten()
+        assert box.tolist() == [rows[0], cols[0], rows[-1] + 1, cols[-1] + 1]
+
+
+def test_batches_and_samples_agree():
+    data = _composed(view="os")
+    order = [7, 0, 35, -1, 7]
+    images, masks, boxes = data.images(order), data.masks(torch.tensor(order)), data.boxes(np.array(order))
+    assert images.dtype == torch.uint8
+    for row, index in enumerate(order):
+        sample = data[index]
+        assert torch.equal(sample.image, images[row].float() / 255)
+        assert torch.equal(sample.mask, masks[row])
+        assert torch.equal(sample.box, boxes[row])
+        assert sample.object_label == data.object_labels[index]
+        assert sample.scene_label == data.scene_labels[index]
+    assert data.images([]).shape == (0, 3, 64, 64)
+    assert data.boxes([]).shape == (0, 4)
+
+
+def test_no_background_colour_bleeds_in():
+    data = ObjectsOnScenes(Discs(shape=(90, 60)), Noise(), view="og", n_per_pair=2)
+    pixels = data.images().permute(0, 2, 3, 1)[data.masks()[:, 0]].int()
+    assert int(pixels.min()) >= 59  # the object's colours are 60 to 89, what was around it is 0, 255, 0
+    assert int(pixels.max()) <= 90
+
+
+@pytest.mark.parametrize(("shape", "size"), [((30, 47), 32), ((9, 7), 32), ((21, 20), 40)])
+def test_scaling_against_reference(shape, size):
+    cutout = Discs(shape=shape)[3]
+    pasted = place(premultiply(cutout), size, (0.6, 0.6), np.random.default_rng(0))
+    longest = int(0.6 * size)
+    new = tuple(max(1, round(side * longest / max(shape))) for side in shape)
+    colours, cover = scale_cutout(cutout.pixels, cutout.mask, new)
+    rows, cols = np.flatnonzero((cover >= 0.5).any(1)), np.flatnonzero((cover >= 0.5).any(0))
+    tight = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+    cover, colours = cover[tight], colours[tight]
+    assert pasted.mask.shape == cover.shape
+    sure = abs(cover - 0.5) > 2 / 255
+    assert sure.mean() > 0.9
+    assert (pasted.mask == (cover >= 0.5))[sure].all()
+    assert abs(pasted.pixels[pasted.mask] - colours[pasted.mask]).max() <= 3  # rounded twice, at a cover of a half
+
+
+def test_thin_objects_do_not_vanish():
+    mask = np.eye(200, dtype=bool)
+    pasted = place(
+        premultiply(Cutout(np.full((200, 200, 3), 9, np.uint8), mask)), 32, (0.6, 0.6), np.random.default_rng(0)
+    )
+    assert pasted.mask.any()
+    assert 15 <= max(pasted.mask.shape) <= 19
+
+
+def test_sizes_and_places_are_uniform():
+    data = ObjectsOnScenes(Blocks(), Plains(), n_per_pair=200)
+    boxes = data.boxes().numpy()
+    heights, widths = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    assert len(boxes) == 2400
+    counts = np.bincount(widths)
+    assert np.flatnonzero(counts).tolist() == list(range(74, 91))  # 128 / sqrt(3) = 73.9 to 128 / sqrt(2) = 90.5
+    expected = len(boxes) / 17
+    assert ((counts[74:91] - expected) ** 2 / expected).sum() < 39.3  # chi square, 16 degrees of freedom, p = 0.001
+    assert (abs(heights - widths / 2) <= 0.5).all()
+    for start, extent in ((boxes[:, 0], heights), (boxes[:, 1], widths)):
+        shares = (start + 0.5) / (128 - extent + 1)
+        assert shares.min() < 0.02
+        assert shares.max() > 0.98
+        assert abs(shares.mean() - 0.5) < 3 * np.sqrt(1 / 12 / len(boxes))
+
+
+def test_tall_objects_are_governed_by_height():
+    boxes = ObjectsOnScenes(Blocks(shape=(50, 10)), Plains(), n_per_pair=5).boxes()
+    heights = boxes[:, 2] - boxes[:, 0]
+    assert 74 <= int(heights.min()) <= int(heights.max()) <= 90
+
+
+@pytest.mark.parametrize("size", [(64, 100), (100, 64), (256, 300), (30, 40)])
+def test_scenes_of_other_sizes_keep_their_middle(size):
+    class Stripes(Plains):
+        def __getitem__(self, index):
+            pixels = np.zeros((*self.size, 3), dtype=np.uint8)
+            middle = [slice((side - min(self.size)) // 2, (side + min(self.size)) // 2) for side in self.size]
+            pixels[middle[0], middle[1]] = 200
+            return pixels
+
+    images = ObjectsOnScenes(Blocks(), Stripes(size=size), image_size=64, n_per_pair=1, view="0s").images([0, 1])
+    assert images.shape == (2, 3, 64, 64)
+    assert int(images[..., 2:-2, 2:-2].min()) == 200
+
+
+def test_deterministic_in_any_order_and_shared_by_sizes():
+    data = _composed()
+    backwards = _composed()
+    expected = data.images()
+    order = list(range(len(data)))[::-1]
+    assert torch.equal(backwards.images(order).flip(0), expected)
+    assert torch.equal(_composed(n_per_pair=5).images(range(36)), expected)  # the first of a larger data set
+    assert torch.equal(pickle.loads(pickle.dumps(data)).images(), expected)
+    assert not torch.equal(_composed(seed=1).images(), expected)
+
+
+def test_no_global_random_numbers():
+    np.random.seed(3)  # noqa: NPY002
+    torch.manual_seed(3)
+    before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    _composed().images([0])
+    assert (np.random.get_state()[1] == before[0]).all()  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_splits_share_neither_group_nor_scene(seed):
+    # Groups of two and of three, some across classes.
+    objects = Blocks(
+        9, groups=[0, 0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 9, 1, 10, 11, 12, 13, 14, 15, 0, 16, 17, 18, 18, 19, 20]
+    )
+    train, test = (
+        ObjectsOnScenes(objects, Plains(), split=split, n_per_pair=9, seed=seed, test_share=0.25)
+        for split in ("train", "test")
+    )
+    groups = [set(objects.groups[data.cutout_indices]) for data in (train, test)]
+    assert not groups[0] & groups[1]
+    assert not set(train.scene_indices) & set(test.scene_indices)
+    # Together they use everything: 9 uses of each pair are more than there are members.
+    assert groups[0] | groups[1] == set(objects.groups)
+    assert set(train.scene_indices) | set(test.scene_indices) == set(range(20))
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "expected"), [(2, 0.1, 1), (10, 0.1, 1), (10, 0.3, 3), (2, 0.9, 1), (40, 0.25, 10)]
+)
+def test_share_of_the_test_split(count, share, expected):
+    labels = np.repeat([0, 1], count)
+    test = split_groups(labels, np.arange(2 * count), ["a", "b"], share, [0], "scene")
+    assert [int(test[labels == label].sum()) for label in (0, 1)] == [expected, expected]
+
+
+def test_a_class_does_not_change_the_split_of_another():
+    first = split_groups(np.repeat([0, 1], 9), np.arange(18), ["a", "b"], 0.3, [0], "scene")
+    second = split_groups(np.repeat([0, 1], [9, 30]), np.arange(39), ["a", "b"], 0.3, [0], "scene")
+    assert (first[:9] == second[:9]).all()
+
+
+def test_members_take_turns():
+    turns = take_turns(np.array([3, 5, 8]), 8, [0, 1])
+    assert sorted(turns[:3]) == sorted(turns[3:6]) == [3, 5, 8]
+    assert len(set(turns[6:])) == 2
+    assert (take_turns(np.array([3, 5, 8]), 4, [0, 1]) == turns[:4]).all()
+    data = ObjectsOnScenes(Blocks(10), Plains(10), n_per_pair=6, test_share=0.2)
+    for used, labels in ((data.cutout_indices, data.object_labels), (data.scene_indices, data.scene_labels)):
+        for label in range(int(labels.max()) + 1):
+            counts = np.unique(used[labels.numpy() == label], return_counts=True)[1]
+            assert len(counts) == 8
+            assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_common_feature_in_nested_sets(seed):
+    sets = [
+        set(_composed(commonality=k, seed=seed, target_scene="cave").classes_with_object)
+        for k in (0.1, 0.25, 0.5, 0.75, 1.0)
+    ]
+    assert [len(chosen) for chosen in sets] == [1, 1, 2, 3, 4]
+    assert sets[0] == {2}
+    assert all(small <= large for small, large in itertools.pairwise(sets))
+
+
+def test_common_feature_is_all_that_changes():
+    data = {k: _composed(commonality=k, common_object="cow") for k in (0.5, 1.0)}
+    full, half = data[1.0], data[0.5]
+    assert len(half) == 3 * 3 * 4
+    assert half.scene_labels.tolist() == [0, 1, 2, 3] * 9
+    assert set(full.object_labels.tolist()) == {1}
+    chosen = torch.isin(half.scene_labels, torch.tensor(half.classes_with_object))
+    assert half.object_labels.tolist() == torch.where(chosen, 1, -1).tolist()
+    assert torch.equal(half.images()[chosen], full.images()[chosen])
+    bare = full.with_view("0s").images()
+    assert torch.equal(half.images()[~chosen], bare[~chosen])
+    assert torch.equal(half.with_view("0s").images(), bare)
+    assert not half.masks()[~chosen].any()
+    assert half.masks()[chosen].flatten(1).any(1).all()
+    assert set(half.boxes()[~chosen].flatten().tolist()) == {-1}
+    assert bool((half.with_view("og").images()[~chosen] == 128).all())
+    sample = half[int((~chosen).nonzero()[0])]
+    assert sample.object_label == -1
+    assert sample.box.tolist() == [-1] * 4
+
+
+def test_common_feature_defaults_to_the_paper():
+    data = _composed(commonality=0.1)
+    assert data.object_names[data.common_object] == "dog"
+    assert data.scene_names[data.target_scene] == "bamboo_forest"
+    assert data.classes_with_object == [1]
+    other = ObjectsOnScenes(Blocks(names=("x", "y")), Plains(names=("u", "v")), commonality=0.5, n_per_pair=1)
+    assert (other.common_object, other.target_scene) == (0, 0)
+    assert _composed(commonality=0.1, target_scene=3).classes_with_object == [3]
+
+
+@pytest.mark.parametrize(
+    ("k", "count"), [(0.01, 1), (0.1, 1), (0.15, 2), (0.3, 3), (0.55, 6), (0.7, 7), (0.95, 10), (1.0, 10)]
+)
+def test_commonality_is_rounded(k, count):
+    scenes = Plains(2, names=[f"s{i}" for i in range(10)])
+    assert len(ObjectsOnScenes(Blocks(), scenes, commonality=k, n_per_pair=1).classes_with_object) == count
+
+
+def test_transform_sees_the_image_only():
+    data = _composed(transform=lambda image: 1 - image)
+    plain = _composed()
+    assert torch.equal(data[4].image, 1 - plain[4].image)
+    assert torch.equal(data[4].mask, plain[4].mask)
+    assert torch.equal(data.images([4]), plain.images([4]))
+    assert torch.equal(data.with_view("0s")[4].image, 1 - plain.with_view("0s")[4].image)
+    with pytest.raises(ValueError, match=r"transform.*\(C, 64, 64\).*image_size"):
+        _composed(transform=lambda image: image[:, 1:])[0]
+    with pytest.raises(ValueError, match="got str"):
+        _composed(transform=str)[0]
+
+
+def test_kept_values_stay_below_the_bound():
+    made = []
+
+    def make(key):
+        made.append(key)
+        return key * 10, 4
+
+    recent = Recent(10)
+    assert [recent.get(key, make) for key in (1, 2, 1, 3, 1, 2)] == [10, 20, 10, 30, 10, 20]
+    assert made == [1, 2, 3, 2]  # 2 was used longest ago when 3 came
+    assert Recent(1).get(5, make) == 50  # larger than the bound: given, not kept
+
+
+def test_sources_are_read_once_while_they_are_kept():
+    class Counting(Noise):
+        reads = 0
+
+        def __getitem__(self, index):
+            Counting.reads += 1
+            return super().__getitem__(index)
+
+    data = ObjectsOnScenes(Blocks(), Counting(), n_per_pair=6, image_size=64)
+    data.images()
+    data.with_view("0s").images()
+    assert Counting.reads == len(set(data.scene_indices))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split": "val"}, "split"),
+        ({"view": "os "}, "view"),
+        ({"n_per_pair": 0}, "n_per_pair` to be at least 1 but got 0"),
+        ({"image_size": 8}, "image_size` to be at least 16"),
+        ({"seed": -1}, "seed"),
+        ({"test_share": 0.0}, r"test_share` to lie in \(0, 1\)"),
+        ({"test_share": 1.0}, "test_share"),
+        ({"test_share": float("nan")}, "test_share"),
+        ({"commonality": 0.0}, r"commonality` to lie in \(0"),
+        ({"commonality": 1.01}, "commonality"),
+        ({"commonality": float("nan")}, "commonality"),
+        ({"common_object": "dog"}, "`commonality` beside `common_object`"),
+        ({"target_scene": 0}, "`commonality` beside `target_scene`"),
+        ({"commonality": 1.0, "common_object": "dgo"}, "Did you mean 'dog'"),
+        ({"commonality": 1.0, "target_scene": 4}, "target_scene` to be below 4"),
+        ({"scale": (0.5, 0.4)}, "scale"),
+        ({"scale": (0.5, 1.2)}, "scale"),
+        ({"scale": (0.5,)}, "scale"),
+    ],
+)
+def test_bad_arguments(changes, message):
+    with pytest.raises(ValueError, match=message):
+        _composed(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"n_per_pair": 1.5}, {"seed": True}, {"image_size": "64"}])
+def test_numbers_must_be_whole(changes):
+    with pytest.raises(TypeError, match="whole number"):
+        _composed(**changes)
+
+
+def test_bad_indices():
+    data = _composed()
+    for index in (36, -37):
+        with pytest.raises(IndexError, match="36 images"):
+            data[index]
+        with pytest.raises(IndexError, match=str(index)):
+            data.images([0, index])
+    with pytest.raises(TypeError, match="flatnonzero"):
+        data.masks(torch.ones(36, dtype=torch.bool))
+    with pytest.raises(TypeError, match="integer"):
+        data["3"]
+    with pytest.raises(ValueError, match="view"):
+        data.with_view("so")
+
+
+def test_too_few_are_named():
+    objects = Blocks()
+    objects.labels = np.array([0] * 12 + [1] * 5 + [2])
+    with pytest.raises(ValueError, match=r"at least 2 cut-outs of each class.*'dog' has 1 cut-outs\. Add"):
+        ObjectsOnScenes(objects, Plains())
+    with pytest.raises(ValueError, match=r"class 'attic' has 1 scenes\. So do 3 other"):
+        ObjectsOnScenes(Blocks(), Plains(1))
+    scenes = Plains()
+    scenes.class_names.append("empty")
+    with pytest.raises(ValueError, match="'empty' has 0 scenes"):
+        ObjectsOnScenes(Blocks(), scenes)
+    with pytest.raises(ValueError, match="'cow' has 6 cut-outs in 1 group"):
+        ObjectsOnScenes(Blocks(groups=[*range(6), *[6] * 6, *range(7, 13)]), Plains())
+    with pytest.raises(ValueError, match="shared with other classes"):
+        split_groups(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 1, 1, 2, 2]), ["a", "b", "c"], 0.5, [0], "cut-out")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("class_names", ["a", "a", "b"], "different names"),
+        ("class_names", [], "different names"),
+        ("class_names", ["a", "b"], r"lie in \[0, 1\]"),
+        ("labels", np.zeros(18), "whole numbers"),
+        ("labels", -np.ones(18, dtype=int), "lie in"),
+        ("groups", np.zeros(17, dtype=int), r"groups.*\(18,\)"),
+    ],
+)
+def test_sources_that_contradict_themselves(name, value, message):
+    objects = Blocks()
+    setattr(objects, name, value)
+    with pytest.raises(ValueError, match=message):
+        ObjectsOnScenes(objects, Plains())
+
+
+def test_sources_of_the_wrong_kind():
+    with pytest.raises(TypeError, match="objects` to be ObjectSource but got Plains"):
+        ObjectsOnScenes(Plains(), Plains())
+    with pytest.raises(TypeError, match="scenes` to be SceneSource but got str"):
+        ObjectsOnScenes(Blocks(), "scenes")
+
+
+@pytest.mark.parametrize(
+    ("pixels", "mask"),
+    [
+        (np.zeros((4, 5, 3), np.uint8), np.zeros((4, 5), bool)),
+        (np.zeros((4, 5, 3), np.uint8), np.pad(np.ones((3, 5), bool), ((1, 0), (0, 0)))),
+        (np.zeros((4, 5, 3), np.uint8), np.ones((4, 4), bool)),
+        (np.zeros((4, 5, 3), np.float32), np.ones((4, 5), bool)),
+        (np.zeros((4, 5, 3), np.uint8), np.ones((4, 5), np.uint8)),
+        (np.zeros((4, 5), np.uint8), np.ones((4, 5), bool)),
+    ],
+)
+def test_bad_cutouts_are_numbered(pixels, mask):
+    class Bad(Blocks):
+        def __getitem__(self, index):
+            return Cutout(pixels, mask)
+
+    with pytest.raises(ValueError, match=r"cut-out \d+"):
+        ObjectsOnScenes(Bad(), Plains())[0]
+
+
+@pytest.mark.parametrize("pixels", [np.zeros((9, 9), np.uint8), np.zeros((9, 9, 3)), np.zeros((0, 9, 3), np.uint8)])
+def test_bad_scenes_are_numbered(pixels):
+    class Bad(Plains):
+        def __getitem__(self, index):
+            return pixels
+
+    with pytest.raises(ValueError, match=r"scene \d+ to have shape \(h, w, 3\)"):
+        ObjectsOnScenes(Blocks(), Bad())[0]

@@ -1,0 +1,185 @@
+"""TCAV on models that were built to use the object, or not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from block_sources import Discs, Noise
+from quantus_concepts.datasets import Cutout, ObjectsOnScenes
+from quantus_concepts.studies.attribution import global_method
+from quantus_concepts.studies.attribution.contrast_over_k import COMMONALITIES, model_name
+from quantus_concepts.studies.attribution.data import AttributionData
+from quantus_concepts.studies.attribution.global_method import tcav_layers, tcav_records
+from quantus_concepts.studies.attribution.options import Options
+from quantus_concepts.studies.attribution.premises import CommonalityRow
+from quantus_concepts.studies.records import select
+from quantus_concepts.studies.training import SmallResNet, seeded
+
+SIZE = 16
+COMMON, TARGET = 2, 1
+
+
+class Reds(Discs):
+    """Objects of much red and no blue."""
+
+    def __getitem__(self, index):
+        pixels, mask = super().__getitem__(index)
+        pixels[..., 0], pixels[..., 2] = 255, 0
+        return Cutout(pixels, mask)
+
+
+class Blues(Noise):
+    """Scenes without red."""
+
+    def __getitem__(self, index):
+        pixels = super().__getitem__(index)
+        pixels[..., 0] = 0
+        return pixels
+
+
+class Planted(nn.Module):
+    """Logits are shares of red and blue: that of every class alike."""
+
+    def __init__(self, red: float, blue: float) -> None:
+        super().__init__()
+        self.mix = nn.Conv2d(3, 3, 1, bias=False)
+        self.shrink = nn.AvgPool2d(2)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.logits = nn.Linear(3, 4, bias=False)
+        with torch.no_grad():
+            self.mix.weight.copy_(torch.eye(3)[:, :, None, None])
+            self.logits.weight.copy_(torch.tensor([red, 0.0, blue]).expand(4, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits(self.pool(self.shrink(self.mix(images))).flatten(1))
+
+
+def compose(split: str, n_per_pair: int, commonality: float | None = None) -> ObjectsOnScenes:
+    return ObjectsOnScenes(
+        Reds(12),
+        Blues(12),
+        split=split,
+        n_per_pair=n_per_pair,
+        image_size=SIZE,
+        test_share=0.3,
+        commonality=commonality,
+    )
+
+
+@pytest.fixture(scope="module")
+def data() -> AttributionData:
+    return AttributionData(compose("train", 5), compose("test", 2), lambda k, split: compose(split, 2, k))
+
+
+OPTIONS = Options(progress=False, device="cpu", seed=0, n_relative=5)
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(part._forward_hooks) + len(part._backward_hooks) for part in model.modules())
+
+
+def test_the_last_layer_of_each_resolution_and_the_logits():
+    images = torch.zeros(2, 3, SIZE, SIZE)
+    assert tcav_layers(Planted(1, 1), images) == ["mix", "shrink", "logits"]
+    network = SmallResNet(3, channels=8).eval()
+    assert tcav_layers(network, torch.zeros(2, 3, 32, 32)) == ["features.1.2", "features.3.relu", "classifier"]
+    assert hooks(network) == 0
+
+
+def test_no_hook_stays_where_the_model_fails():
+    network = SmallResNet(3, channels=8).eval()
+    with pytest.raises(RuntimeError):
+        tcav_layers(network, torch.zeros(2, 3, 15, 15))
+    assert hooks(network) == 0
+
+
+def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
+    models = {"f_o": Planted(1, 0), "f_s": Planted(-1, 1)}
+    before = torch.get_rng_state()
+    records, details = tcav_records(models, data, [], OPTIONS)
+    assert torch.equal(torch.get_rng_state(), before)
+    record, baseline = records
+    assert (baseline.metric, baseline.value, baseline.n) == ("MCS baseline", record.reference, record.n)
+    assert (record.method, record.metric, record.k, record.seed) == ("TCAV", "MCS", None, 0)
+    # Red raises the one logit for every image and lowers the other, at every layer that passed.
+    assert record.value == 1
+    assert abs(record.reference) < 0.7
+    # Eight test images show a dog, six are of the target scene.
+    assert record.n == 6
+    assert list(details) == ["TCAV of f_o", "TCAV of f_s"]
+    assert "mix 1.00 (p = " in details["TCAV of f_o"]
+    for model in models.values():
+        assert hooks(model) == 0
+        assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+
+def test_no_score_where_no_layer_passes(data):
+    # The gradient is zero: no direction raises anything.
+    ((record, _), _) = tcav_records({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data, [], OPTIONS)
+    assert math.isnan(record.value)
+    assert record.n == 0
+
+
+def test_the_family_has_a_curve_on_images_of_the_target_scene(data, monkeypatch):
+    asked = {}
+
+    def score(model, layers, concept, negatives, inputs, target, *, n_samples, **settings):
+        asked[model.name] = (inputs, target)
+        assert n_samples == len(concept) == 20
+        assert len(negatives) == len(data.train) == 60
+        return global_method.TCAVScore(model.share, 0.5, {})
+
+    monkeypatch.setattr(global_method, "tcav_score", score)
+    shares = {"f_o": 0.9, "f_s": 0.4} | {model_name(k): 1 - k / 2 for k in COMMONALITIES}
+    shares["f_s^0.3"] = math.nan
+    models = {}
+    for name, share in shares.items():
+        models[name] = Planted(1, 1)
+        models[name].name, models[name].share = name, share
+    rows = [CommonalityRow(k, 1.0, k, 10) for k in COMMONALITIES]
+    records, details = tcav_records(models, data, rows, OPTIONS)
+    curve = select(records, metric="relative MCS")
+    expected = [math.nan if k == 0.3 else (1 - k / 2) - 0.5 for k in COMMONALITIES[:-1]]
+    assert [record.value for record in curve] == pytest.approx(expected, nan_ok=True)
+    assert [record.n for record in curve] == [0 if k == 0.3 else 5 for k in COMMONALITIES[:-1]]
+    (correlation,) = select(records, metric="correlation")
+    # Accuracy drops by 1 - k, and the score falls likewise.
+    assert correlation.value == pytest.approx(1)
+    assert correlation.n == 8
+    inputs, target = asked["f_s^0.5"]
+    assert target == TARGET
+    assert len(inputs) == 5
+    # All show the object: there is red in all of them.
+    assert (inputs[:, 0].amax((1, 2)) == 1).all()
+    assert asked["f_o"][1] == COMMON
+    assert len(asked["f_o"][0]) == 8
+    assert len(details) == 12
+
+
+def test_too_few_images_are_said(data):
+    few = AttributionData(compose("train", 1), data.test, data.at_commonality)
+    few.train.object_labels[1:] = 0
+    few.train.object_labels[0] = COMMON
+    records, details = tcav_records({}, few, [], OPTIONS)
+    assert records == []
+    assert "needs 2 training images with dog and 4 bare scenes but there are 1 and 12" in details["TCAV"]
+
+
+def test_the_classes_that_are_named_are_scored(data, monkeypatch):
+    seen = []
+
+    def score(model, layers, concept, negatives, inputs, target, **settings):
+        seen.append(target)
+        return global_method.TCAVScore(0.5, 0.5, {})
+
+    monkeypatch.setattr(global_method, "tcav_score", score)
+    with seeded(0):
+        models = {"f_o": Planted(1, 0), "f_s": Planted(0, 1)}
+    # Images that were composed before, as those of BAM: nothing can be composed with them.
+    tcav_records(models, AttributionData(data.train, data.test), [], Options(common_object="ant", target_scene="dune"))
+    tcav_records(models, AttributionData(data.train, data.test), [], OPTIONS)
+    assert seen == [0, 3, COMMON, TARGET]

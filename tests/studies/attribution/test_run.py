@@ -1,0 +1,366 @@
+"""The whole command on tiny data: what it writes, says and repeats."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import signal
+import threading
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
+from fixtures_attribution import FOLDERS, TINY, write_folders
+from quantus_concepts.studies import figures
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.attribution import global_method
+from quantus_concepts.studies.attribution import run as run_module
+from quantus_concepts.studies.attribution.options import Options
+from quantus_concepts.studies.attribution.results import METRICS
+
+COMMAND = ["benchmark", "attribution"]
+FEW = ["--methods", "grad-cam,vanilla gradient", "--no-tcav"]
+PAINTED = shlex.split(
+    "--n-train 3 --n-test 1 --epochs 1 --n-images 12 --n-patches 4 --patch-steps 5 --n-samples 2 --n-steps 3 "
+    "--no-tcav --no-progress --device cpu --image-size 32"
+)
+
+
+class Run:
+    """One run of the command in a folder of its own, and what it said."""
+
+    def __init__(self, code: int, out: str, err: str, folder: Path) -> None:
+        self.code, self.out, self.err, self.folder = code, out, err, folder
+
+    @property
+    def table(self) -> pd.DataFrame:
+        return pd.read_csv(self.folder / "results.csv")
+
+    @property
+    def page(self) -> str:
+        return (self.folder / "report.html").read_text(encoding="utf-8")
+
+    def value(self, method: str, metric: str) -> float:
+        table = self.table
+        return table[(table.method == method) & (table.metric == metric)].value.item()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def root(tmp_path_factory):
+    """A folder with cut-outs, scenes and methods, in which the command runs; drawing is coarse."""
+    place = write_folders(tmp_path_factory.mktemp("work"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("COLUMNS", "100")
+        # Drawing takes most of the time of a tiny run.
+        patch.setattr(figures, "DPI", 30)
+        patch.setattr(run_module, "N_SHOWN", 1)
+        yield place
+
+
+def call(root: Path, *arguments: str) -> Run:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*COMMAND, *arguments])
+    lines = out.getvalue().splitlines()
+    return Run(code, out.getvalue(), err.getvalue(), root / lines[-1] if lines else root)
+
+
+@pytest.fixture
+def command(root, monkeypatch):
+    """The command without its figures, which others look at."""
+    monkeypatch.setattr(run_module, "default_figures", lambda *_, **__: {})
+    monkeypatch.setattr(run_module, "plot_sheet", lambda sheet: (Figure(figsize=(1, 1)), None))
+    return lambda *arguments: call(root, *arguments)
+
+
+@pytest.fixture(scope="module")
+def painted(root):
+    return call(root, *PAINTED, "--out", "painted")
+
+
+@pytest.fixture(scope="module")
+def own(root):
+    return call(root, *TINY, *FOLDERS, *FEW, "--out", "own")
+
+
+def test_painted_data_from_drawing_to_report(painted):
+    assert painted.code == 0, painted.err
+    assert painted.out.splitlines()[-1] == "painted"
+    table = painted.table
+    assert list(dict.fromkeys(table.method)) == [*PAPER_METHODS, *CONTROL_METHODS]
+    assert set(table.metric) == set(METRICS) - {"relative MCS", "correlation", "robustness"}
+    assert set(table.seed) == {0}
+    assert set(table[table.metric.isin(["MCS", "IDR"])].eval("n + undefined")) == {12}
+    assert set(table[table.metric == "IIR"].eval("n + undefined")) == {4}
+    assert set(table[table.metric == "IDR"].reference) == {0.5}
+    written = {path.relative_to(painted.folder).as_posix() for path in painted.folder.rglob("*") if path.is_file()}
+    assert {
+        "report.html",
+        "results.csv",
+        "figures/sheet_mcs.png",
+        "figures/sheet_idr.png",
+        "figures/sheet_iir.png",
+    } <= written
+    models = sorted(name for name in written if name.endswith(".safetensors"))
+    assert [Path(name).name.split("-")[0] for name in models] == ["f_0", "f_o", "f_s"]
+    assert not [name for name in written if "checkpoint" in name]
+    assert [name for name in written if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
+
+
+def test_that_the_ground_truth_is_not_verified_is_said_everywhere(painted):
+    # One pass over three images of each pair teaches nothing.
+    assert "Ground truth not verified" in painted.out
+    assert "Not verified: f_o" in painted.out
+    page = re.sub("<[^>]+>", "", painted.page)
+    assert "Ground truth not verified (fo, fs)" in page
+    assert "it has not learned what it should look at" in page
+
+
+def test_the_terminal_and_the_report_say_what_was_done(painted):
+    for method in PAPER_METHODS:
+        assert method in painted.out
+    page = painted.page
+    assert "painted objects on painted scenes" in page
+    assert "12 for MCS and IDR, 4 for IIR" in page
+    assert "of 4 converged in 5 steps" in page
+    assert "n samples" in page
+    assert "Traceback" not in painted.err
+
+
+def test_cut_outs_and_scenes_of_the_users_own(own):
+    assert own.code == 0
+    assert own.out.splitlines()[-1] == "own"
+    table = own.table
+    assert list(dict.fromkeys(table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
+    assert "cut-outs of cutouts on scenes" in own.page
+    assert all(name in own.page for name in ("leaf", "stone", "beach", "forest"))
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(own, command):
+    def numbers(out: str, seed: str) -> bytes:
+        assert command(*TINY, *FOLDERS, *FEW, "--out", out, "--seed", seed).code == 0
+        return Path(out, "results.csv").read_bytes()
+
+    first = (own.folder / "results.csv").read_bytes()
+    assert numbers("again", "0") == first
+    assert numbers("other", "1") != first
+
+
+def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_only_when_asked(own, command, monkeypatch):
+    before = (own.folder / "results.csv").read_bytes()
+    times = {path: path.stat().st_mtime_ns for path in (own.folder / "models").iterdir()}
+
+    def trained(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", trained)
+    arguments = (*TINY, *FOLDERS, *FEW)
+    assert command(*arguments, "--models", "own/models", "--out", "second").code == 0
+    assert Path("second/results.csv").read_bytes() == before
+    assert not Path("second/models").exists()
+    refused = command(*arguments, "--out", "own")
+    assert refused.code == 2
+    assert "--overwrite" in refused.err
+    Path("own/report.html").write_text("old")
+    # The models of --out are found too.
+    assert command(*arguments, "--out", "own", "--overwrite").code == 0
+    assert own.page != "old"
+    assert Path("own/results.csv").read_bytes() == before
+    assert {path: path.stat().st_mtime_ns for path in (own.folder / "models").iterdir()} == times
+
+
+def test_methods_of_the_users_own_beside_those_that_fail(own, command):
+    given = (
+        "Grad-CAM,GRAD-CAM,methods.py:inverted,methods.py:explains,methods.py:fails,methods.py:gives_nan,Deconvolution"
+    )
+    arguments = (*TINY, *FOLDERS, "--no-tcav", "--models", "own/models", "--out", "mine")
+    found = command(*arguments, "--methods", given)
+    assert found.code == 0
+    table = found.table
+    mine = [f"methods.py:{name}" for name in ("inverted", "explains", "fails", "gives_nan")]
+    assert list(dict.fromkeys(table.method)) == ["Grad-CAM", *mine, "Deconvolution", *CONTROL_METHODS]
+    for name in ("methods.py:fails", "methods.py:gives_nan"):
+        assert table[table.method == name].value.isna().all()
+        assert (table[table.method == name].n == 0).all()
+    assert "Note: methods.py:fails failed and has no scores: RuntimeError: no explanation" in found.err
+    assert "methods.py:gives_nan failed and has no scores" in found.page
+    assert found.value("Grad-CAM", "IDR") == own.value("Grad-CAM", "IDR")
+    # Without abs=False the gradient loses its sign, which is another method.
+    assert table[(table.method == "methods.py:inverted") & (table.metric == "IDR")].n.item() > 0
+
+
+def test_composed_images_are_read_again(command, capsys):
+    compose = "compose --objects cutouts --scenes scenes --n-per-pair 8 --image-size 16 --test-share 0.25 --no-progress"
+    assert main([*shlex.split(compose), "--out", "bam", "--lossless"]) == 0
+    assert capsys.readouterr().out == "bam\n"
+    tiny = [*TINY, *FEW, "--data", "bam", "--root", "bam"]
+    found = command(*tiny, "--out", "of_bam")
+    assert found.code == 0
+    assert "composed images of bam" in found.page
+    assert set(found.table[found.table.metric == "IDR"].eval("n + undefined")) == {8}
+    assert list(dict.fromkeys(found.table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
+
+
+def test_the_relative_contrast_and_tcav(root, monkeypatch):
+    # Two draws of directions for each of twelve models and three layers, in place of twenty.
+    monkeypatch.setattr(global_method, "tcav_score", partial(global_method.tcav_score, n_random=2))
+    found = call(
+        root, *TINY, *FOLDERS, "--methods", "vanilla gradient", "--relative", "--models", "family", "--out", "all"
+    )
+    assert found.code == 0
+    table = found.table
+    assert set(table.metric) == set(METRICS) - {"robustness"}
+    curve = table[(table.metric == "relative MCS") & (table.method == "vanilla gradient")]
+    assert curve.k.tolist() == [k / 10 for k in range(1, 10)]
+    assert "TCAV" in set(table.method)
+    assert len(table[(table.method == "TCAV") & (table.metric == "relative MCS")]) == 9
+    assert len(list(Path("family").glob("f_s*.safetensors"))) == 11
+    assert Path("all/figures/sheet_relative.png").exists()
+    assert "TCAV of f_s^0.1" in found.page
+
+
+def test_a_tcav_that_fails_loses_nothing_else(own, command, monkeypatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError("no layer")
+
+    monkeypatch.setattr(run_module, "tcav_records", fail)
+    found = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "no_tcav")
+    assert found.code == 0
+    assert "TCAV failed and has no scores: RuntimeError: no layer" in found.err
+    assert found.value("Grad-CAM", "IDR") == own.value("Grad-CAM", "IDR")
+
+
+def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(command):
+    Path("network.py").write_text(
+        "import torch\nfrom torch import nn\n\n\ndef model():\n    with torch.random.fork_rng():\n"
+        "        torch.manual_seed(0)\n        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), "
+        "nn.Conv2d(4, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 9))\n"
+    )
+    arguments = (
+        *TINY,
+        *FOLDERS,
+        "--no-tcav",
+        "--methods",
+        "grad-cam",
+        "--backbone",
+        "network.py:model",
+        "--unnormalised",
+        "--epochs",
+        "1",
+    )
+    last = command(*arguments, "--models", "nets", "--out", "net_last")
+    first = command(*arguments, "--models", "nets", "--out", "net_first", "--layer", "0")
+    assert (last.code, first.code) == (0, 0)
+    assert len(list(Path("nets").glob("*.safetensors"))) == 3
+    mask = first.table.method == "Grad-CAM"
+    assert not first.table[mask].equals(last.table[mask])
+    again = command(*arguments, "--models", "nets", "--out", "net_again", "--layer", "network.0")
+    assert again.table.equals(first.table)
+
+
+def ctrl_c() -> None:
+    """Interrupt the main thread as a terminal does, and give it the time to notice; models train in another."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    time.sleep(0.3)
+
+
+@pytest.fixture
+def interruptible():
+    """Hear Ctrl-C even where the tests were started in the background, which inherits that it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(own, command, monkeypatch):
+    done = []
+    step = torch.optim.AdamW.step
+
+    def counted(self, *args, **kwargs):
+        done.append(1)
+        # Of three models with two steps each, in the middle of the second one.
+        if len(done) == 3:
+            ctrl_c()
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    arguments = (*TINY, *FOLDERS, *FEW, "--models", "interrupted")
+    stopped = command(*arguments, "--out", "stopped")
+    assert (stopped.code, stopped.out) == (130, "")
+    assert stopped.err.splitlines() == [
+        "What was trained is kept: go on with --models interrupted and another --out.",
+        "Interrupted; nothing half-written was left.",
+    ]
+    assert not Path("stopped").exists()
+    left = [path.name for path in Path("interrupted").iterdir()]
+    # One model is finished, the second one half, and the third one not begun.
+    assert sorted(path.partition(".")[2] for path in left) == 2 * ["checkpoint.pt"] + ["json", "safetensors"]
+    resumed = command(*arguments, "--out", "resumed")
+    assert resumed.code == 0
+    assert len(done) == 6
+    assert Path("resumed/results.csv").read_bytes() == (own.folder / "results.csv").read_bytes()
+    assert not list(Path("interrupted").glob("*.checkpoint.pt"))
+
+
+@pytest.mark.parametrize("moment", ["load_data", "optimise_patch", "collect", "write_report"])
+def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, command, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, moment, interrupt)
+    stopped = command(*TINY, *FOLDERS, *FEW, "--models", "own/models", "--out", f"stopped_{moment}")
+    assert (stopped.code, stopped.out) == (130, "")
+    folder = Path(f"stopped_{moment}")
+    # Whole files of the end of a run may stay.
+    assert folder.exists() == (moment == "write_report")
+    assert [path.name for path in folder.rglob(".*")] in ([], [".quantus-concepts.json"])
+
+
+def test_without_a_folder_the_run_makes_one(own, command):
+    found = command(*TINY, *FOLDERS, *FEW, "--models", "own/models")
+    assert found.folder.parent.name == "reports"
+    assert found.folder.name.startswith("attribution-")
+    assert {path.name for path in found.folder.iterdir()} >= {"report.html", "results.csv"}
+    # The models are elsewhere.
+    assert not (found.folder / "models").exists()
+
+
+def test_what_was_asked_for_reaches_the_methods():
+    given = Options(methods="smoothgrad,Sobel Edges", n_samples=3, batch_size=7, layer="features", seed=5, device="cpu")
+    methods = run_module.build_methods_asked_for(given)
+    assert list(methods) == ["SmoothGrad", "Sobel edges", "random"]
+    assert methods["SmoothGrad"].batch_size == 7
+    assert methods["SmoothGrad"].seed == 5
+    assert list(run_module.build_methods_asked_for(Options(device="cpu"))) == [*PAPER_METHODS, *CONTROL_METHODS]
+
+
+def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
+    def trained(batch_size: int, train_batch_size: int) -> set[str]:
+        options = Options(
+            n_train=1,
+            n_test=1,
+            image_size=32,
+            epochs=1,
+            batch_size=batch_size,
+            train_batch_size=train_batch_size,
+            device="cpu",
+            progress=False,
+        )
+        run_module._train(options, run_module.load_data(options), tmp_path)
+        return {path.name for path in tmp_path.glob("*.json")}
+
+    first = trained(64, 50)
+    assert len(first) == 3
+    # the same models are found again
+    assert trained(7, 50) == first
+    assert len(trained(64, 25)) == 6

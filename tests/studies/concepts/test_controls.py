@@ -1,0 +1,176 @@
+"""Concept models whose scores are known beforehand, on painted birds; expected values stand beside."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from torch import Tensor, nn
+
+from quantus_concepts import CEM
+from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.studies.concepts.collect import ConceptScores, collect
+from quantus_concepts.studies.concepts.models import oracle_model
+from quantus_concepts.studies.concepts.oracle import OracleModel
+from quantus_concepts.studies.loading import KeptImages, sample_loader
+
+N_CLASSES, SIZE = 10, 64
+ALPHAS = (1.0, 3.0, 6.0)
+TOPS = (1, 3, 5)
+Z99 = 2.5758  # of the 99 % interval
+
+
+@pytest.fixture(scope="module")
+def train() -> PaintedBirds:
+    return PaintedBirds(1500, image_size=SIZE, n_classes=N_CLASSES)
+
+
+@pytest.fixture(scope="module")
+def test() -> KeptImages:
+    return KeptImages(PaintedBirds(400, "test", image_size=SIZE, n_classes=N_CLASSES))
+
+
+@pytest.fixture(scope="module")
+def oracle(train, test) -> OracleModel:
+    return oracle_model(train, test, N_CLASSES)
+
+
+def scored(model: nn.Module, test: KeptImages, train: PaintedBirds, **changed) -> ConceptScores:
+    loader = changed.pop("loader", sample_loader(test, 100))
+    return collect(model, loader, test.part_of_concept, train.class_concepts, tops=TOPS, alphas=ALPHAS, **changed)
+
+
+def test_the_oracle_scores_the_best_everywhere(oracle, train, test):
+    scores = scored(oracle, test, train, value_threshold=0.5)
+    present = test.concept_labels.sum(1).numpy()
+    for top in TOPS:
+        # Ranked by value the first l are present in every image that has as many.
+        np.testing.assert_array_equal(scores.cem["value", top][present >= top], 1.0)
+    for (name, _, _), column in scores.clm.items():
+        # Whatever ranks, the map peaks at the part: 1 wherever the part is to be seen.
+        np.testing.assert_array_equal(column[~np.isnan(column)], 1.0)
+        assert name != "value" or not np.isnan(column).any()
+    np.testing.assert_array_equal(scores.concept_accuracy, 1.0)
+    # Mean attributes of the images against the attribute frequencies of the classes: 1 but for the draw.
+    assert np.nanmean(scores.cgim_concept["value"]) > 0.98
+    assert np.nanmean(scores.cgim_class["value"]) > 0.98
+    # Twelve parts and more tell ten classes apart, also with a tenth of the attributes changed.
+    assert scores.correct.mean() > 0.97
+
+
+def test_the_oracle_scores_the_best_in_quantus(oracle, test):
+    indices = [0, 5, 9]
+    images = np.stack([test[index].image.numpy() for index in indices])
+    labels = test.labels[indices].numpy()
+    metric = CEM(test.concept_labels[indices], top_l=3, importance="value", disable_warnings=True)
+    results = quantus.evaluate(
+        metrics={"CEM": metric},
+        xai_methods={"any": np.ones_like(images[:, :1])},
+        model=oracle,
+        x_batch=images,
+        y_batch=labels,
+    )
+    assert results["any"]["CEM"] == [1.0, 1.0, 1.0]
+
+
+class Replaced(OracleModel):
+    """The oracle with other maps."""
+
+    def __init__(self, oracle: OracleModel, kind: str) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update(oracle.__dict__)
+        self.kind = kind
+        self.generator = torch.Generator().manual_seed(7)
+
+    def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
+        shape = (len(features), concepts.shape[1], SIZE, SIZE)
+        if self.kind == "constant":
+            return torch.full((*shape[:2], 8, 8), 0.3)
+        return torch.randn(shape, generator=self.generator)
+
+
+def assert_within(scores: np.ndarray, expected: float, n_draws: int, spread: float) -> None:
+    """Compare a mean with its expectation, at 99 % given the deviation of one draw."""
+    half = Z99 * spread / math.sqrt(n_draws)
+    assert abs(np.nanmean(scores) - expected) < half, (np.nanmean(scores), expected, half)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_white_noise_maps_score_the_size_of_the_region(oracle, train, test, alpha):
+    column = scored(Replaced(oracle, "noise"), test, train).clm["value", 1, alpha]
+    chance = alpha / 12
+    assert_within(column, chance, int((~np.isnan(column)).sum()), math.sqrt(chance * (1 - chance)))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_uniform_random_points_score_the_size_of_the_region(oracle, train, test, alpha):
+    generator = torch.Generator().manual_seed(11)
+
+    def moved(sample: ConceptSample) -> ConceptSample:
+        # Anywhere in the image, whose pixels reach from -0.5 to SIZE - 0.5.
+        return sample._replace(points=torch.rand(sample.points.shape, generator=generator) * SIZE - 0.5)
+
+    samples = [moved(test[index]) for index in range(len(test))]
+    column = scored(oracle, test, train, loader=sample_loader(samples, 100)).clm["value", 1, alpha]
+    chance = alpha / 12
+    assert len(column) == len(test)
+    assert_within(column, chance, len(column), math.sqrt(chance * (1 - chance)))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_constant_maps_score_exactly_the_size_of_the_region(oracle, train, test, alpha):
+    scores = scored(Replaced(oracle, "constant"), test, train)
+    for top in TOPS:
+        column = scores.clm["value", top, alpha]
+        np.testing.assert_allclose(column[~np.isnan(column)], alpha / 12, rtol=1e-6)
+
+
+@pytest.mark.parametrize("importance", ["weight", "value", "contribution"])
+def test_labels_shuffled_among_the_concepts_score_their_density(oracle, train, test, importance):
+    rng = np.random.default_rng(5)
+
+    def shuffled(sample: ConceptSample) -> ConceptSample:
+        order = torch.as_tensor(rng.permutation(len(sample.concepts)))
+        return sample._replace(concepts=sample.concepts[order])
+
+    samples = [shuffled(test[index]) for index in range(len(test))]
+    scores = scored(oracle, test, train, loader=sample_loader(samples, 100))
+    density = scores.density.mean()
+    assert_within(scores.cem[importance, 1], density, len(test), math.sqrt(density * (1 - density)))
+
+
+def test_the_honest_baselines_lie_between_chance_and_the_oracle(oracle, train, test):
+    scores = scored(oracle, test, train)
+    for name in ("parts of another image", "centred Gaussian"):
+        for alpha in ALPHAS:
+            baseline = np.nanmean(scores.clm_baselines[name, 5, alpha])
+            # Birds stand in the middle: their parts are found better than a point anywhere, and not always.
+            assert alpha / 12 < baseline < 0.99
+
+
+def test_the_oracle_takes_unknown_images_for_an_error(oracle):
+    known = KeptImages(PaintedBirds(N_CLASSES, "test", image_size=SIZE, n_classes=N_CLASSES))[0].image
+    with pytest.raises(ValueError, match=r"does not know image 1 of this batch"):
+        oracle(torch.stack([known, 1 - known]))
+
+
+def test_maps_of_the_oracle_peak_at_the_part_and_are_empty_without_one(oracle, test):
+    sample = test[0]
+    parts = test.part_of_concept
+    every = oracle.concept_maps(sample.image[None])[0]
+    assert every.shape == (len(parts), SIZE // 4, SIZE // 4)
+    for concept, part in enumerate(parts.tolist()):
+        place = sample.points[part, 0]
+        if part < 0 or place.isnan().any():
+            assert every[concept].max() == 0
+        else:
+            row, column = divmod(int(every[concept].argmax()), SIZE // 4)
+            # The nearest place of the map: at most half a stride away in each direction.
+            assert abs(4 * column + 1.5 - place[0]) <= 2
+            assert abs(4 * row + 1.5 - place[1]) <= 2
+    some = torch.tensor([[3, 1]])
+    assert torch.equal(oracle.concept_maps(sample.image[None], some)[0], every[[3, 1]])

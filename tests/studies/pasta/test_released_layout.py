@@ -1,0 +1,119 @@
+"""A folder laid out as the release is trained on and scored, from end to end, through the commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from fixtures_pasta import read_records, write_pasta_release
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation
+from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
+from quantus_concepts.pasta.sentences import concept_sentence
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.rating.explanation_files import find_explanations
+
+EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
+QUIET = ("--device", "cpu", "--no-progress")
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder whose drawings are the images upside down, so that no map drawn anew is one of them."""
+    folder = tmp_path_factory.mktemp("release")
+    return write_pasta_release(folder, datasets=("coco", "pascalpart"), n_images=6, explainers=EXPLAINERS)
+
+
+@pytest.fixture(scope="module")
+def trained(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "trained"
+    options = ("--encoder", "embedded", "--seeds", "2", "--epochs", "4", "--learning-rate", "0.001", "--question", "Q1")
+    settings = ("--sentence", "release", "--labels", "image-name", *QUIET, "--out", str(out))
+    assert main(["pasta", "train", "--data", str(release), *options, *settings]) == 0
+    return out
+
+
+def score(release: Path, scorer: Path, out: Path, *more: str) -> pd.DataFrame:
+    """Return the scores of the drawings and concept files of the folder, by the file's name."""
+    base = release / "result_dataset"
+    arguments = ["--images", str(base / "imgs"), "--explanations", str(base / "expl"), "--scorer", str(scorer)]
+    assert main(["pasta", "score", *arguments, *QUIET, "--out", str(out), *more]) == 0
+    return pd.read_csv(out / "scores.csv", keep_default_na=False, dtype={"explainer": str}).set_index("explanation")
+
+
+def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
+    rated = PastaRatings(release, labels="image-name")
+    kinds = dict(zip(rated.explainer_ids.tolist(), rated.modalities.tolist(), strict=True))
+    assert kinds == {name: "concepts" if name in ("39", "40", "41") else "drawing" for name in EXPLAINERS}
+    drawn, listed = rated.explanations[0], rated.explanations[6]
+    assert isinstance(drawn, DrawingExplanation)
+    assert isinstance(listed, ConceptExplanation)
+    # Of each concept the direction of smaller magnitude, the smallest first, and "No counterfactual" nowhere.
+    content = json.loads((release / "result_dataset/activations/coco_0_39_shopping_and_dining.json").read_text())
+    assert content["No counterfactual"] == float("inf")
+    assert {key for key in content if key.startswith("eye")} == {"eye (Target = cat) ", "eye (Target = dog) "}
+    least = {
+        name: min(abs(content[f"{name} (Target = {target}) "]) for target in ("cat", "dog"))
+        for name in ("eye", "wheel")
+    }
+    assert {name: abs(listed.values[name]) for name in least} == least
+    sentence = concept_sentence(listed.values, ascending=True)
+    assert (sentence.index("eye") < sentence.index("wheel")) == (least["eye"] < least["wheel"])
+    redrawn = Embedder("embedded").embed([PastaRatings(release, drawings=False).explanations[0]])
+    assert not torch.allclose(Embedder("embedded").embed([drawn]), redrawn, atol=1e-3)
+
+
+def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
+    scorer = load_scorer(trained / "scorer.safetensors")
+    assert (scorer.settings["sentence"], scorer.labelled_by) == ("release", "image-name")
+    frame = score(release, trained / "scorer.safetensors", tmp_path / "scored")
+    records = read_records(release)
+    assert len(frame) == len(records) == 120
+    assert set(frame.note) == {""}
+    assert set(frame.explainer) == set(EXPLAINERS)
+    assert frame.modality.value_counts().to_dict() == {"drawing": 84, "concepts": 36}
+    # Each as by hand, with the label in the name of its image, which is not the class predicted.
+    rated = PastaRatings(release, labels="image-name")
+    embeddings = Embedder.from_settings("embedded", scorer.settings).embed(rated.explanations)
+    expected = scorer.score(embeddings, rated.labels.tolist())[:, 0].numpy()
+    suffixes = {"drawing": ".png", "concepts": ".json"}
+    names = [Path(record["explication"]).stem for record in records]
+    files = [name + suffixes[kind] for name, kind in zip(names, rated.modalities.tolist(), strict=True)]
+    np.testing.assert_allclose(frame.loc[files].Q1.astype(float), expected, atol=6e-5)
+    told = "".join((tmp_path / "scored" / "report.html").read_text().split())
+    assert "image-name" in told
+
+
+def test_a_released_scorer_is_told_the_images_label_and_the_released_sentence(release: Path, tmp_path: Path) -> None:
+    scorer = Scorer(768, seed=1)
+    with torch.no_grad():
+        scorer.biases[-1].fill_(1.1)
+    tensors = [value[0] for pair in zip(scorer.weights, scorer.biases, strict=True) for value in pair]
+    torch.save(dict(zip(RELEASED_KEYS, tensors, strict=True)), tmp_path / "PASTA_Q1.pth")
+    loaded = load_scorer(tmp_path / "PASTA_Q1.pth")
+    assert loaded.settings == {"sentence": "release"}
+    assert loaded.labelled_by == "image-name"
+    embeddings = torch.zeros(1, 768)
+    # 1 + 4 * 1.1 or so: the release leaves what is above 5.
+    assert loaded.score(embeddings, ["cat"])[0, 0] == 5
+    assert loaded.score(embeddings, ["cat"], clip=False)[0, 0] > 5
+
+
+def test_labels_of_the_explanations_may_be_asked_for(release: Path, trained: Path, tmp_path: Path) -> None:
+    base = release / "result_dataset"
+    Image.new("RGB", (24, 24)).save(tmp_path / "pascalpart_9_cat.png")
+    folder = tmp_path / "explanations"
+    folder.mkdir()
+    source = next(iter(sorted((base / "expl").glob("*_0_*"))))
+    (folder / "pascalpart_9_bird.png").write_bytes(source.read_bytes())
+    for chosen, label in (("image-name", "cat"), ("file-name", "bird")):
+        (found,) = find_explanations(tmp_path, folder, labels_from=chosen)
+        assert (found.label, found.true_label, found.modality) == (label, "cat", "drawing")

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.pasta.results import SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.sizes import METHODS, slopes
+from quantus_concepts.studies.pasta.sizes_report import said
+
+QUICK = ["--no-progress", "--device", "cpu", "--epochs", "1", "--n-images", "16", "--seeds", "2", "--widths", "4,8"]
+NETWORKS = [
+    "--channels",
+    "4,8",
+    "--n-networks",
+    "3",
+    "--n-explained",
+    "6",
+    "--classifier-epochs",
+    "1",
+    "--n-train",
+    "64",
+]
+
+
+def test_a_slope_is_per_ten_times_the_parameters() -> None:
+    frame = pd.DataFrame(
+        [("a", size, value + seed, seed) for seed in range(3) for size, value in ((10, 2.0), (100, 2.5), (1000, 3.0))],
+        columns=["name", "parameters", "value", "seed"],
+    )
+    (found,) = slopes(frame, ("name",)).to_dict("records")
+    assert found["value"] == pytest.approx(0.5)
+    # The seeds differ in height only: the slope is the same in each.
+    assert (found["low"], found["high"]) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert "rises with size" in said(found, "it")
+    flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",)).iloc[0]
+    # -0.5, 0 and 0.5.
+    assert flat["value"] == pytest.approx(0)
+    assert "can be told from chance" in said(flat, "it")
+    still = {"name": "a", "value": 1e-16, "low": 1e-17, "high": 2e-16}
+    assert "can be told from chance" in said(still, "it")
+    assert slopes(frame[frame["parameters"] == 10], ("name",))["value"].isna().all()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "sizes"
+    state = torch.get_rng_state()
+    assert main(["pasta", "sizes", *QUICK, *NETWORKS, "--out", str(out)]) == 0
+    assert torch.equal(state, torch.get_rng_state())
+    return out
+
+
+def test_what_does_not_look_at_a_network_is_rated_alike_at_every_size(folder: Path) -> None:
+    networks = pd.read_csv(folder / "networks.csv")
+    assert set(networks["name"]) == {"network", *METHODS}
+    assert len(networks) == 2 * 3 * (1 + len(METHODS))
+    assert networks.loc[networks["name"] == "Sobel edges", "value"].nunique() == 1
+    results = pd.read_csv(folder / "results.csv")
+    slope = results[(results["measure"] == "slope") & (results["name"] == "Sobel edges")]
+    assert slope["value"].tolist() == pytest.approx([0], abs=1e-9)
+
+
+def test_encoders_are_compared_on_the_same_splits_with_a_control(folder: Path) -> None:
+    encoders = pd.read_csv(folder / "encoders.csv")
+    assert set(encoders["model"]) == {SCORER, SHUFFLED}
+    sizes = encoders.groupby("name")["parameters"].first()
+    assert sizes.to_dict() == {
+        f"embedded, width {width}": EmbeddedEncoder(width=width).n_parameters for width in (4, 8)
+    }
+    counts = encoders[(encoders["measure"] == "SCC") & (encoders["modality"] == "all")]
+    assert counts.groupby(["seed", "model"])["n"].nunique().tolist() == [1] * 4
+    assert (folder / "figures" / "networks.png").is_file()
+    assert "untrained" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--widths", "8"], "`--widths`"),
+        (["--channels", "8,x"], "`--channels`"),
+        (["--encoders", "siglip,nonsense"], "`encoder`"),
+        (["--n-networks", "0"], "`--n-networks`"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(
+    arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["pasta", "sizes", "--no-progress", *arguments, "--out", str(out)]) == 2
+    (error,) = capsys.readouterr().err.strip().splitlines()
+    assert part in error
+    assert not out.exists()
+
+
+def test_the_embedded_encoder_of_another_width() -> None:
+    encoder = EmbeddedEncoder(seed=3, width=16)
+    images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    embedded = encoder.encode_images(images)
+    assert embedded.shape == (5, encoder.dim) == (5, 2 * 16 + 128)
+    assert encoder.n_parameters == sum(each.numel() for each in encoder._network.parameters())
+    again = EmbeddedEncoder.of_name(encoder.name)
+    assert (again.seed, again.width, again.fingerprint) == (3, 16, encoder.fingerprint)
+    assert EmbeddedEncoder(seed=3).fingerprint != encoder.fingerprint
+    assert "untrained" in encoder.name

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+
+from fixtures_pasta import read_records, write_pasta_release, write_records
+from quantus_concepts import PASTAScore
+from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.pasta.paper import TABLE_1
+
+EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
+QUICK = [
+    "--encoder",
+    "embedded",
+    "--seeds",
+    "2",
+    "--epochs",
+    "4",
+    "--learning-rate",
+    "0.001",
+    "--no-progress",
+    "--device",
+    "cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release")
+    return write_pasta_release(folder, datasets=("coco", "catsdogscars"), n_images=6, explainers=EXPLAINERS)
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    # Room for the whole table.
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = main(["pasta", "train", *(str(each) for each in arguments)])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def trained(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "trained"
+    assert main(["pasta", "train", "--data", str(release), "--question", "Q1,Q5", *QUICK, "--out", str(out)]) == 0
+    return out
+
+
+def test_writes_scorers_tables_and_curves(trained: Path) -> None:
+    names = {path.relative_to(trained).as_posix() for path in trained.rglob("*") if path.is_file()}
+    assert names >= {
+        "results.csv",
+        "report.html",
+        "scorer.safetensors",
+        "scorer-0.safetensors",
+        "scorer-1.safetensors",
+        "figures/curves.png",
+        "figures/scc.png",
+    }
+    results = pd.read_csv(trained / "results.csv")
+    assert set(results.question) == {"Q1", "Q5"}
+    assert set(results.model) >= {"PASTA-score", "one annotator"}
+    assert set(results.seed) == {0, 1}
+    assert set(results.raters) == {"people"}
+    assert "simulated" not in (trained / "report.html").read_text(encoding="utf-8").split("</style>")[1].lower()
+
+
+def test_the_saved_scorer_knows_what_it_needs(trained: Path) -> None:
+    scorer = load_scorer(trained / "scorer.safetensors")
+    assert scorer.questions == ("Q1", "Q5")
+    assert "home_or_hotel" in scorer.labels
+    assert scorer.encoder.startswith("embedded")
+    assert scorer.settings["saliency"] == "overlay"
+    assert scorer.metadata["simulated"] is False
+    parts = scorer.metadata["images"]
+    assert not set(parts["train"]) & set(parts["test"])
+    assert set(scorer.metadata["figures"]) == {"Q1", "Q5"}
+    with safe_open(trained / "scorer.safetensors", "pt") as file:
+        assert "weights.0" in set(file.keys())
+
+
+def test_the_saved_scorer_scores_without_naming_its_encoder(trained: Path) -> None:
+    images = np.random.default_rng(0).uniform(size=(3, 3, 16, 16)).astype(np.float32)
+    metric = PASTAScore(trained / "scorer.safetensors", labels=["cat", "dogs", "workplace"])
+    scores = metric(None, images, np.zeros(3, int), images[:, :1])
+    assert np.isfinite(scores).all()
+    assert metric.name == "PASTA-score Q1 (embedded (untrained convolutions, random word vectors))"
+
+
+def test_the_table_has_the_papers_figures_and_the_human_row(run, release: Path) -> None:
+    code, out, err = run("--data", release, "--question", "Q1", *QUICK, "--out", "one", "--regressors")
+    assert code == 0, err
+    # The scorer's figures of the paper are of the paper's encoders; those of people are of no encoder.
+    assert "paper, siglip" not in out
+    assert f"{TABLE_1['SCC']['siglip']['Q1'][0]:.3f}" not in out
+    assert f"{TABLE_1['QWK']['human']['Q1'][0]:.3f}" in out
+    assert "one annotator" in out
+    for name in ("ridge", "lasso", "SVM"):
+        assert name in out
+    assert out.splitlines()[-1] == "one"
+
+
+def test_a_single_annotator_and_missing_questions_are_normal(run, tmp_path: Path) -> None:
+    folder = write_pasta_release(tmp_path / "single", n_images=8, explainers=EXPLAINERS, n_annotators=1)
+    records = read_records(folder)
+    for record in records[::5]:
+        del record["Annotation"][0]["Q2"]
+    write_records(folder, records)
+    code, out, err = run("--data", folder, "--question", "Q1,Q2", *QUICK, "--out", "few")
+    assert code == 0, err
+    assert "one annotator" not in out
+    assert "Q2" in err
+    assert "missing" in err or "not asked" in err or "without" in err
+
+
+def test_sparseness_is_correlated_with_the_votes_of_the_ratings_folder_alone(run, release: Path) -> None:
+    arguments = ("--question", "Q1,Q6", *QUICK, "--seeds", "1", "--sparseness", "--out", "sparse")
+    assert run("--data", release, *arguments)[0] == 0
+    table = pd.read_csv("sparse/correlations.csv")
+    assert set(table.metric) == {"Sparseness"}
+    assert set(table.question) == {"Q1", "Q6"}
+    # Maps alone have a sparseness: of ten explainers seven.
+    assert (table.n == 7 * 12).all()
+
+
+def test_without_labels(run, release: Path) -> None:
+    assert run("--data", release, "--question", "Q1", "--no-labelled", *QUICK, "--out", "plain")[0] == 0
+    assert load_scorer("plain/scorer.safetensors").labels is None
+
+
+def test_a_cache_is_filled_and_used(run, release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("--data", release, "--question", "Q1", *QUICK, "--cache", "kept")
+    assert run(*arguments, "--out", "first")[0] == 0
+
+    def refuse(*_: object) -> torch.Tensor:
+        raise AssertionError("the encoder was asked although everything is in the cache")
+
+    monkeypatch.setattr("quantus_concepts.pasta.embedded_encoder.EmbeddedEncoder.encode_images", refuse)
+    monkeypatch.setattr("quantus_concepts.pasta.embedded_encoder.EmbeddedEncoder.encode_texts", refuse)
+    code, _, err = run(*arguments, "--out", "second")
+    assert code == 0, err
+    assert Path("first/results.csv").read_bytes() == Path("second/results.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--question", "Q7"], "--question.*Q7"),
+        (["--votes", "best"], "--votes"),
+        (["--train-share", "1"], "--train-share"),
+        (["--seeds", "0"], "--seeds"),
+        (["--encoder", "sigllip"], "sigl"),
+        (["--encoder-weights", "nowhere.pt"], "--encoder-weights.*nowhere.pt"),
+        (["--encoder-tokenizer", "nowhere"], "--encoder-tokenizer.*nowhere"),
+        (["--modality", "sound"], "--modality"),
+        (["--datasets", "imagenet"], "imagenet"),
+        (["--device", "cuda:9"], "--device"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(run, release: Path, arguments: list[str], message: str) -> None:
+    code, out, err = run("--data", release, *QUICK, *arguments, "--out", "bad")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+
+    assert re.search(message, err), err
+    assert not Path("bad").exists()
+
+
+def test_a_folder_without_ratings(run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code, _, err = run("--data", tmp_path / "empty", *QUICK)
+    assert code == 2
+    assert "human_annotations.json" in err
+
+
+def test_votes_out_of_range_and_missing_files_are_all_listed(run, tmp_path: Path) -> None:
+    folder = write_pasta_release(tmp_path / "broken", n_images=6, explainers=EXPLAINERS)
+    records = json.loads((folder / "human_annotations.json").read_text())
+    for record, vote in zip(records, (0, 6), strict=False):
+        record["Annotation"][0]["Q1"] = vote
+    write_records(folder, records)
+    code, _, err = run("--data", folder, *QUICK)
+    assert code == 2
+    assert "0" in err
+    assert "6" in err

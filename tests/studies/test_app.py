@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torchvision.models import resnet18
+
+from fixtures_cub import write_cub
+from quantus_concepts.datasets import BAMFolder
+from quantus_concepts.studies import figures
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.concepts import run as run_module
+from quantus_concepts.studies.concepts.results import METRICS, MODELS
+
+COMMAND = ["benchmark", "concepts"]
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+TINY = words(
+    "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --n-pos 10 --n-neg 10 "
+    "--batch-size 16 --no-progress --device cpu"
+)
+NETWORK = """
+import torch
+from torch import nn
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)
+        )
+
+
+def number():
+    return 3
+
+
+def broken():
+    raise RuntimeError("no such checkpoint")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _inside_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    # Drawing takes most of the time of a tiny run.
+    monkeypatch.setattr(figures, "DPI", 40)
+
+
+@pytest.fixture
+def own_images(tmp_path: Path) -> Path:
+    """Red and green images of two classes, with a point on a white square in each."""
+    rng = np.random.default_rng(0)
+    points = ["image,part,x,y"]
+    for split, count in (("train", 8), ("test", 4)):
+        for name, channel in (("apple", 0), ("pear", 1)):
+            folder = tmp_path / "fruit" / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 60, (24, 24, 3), dtype=np.uint8)
+                pixels[..., channel] += 150
+                x, y = rng.integers(3, 21, 2)
+                pixels[y - 2 : y + 3, x - 2 : x + 3] = 255
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+                points.append(f"{split}/{name}/{number}.png,stalk,{x},{y}")
+    (tmp_path / "parts.csv").write_text("\n".join(points) + "\n")
+    (tmp_path / "concepts.csv").write_text("class,red,green,stalk::short\napple,1,0,1\npear,0,1,0\n")
+    (tmp_path / "network.py").write_text(NETWORK)
+    return tmp_path
+
+
+FOLDER = words(
+    "--data folder --root fruit --concepts concepts.csv --backbone network.py:model --no-progress --device cpu"
+)
+
+
+def run(*arguments: str) -> int:
+    return main([*COMMAND, *arguments])
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> Path:
+    return Path(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_painted_birds_from_drawing_to_report(tmp_path, capsys):
+    assert run(*TINY, "--seeds", "2") == 0
+    folder = last_line(capsys)
+    assert folder.parent == Path("reports")
+    table = pd.read_csv(folder / "results.csv", dtype={"explanation": str, "item_kind": str}, keep_default_na=False)
+    assert set(table.model) >= {*MODELS, "plain backbone", "parts of another image", "centred Gaussian"}
+    assert set(table.metric) == set(METRICS)
+    assert set(table.seed.astype(int)) == {0, 1}
+    oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]
+    # At least one concept is present in each image, and the oracle ranks it first.
+    assert oracle[oracle.l.astype(int) == 1].value.astype(float).tolist() == [1.0] * 4
+    # Other individuals of the same classes, for each seed.
+    classes = table[(table.item_kind == "class") & (table.item != "") & (table.model == "oracle")]
+    first, second = (set(group.item) for _, group in classes.groupby("seed"))
+    assert len(first) == 3
+    assert first == second
+    chances = table[(table.model == "oracle") & (table.metric == "CEM")].groupby("seed").chance.first()
+    assert chances.nunique() == 2
+    settings = table[table.item_kind == "setting"]
+    assert len(settings) == 2 * 10
+    assert "C=0.001, n=50" in set(settings.item)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(f"Table {number}" in page for number in (1, 2, 3))
+    assert {path.stem for path in (folder / "figures").glob("*.png")} >= {
+        "cem",
+        "clm",
+        "cgim_histograms",
+        "concepts",
+        "classes",
+        "gallery",
+    }
+    assert run(*TINY, "--seeds", "1", "--no-sweep") == 0
+    assert last_line(capsys) != folder
+
+
+def test_images_of_the_users_own_with_a_network_of_their_own(own_images, capsys):
+    assert run(*FOLDER, "--parts", "parts.csv", "--out", "result") == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == "result"
+    table = pd.read_csv(own_images / "result/results.csv", keep_default_na=False)
+    plain = table[table.model == "plain backbone"]
+    # 8 test images, and an untrained network with two outputs.
+    assert plain.n.astype(int).tolist() == [8]
+    post_hoc = table[table.model == "post-hoc CBM"]
+    accuracy = post_hoc[(post_hoc.metric == "accuracy") & (post_hoc.item_kind == "")]
+    # Red and green are told apart by any eight filters.
+    assert accuracy.value.astype(float).tolist() == [1.0]
+    assert set(post_hoc[post_hoc.metric == "CLM"].l) == {"1"}
+    assert set(post_hoc[post_hoc.metric == "CEM"].l) == {"1", "3"}
+    page = (own_images / "result/report.html").read_text(encoding="utf-8")
+    assert "mean 0.5, 0.5, 0.5, deviation 0.25, 0.25, 0.25" in page
+    assert "oracle" not in set(table.model)
+
+
+def test_without_parts_there_is_no_location_and_the_report_says_so(own_images, capsys):
+    assert run(*FOLDER, "--out", "result") == 0
+    assert "there is no CLM" in capsys.readouterr().err
+    assert "CLM" not in set(pd.read_csv(own_images / "result/results.csv").metric)
+    assert "there is no CLM" in (own_images / "result/report.html").read_text(encoding="utf-8")
+
+
+def test_weights_layer_and_normalisation_of_the_users_choice(own_images):
+    filters = torch.rand(8, 3, 3, 3, generator=torch.Generator().manual_seed(0))
+    network = {"0.weight": filters, "0.bias": torch.ones(8)}
+    save_file(network | {"4.weight": torch.zeros(2, 8), "4.bias": torch.tensor([0.0, 1.0])}, "weights.safetensors")
+    arguments = ("--weights", "weights.safetensors", "--layer", "0", "--mean", "0,0,0", "--std", "1,1,1")
+    assert run(*FOLDER, *arguments, "--out", "result", "--no-sweep") == 0
+    table = pd.read_csv(own_images / "result/results.csv")
+    # These weights take every image for a pear, which is half of them.
+    assert table[table.model == "plain backbone"].value.tolist() == [0.5]
+    page = (own_images / "result/report.html").read_text(encoding="utf-8")
+    assert "mean 0, 0, 0, deviation 1, 1, 1" in page
+    assert "layer 0, averaged over space" in page
+
+
+def test_the_official_cub_layout(tmp_path, capsys):
+    root = write_cub(tmp_path)
+    arguments = words("--backbone resnet18 --weights none --image-size 64 --no-progress --device cpu --out result")
+    assert run("--data", "cub", "--root", str(root), *arguments) == 0
+    table = pd.read_csv(tmp_path / "result/results.csv", keep_default_na=False)
+    concepts = table[(table.model == "post-hoc CBM") & (table.item_kind == "concept") & (table.item != "")]
+    assert concepts.metric.value_counts().to_dict() == {"CGIM": 3 * 112, "CAV accuracy": 112}
+    classes = table[(table.model == "post-hoc CBM") & (table.item_kind == "class") & (table.item != "")]
+    assert len(classes) == 3 * 3
+    existence = table[(table.model == "post-hoc CBM") & (table.metric == "CEM") & (table.set == "all")]
+    assert set(existence.n.astype(int)) == {6}
+    assert {"CLM", "CEM", "CGIM"} <= set(table.metric)
+    page = (tmp_path / "result/report.html").read_text(encoding="utf-8")
+    # The paper's Table 1, u, l = 1, and its accuracy, beside ours.
+    assert "84.3" in page
+    assert "59.1" in page
+
+
+def test_resnet18_cub_crops_as_the_release_does(tmp_path):
+    pytest.importorskip("pytorchcv")
+    root = write_cub(tmp_path)
+    arguments = words("--weights none --no-sweep --no-progress --device cpu --out result")
+    assert run("--data", "cub", "--root", str(root), *arguments) == 0
+    page = (tmp_path / "result/report.html").read_text(encoding="utf-8")
+    assert "224 px, centre crop" in page
+    assert "mean 0.5, 0.5, 0.5, deviation 2, 2, 2" in page
+    assert "features.stage4" in page
+
+
+def test_a_torchvision_checkpoint_is_read_from_a_file(own_images):
+    with torch.random.fork_rng():
+        torch.save({"state_dict": resnet18(num_classes=1000).state_dict()}, "checkpoint.pth")
+    data = words("--data folder --root fruit --concepts concepts.csv --image-size 32 --no-progress --no-sweep")
+    assert run(*data, "--backbone", "resnet18", "--weights", "checkpoint.pth", "--out", "result") == 0
+    page = (own_images / "result/report.html").read_text(encoding="utf-8")
+    assert "no output for each of the 2 classes" in page
+
+
+BAD = {
+    "unknown data": ("--data birds", r"`--data` to be one of \['painted', 'cub', 'folder'\] but got 'birds'"),
+    "unknown option": ("--sede 3", "No such option: --sede"),
+    "no number": ("--seed x", "--seed"),
+    "no root": ("--data folder", "`--root` beside `--data folder`"),
+    "no concepts": ("--data folder --root fruit", "`--concepts` beside `--data folder`"),
+    "root that is not there": ("--data cub --root nowhere", "`--root` to name a folder but there is none at nowhere"),
+    "parts of no folder": ("--parts parts.csv", "`--parts` says nothing with `--data painted`"),
+    "empty cub": ("--data cub --root fruit --weights none", "fruit"),
+    "epochs": ("--epochs 0", r"`--epochs` to lie in \[1"),
+    "few random banks": ("--random-banks 29", r"`--random-banks` to lie in \[30"),
+    "unnormalised small network": ("--unnormalised", "--backbone"),
+    "batch size": ("--batch-size 0", r"`--batch-size` to lie in \[1"),
+    "seeds": ("--seeds 0", r"`--seeds` to lie in \[1"),
+    "C": ("--C 0", r"`--C` to lie in \(0"),
+    "method": ("--method svn", "Did you mean 'svm'"),
+    "values": ("--values logit", r"`--values` to be one of \['margin', 'raw'\]"),
+    "labels": ("--labels imge", "Did you mean 'image'"),
+    "device": ("--device gpu", r"`--device` to be one of \['auto', 'cpu'"),
+    "image size": ("--image-size 33", "multiple of 8"),
+    "only a mean": ("--mean 0.5,0.5,0.5", "given together"),
+    "a deviation of 0": ("--mean 0,0,0 --std 1,0,1", "above 0"),
+    "no numbers": ("--mean a,b --std 1,1", "one number a channel"),
+    "correlation": ("--correlation 2", r"`correlation` to lie in \[0, 1\]"),
+    "more classes than images": ("--n-train 2", r"`--n-train` to lie in \[3"),
+    "layer of the small network": ("--layer layer4", "--backbone"),
+    "folder that is a file": ("--out concepts.csv", "is a file"),
+    "folder with files": ("--out fruit", "already holds files"),
+    "folder with a stranger's files": ("--out fruit --overwrite", "did not write"),
+    "parts file": (f"{' '.join(FOLDER)} --parts nowhere.csv", "`--parts` to name a file"),
+}
+BAD_BACKBONES = {
+    "no such file": ("--backbone nowhere.py:model", "none at nowhere.py"),
+    "no factory": ("--backbone network.py", "path.py:factory"),
+    "no such factory": ("--backbone network.py:modle", "has no function 'modle'. It has: model"),
+    "no network": ("--backbone network.py:number", "to return an nn.Module but got int"),
+    "factory that fails": ("--backbone network.py:broken", r"broken\(\) in network.py failed: .*no such checkpoint"),
+    "file that fails": ("--backbone syntax.py:model", "syntax.py cannot be run: SyntaxError"),
+    "no such name": ("--backbone resnet81", "Nearest: .*resnet18"),
+    "no such layer": ("--layer 11", r"`layer` to name a layer of Sequential but got '11'"),
+    "layer without maps": ("--layer 4", "to give maps"),
+    "no weights": ("--weights nowhere.pth", "there is none at nowhere.pth"),
+    "weights of another kind": ("--weights concepts.csv", "holds no weights that can be read safely"),
+    "weights of another network": ("--weights other.safetensors", "do not fit Sequential: missing: 0.weight"),
+    "cut safetensors": ("--weights cut.safetensors", "holds no weights"),
+    "code in weights": ("--weights code.pth", "weights_only=True"),
+    "one number a channel": ("--mean 0.5,0.5 --std 1,1", "each of 3 channels but got 2"),
+    "normalisation nobody knows": ("--backbone plain.py:model", "not known.*MEAN and STD.*--mean.*--unnormalised"),
+    "two normalisations": ("--mean 0,0,0 --std 1,1,1 --unnormalised", "either `--mean` and `--std` or `--unnormal"),
+}
+
+
+def refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("Error: ")
+    assert re.search(message, line), line
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_options_are_told_in_one_line(arguments, message, own_images, capsys):
+    refused([*TINY, *arguments.split()], message, capsys)
+    assert not Path("reports").exists()
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_BACKBONES.values(), ids=BAD_BACKBONES)
+def test_bad_backbones_are_told_in_one_line(arguments, message, own_images, capsys):
+    Path("syntax.py").write_text("def model(:\n")
+    Path("plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
+    save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
+    Path("cut.safetensors").write_bytes(Path("other.safetensors").read_bytes()[:20])
+    torch.save({"weight": Path}, "code.pth")
+    refused([*FOLDER, *arguments.split()], message, capsys)
+    assert not Path("reports").exists()
+
+
+def test_a_download_that_fails_is_told_in_one_line(own_images, capsys, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("torchvision.models.get_model", fail)
+    folder = words("--data folder --root fruit --concepts concepts.csv")
+    refused(
+        folder, r"weights of resnet18 could not be loaded \(OSError: no network\). Pass a file with --weights", capsys
+    )
+
+
+@pytest.mark.parametrize("moment", ["load_data", "_run_seed", "draw_gallery", "main_table", "write_report"])
+def test_interrupting_leaves_nothing_half_written(moment, tmp_path, capsys, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, moment, interrupt)
+    assert run(*TINY, "--seeds", "1", "--no-sweep") == 130
+    captured = capsys.readouterr()
+    assert "Interrupted" in captured.err
+    assert captured.out == ""
+    # Complete files of the end of a run may stay; a hidden one would be a temporary file.
+    left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert [name for name in left if name.startswith(".") and name != ".quantus-concepts.json"] == []
+    assert moment in ("main_table", "write_report") or list(tmp_path.iterdir()) == []
+
+
+def test_the_same_seed_gives_the_same_numbers_and_an_earlier_run_is_replaced_only_when_asked(tmp_path, capsys):
+    def numbers(*arguments: str) -> bytes:
+        assert run(*TINY, "--seeds", "1", "--no-sweep", "--out", *arguments) == 0
+        return (tmp_path / arguments[0] / "results.csv").read_bytes()
+
+    first = numbers("one")
+    assert numbers("two") == first
+    capsys.readouterr()
+    assert run(*TINY, "--seeds", "1", "--out", "two") == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert (tmp_path / "two/results.csv").read_bytes() == first
+    assert numbers("two", "--overwrite", "--seed", "1") != first
+
+
+def test_help_names_every_option_and_the_command_runs_as_a_module(capsys):
+    assert main([]) == 0
+    assert "benchmark" in capsys.readouterr().out
+    assert run("--help") == 0
+    page = capsys.readouterr().out
+    for option in ("--data", "--root", "--concepts", "--parts", "--backbone", "--layer", "--weights", "--device"):
+        assert option in page
+    done = subprocess.run(
+        [sys.executable, "-m", "quantus_concepts.studies.app", *COMMAND, "--data", "x"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: Expected argument `--data`")
+
+
+def test_help_names_what_there_is(capsys):
+    assert main(["--help"]) == 0
+    page = capsys.readouterr().out
+    assert "compose" in page
+    assert "benchmark" in page
+    assert main(["benchmark", "attribution", "--help"]) == 0
+    page = capsys.readouterr().out
+    for option in ("--data", "--objects", "--methods", "--relative", "--no-tcav", "--models", "--backbone", "--device"):
+        assert option in page
+    assert "path.py:function" in page
+    assert main(["compose", "--help"]) == 0
+    page = capsys.readouterr().out
+    for option in ("--objects", "--scenes", "--annotations", "--n-per-pair", "--lossless", "--out"):
+        assert option in page
+
+
+def test_composing_painted_objects_on_painted_scenes(capsys):
+    compose = words("compose --n-per-pair 2 --image-size 32 --test-share 0.5 --no-progress --out bam")
+    assert main(compose) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("bam\n", "")
+    test = BAMFolder("bam", split="test")
+    assert len(test) == 100
+    assert test.images([0]).shape == (1, 3, 32, 32)
+    assert test.masks().any((2, 3)).all()
+    # A data set is not written over unless that is asked for.
+    assert main(compose) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    before = Path("bam/obj/val.txt").read_bytes()
+    assert main([*compose, "--overwrite"]) == 0
+    assert Path("bam/obj/val.txt").read_bytes() == before
+
+
+BAD_COMPOSING = {
+    "unknown option": ("--sizes 3", "No such option: --sizes"),
+    "no folder": ("--objects nowhere", "`--objects` to be 'painted' or a folder but got 'nowhere'"),
+    "no scenes": ("--scenes nowhere", "`--scenes` to be 'painted' or a folder but got 'nowhere'"),
+    "annotations of painted objects": ("--annotations coco.json", "COCO's photographs beside `--annotations`"),
+    "test share": ("--test-share 0", r"in \(0, 1\) but got 0"),
+    "no images": ("--n-per-pair 0", "at least"),
+    "too small": ("--image-size 4", "at least"),
+    "a stranger's files": ("--out fruit", "fruit"),
+    "a stranger's files, overwritten": ("--out fruit --overwrite", "fruit"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_COMPOSING.values(), ids=BAD_COMPOSING)
+def test_what_cannot_be_composed_is_told_in_one_line(arguments, message, own_images, capsys):
+    before = sorted(own_images.rglob("*"))
+    assert main(["compose", "--no-progress", *arguments.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert re.search(message, line), line
+    assert sorted(own_images.rglob("*")) == before
+
+
+def test_interrupting_a_composition_leaves_nothing(tmp_path, capsys, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Image.Image, "save", interrupt)
+    assert main(words("compose --n-per-pair 2 --test-share 0.5 --image-size 32 --no-progress --out bam")) == 130
+    assert "Interrupted" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_attribution_benchmark_is_reached(capsys):
+    assert main(["benchmark", "attribution", "--data", "x"]) == 2
+    assert capsys.readouterr().err.startswith("Error: Expected argument `--data` to be one of ['painted',")

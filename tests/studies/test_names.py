@@ -1,0 +1,114 @@
+"""Names of classes and concepts are shown as they are: `$...$` is no formula, `[red]` no markup."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from rich.table import Table
+from torch import Tensor, nn
+
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.studies import figures
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.figures import png_base64
+from quantus_concepts.studies.report_tables import terminal
+from quantus_concepts.studies.usual_means import better_normalised
+
+ODD = r"$\frac$ [red]"
+NETWORK = """
+import torch
+from torch import nn
+
+
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+"""
+
+
+def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(figures, "DPI", 40)
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 8), ("test", 4)):
+        for channel, name in enumerate((ODD, "[/bold]")):
+            folder = tmp_path / "images" / split / name.replace("/", "")
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 60, (24, 24, 3), dtype=np.uint8)
+                pixels[..., channel] += 150
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    concepts = [f"{ODD} {name}" for name in ("a", "b", "$_{$")]
+    table = [f"class,{','.join(concepts)}", f"{ODD},1,0,1", "[bold],0,1,0"]
+    Path("concepts.csv").write_text("\n".join(table) + "\n")
+    Path("network.py").write_text(NETWORK)
+    arguments = "--data folder --root images --concepts concepts.csv --backbone network.py:model --unnormalised"
+    more = "--no-progress --device cpu --out result --no-sweep"
+    assert main(["benchmark", "concepts", *arguments.split(), *more.split()]) == 0
+    page = Path("result/report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in concepts)
+    # Two columns are the same.
+    assert f"{concepts[0]!r} = {concepts[2]!r}" in capsys.readouterr().err
+    assert {path.stem for path in Path("result/figures").glob("*.png")} >= {"cem", "concepts", "classes", "gallery"}
+
+
+def test_the_figures_of_all_studies_draw_any_name() -> None:
+    figure = Figure()
+    ax = figure.add_subplot()
+    ax.plot([0, 1], label=ODD)
+    ax.set_yticks([0, 1], [ODD, "$"])
+    ax.set_title(ODD)
+    ax.legend()
+    with pytest.raises(ValueError, match="frac"):
+        figure.savefig(io.BytesIO())
+    assert png_base64(figure).startswith("iVBOR")
+
+
+def test_the_terminal_of_all_studies_prints_any_name(capsys) -> None:
+    table = Table(title="[bold]t[/]", caption="[/]")
+    table.add_column("[red]class")
+    table.add_row(r"[red]a[/red] :smile: [/")
+    terminal().print(table)
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in ("[bold]t[/]", "[red]class", "[red]a[/red] :smile: [/"))
+
+
+class Bright(nn.Module):
+    """Class 0 for images above the mean they were normalised with."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        brightness = images.mean((1, 2, 3))
+        return torch.stack([brightness, -brightness], 1)
+
+
+class Samples:
+    """Bright images of class 0 and dark ones of class 1, normalised."""
+
+    class_names = ("bright", "dark")
+
+    def __init__(self, mean: float, std: float) -> None:
+        self.mean, self.std = mean, std
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        image = torch.full((3, 4, 4), 0.6 if index < 10 else 0.3)
+        return ConceptSample((image - self.mean) / self.std, int(index >= 10), torch.zeros(2), torch.zeros(0, 1, 2))
+
+
+def test_a_network_that_does_better_with_the_usual_means_is_told() -> None:
+    (note,) = better_normalised(Bright(), Samples(0.0, 1.0), None, None)
+    assert "right on 50% of 20 test images as they are given to it, and on 100% with ImageNet's" in note
+    (note,) = better_normalised(Bright(), Samples(0.9, 0.5), (0.9,) * 3, (0.5,) * 3)
+    assert "50%" in note
+    assert better_normalised(Bright(), Samples(0.45, 0.2), (0.45,) * 3, (0.2,) * 3) == []
+    # A network of other classes has no accuracy here.
+    assert better_normalised(nn.Flatten(), Samples(0.0, 1.0), None, None) == []

@@ -1,0 +1,226 @@
+import json
+import os
+import sys
+from datetime import datetime
+
+import pytest
+
+from quantus_concepts.studies.output import MANIFEST, OutputFolder
+
+NOW = datetime(2025, 3, 1, 9, 5, 7)
+
+
+def names(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def earlier_run(folder, *files):
+    with OutputFolder(out=folder) as output:
+        for file in files:
+            output.write_text(file, "old")
+
+
+def test_default_folder_is_named_by_command_and_time(tmp_path):
+    with OutputFolder("concepts", root=tmp_path / "reports", now=NOW) as output:
+        output.write_text("a.txt", "é")
+    assert output.path == tmp_path / "reports" / "concepts-20250301-090507"
+    assert (output.path / "a.txt").read_bytes() == "é".encode()
+    assert output.files == [output.path / "a.txt"]
+
+
+def test_running_twice_in_a_second_just_works(tmp_path):
+    found = []
+    for _ in range(3):
+        with OutputFolder("concepts", root=tmp_path, now=NOW) as output:
+            output.write_text("a.txt", "x")
+        found.append(output.path.name)
+    assert found == ["concepts-20250301-090507", "concepts-20250301-090507-2", "concepts-20250301-090507-3"]
+
+
+def test_nothing_is_made_before_entering(tmp_path):
+    output = OutputFolder(out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(ValueError, match="made on entering"):
+        _ = output.path
+
+
+def test_given_folder_is_made_with_its_parents(tmp_path):
+    with OutputFolder(out=tmp_path / "a" / "b") as output:
+        output.write_bytes("figures/x.png", b"1")
+    assert names(tmp_path / "a" / "b") == [MANIFEST, "figures/x.png"]
+
+
+def test_given_empty_folder_is_taken(tmp_path):
+    with OutputFolder(out=tmp_path) as output:
+        output.write_text("a.txt", "x")
+    assert names(tmp_path) == [MANIFEST, "a.txt"]
+
+
+def test_folder_with_an_earlier_run_is_refused_and_kept(tmp_path):
+    earlier_run(tmp_path / "run", "results.csv")
+    with (
+        pytest.raises(ValueError, match=r"already holds files \(results.csv\).*--overwrite"),
+        OutputFolder(out=tmp_path / "run"),
+    ):
+        pytest.fail("entered")
+    assert (tmp_path / "run" / "results.csv").read_text() == "old"
+
+
+def test_overwrite_replaces_an_earlier_run_and_nothing_else(tmp_path):
+    earlier_run(tmp_path, "results.csv", "figures/old.png", "gone.txt")
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "figures" / "mine.png").write_text("mine")
+    with OutputFolder(out=tmp_path, overwrite=True) as output:
+        output.write_text("results.csv", "new")
+    assert names(tmp_path) == [MANIFEST, "figures/mine.png", "mine.txt", "results.csv"]
+    assert (tmp_path / "results.csv").read_text() == "new"
+
+
+def test_overwrite_keeps_the_earlier_run_until_there_is_something_new(tmp_path):
+    earlier_run(tmp_path, "results.csv")
+    with pytest.raises(KeyboardInterrupt), OutputFolder(out=tmp_path, overwrite=True):
+        raise KeyboardInterrupt
+    assert (tmp_path / "results.csv").read_text() == "old"
+
+
+def test_overwrite_gives_way_to_a_file_of_the_user(tmp_path):
+    earlier_run(tmp_path, "results.csv")
+    (tmp_path / "report.html").write_text("mine")
+    with OutputFolder(out=tmp_path, overwrite=True) as output:
+        written = output.write_text("report.html", "ours")
+        output.write_text("results.csv", "1")
+        output.write_text("results.csv", "2")
+    assert written == tmp_path / "report-2.html"
+    assert names(tmp_path) == [MANIFEST, "report-2.html", "report.html", "results.csv"]
+    assert (tmp_path / "report.html").read_text() == "mine"
+    assert (tmp_path / "results.csv").read_text() == "2"
+
+
+def test_overwrite_of_a_folder_that_is_no_run_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with (
+        pytest.raises(ValueError, match=r"did not write \(thesis.tex\)"),
+        OutputFolder(out=tmp_path, overwrite=True),
+    ):
+        pytest.fail("entered")
+    assert names(tmp_path) == ["thesis.tex"]
+
+
+def test_a_manifest_cannot_point_outside(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "precious.txt").write_text("mine")
+    listed = ["../precious.txt", str(tmp_path / "precious.txt"), 3, "a.txt"]
+    (tmp_path / "run" / MANIFEST).write_text(json.dumps({"files": listed}))
+    with OutputFolder(out=tmp_path / "run", overwrite=True) as output:
+        output.write_text("a.txt", "x")
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', "{"])
+def test_a_damaged_manifest_removes_nothing(tmp_path, content):
+    (tmp_path / MANIFEST).write_text(content)
+    (tmp_path / "mine.txt").write_text("mine")
+    with OutputFolder(out=tmp_path, overwrite=True) as output:
+        output.write_text("a.txt", "x")
+    assert names(tmp_path) == [MANIFEST, "a.txt", "mine.txt"]
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ValueError, match=r"is a file\. Choose a folder"), OutputFolder(out=tmp_path / "out"):
+        pytest.fail("entered")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_place_below_a_file_is_refused(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with (
+        pytest.raises(ValueError, match=r"cannot be written.*--out"),
+        OutputFolder(out=tmp_path / "out" / "sub"),
+    ):
+        pytest.fail("entered")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_place_that_cannot_be_written_is_refused():
+    with (
+        pytest.raises(ValueError, match="`/proc/nothing` cannot be written"),
+        OutputFolder(out="/proc/nothing"),
+    ):
+        pytest.fail("entered")
+
+
+def test_a_folder_without_write_permission_is_refused(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    try:
+        if os.access(folder, os.W_OK):
+            pytest.skip("permissions do not bind this user")
+        with pytest.raises(ValueError, match="cannot be written"), OutputFolder(out=folder):
+            pytest.fail("entered")
+    finally:
+        folder.chmod(0o755)
+
+
+def test_an_interrupted_run_that_wrote_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), OutputFolder(root=tmp_path / "reports", now=NOW):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_run_leaves_whole_files_only(tmp_path):
+    def run():
+        with OutputFolder(out=tmp_path / "run") as output:
+            output.write_text("results.csv", "whole")
+            with output.file("figures/half.png") as path:
+                path.write_text("half")
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert names(tmp_path / "run") == [MANIFEST, "results.csv"]
+    assert not (tmp_path / "run" / "figures").exists()
+
+
+def test_an_empty_folder_of_the_user_stays_after_a_failure(tmp_path):
+    with pytest.raises(RuntimeError), OutputFolder(out=tmp_path):
+        raise RuntimeError
+    assert tmp_path.is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_appears_only_when_complete(tmp_path):
+    with OutputFolder(out=tmp_path) as output, output.file("a.csv") as path:
+        path.write_text("x")
+        assert path.suffix == ".csv"
+        assert not (tmp_path / "a.csv").exists()
+    assert (tmp_path / "a.csv").read_text() == "x"
+
+
+@pytest.mark.parametrize("name", ["../a.txt", "/tmp/a.txt", "figures/../../a.txt", ""])
+def test_names_outside_the_folder_are_refused(tmp_path, name):
+    with (
+        OutputFolder(out=tmp_path) as output,
+        pytest.raises(ValueError, match="a path inside the output folder"),
+    ):
+        output.write_text(name, "x")
+
+
+def test_writing_a_file_again_replaces_it(tmp_path):
+    with OutputFolder(out=tmp_path) as output:
+        output.write_text("a.txt", "1")
+        output.write_text("b.txt", "1")
+        assert output.write_text("a.txt", "2") == tmp_path / "a.txt"
+    assert (tmp_path / "a.txt").read_text() == "2"
+    assert names(tmp_path) == [MANIFEST, "a.txt", "b.txt"]
+
+
+def test_the_manifest_lists_what_was_written(tmp_path):
+    earlier_run(tmp_path, "results.csv", "figures/a.png")
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    assert manifest == {
+        "program": "quantus-concepts",
+        "command": "concepts",
+        "files": ["results.csv", "figures/a.png"],
+    }

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+import torch
+from torch import nn
+
+from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.studies.loading import KeptImages
+from quantus_concepts.studies.training import Residual, SmallResNet, run_together, train, train_together
+
+
+@pytest.fixture(scope="module")
+def birds() -> KeptImages:
+    return KeptImages(PaintedBirds(96, image_size=32, n_classes=3, n_concepts=8, deviation=0.0))
+
+
+def test_kept_images_are_those_of_the_data_set(birds):
+    original = PaintedBirds(96, image_size=32, n_classes=3, n_concepts=8, deviation=0.0)
+    assert birds.images.shape == (96, 3, 32, 32)
+    assert birds.images.dtype == torch.uint8
+    for index in (0, 95):
+        kept, drawn = birds[index], original[index]
+        assert torch.equal(kept.image, drawn.image)
+        assert torch.equal(kept.concepts, drawn.concepts)
+        assert torch.equal(kept.points.nan_to_num(-1), drawn.points.nan_to_num(-1))
+        assert kept.label == drawn.label
+    with pytest.raises(IndexError):
+        birds[96]
+
+
+def test_maps_have_stride_8_and_are_averaged_before_the_last_layer():
+    network = SmallResNet(5, channels=16).eval()
+    images = torch.rand(2, 3, 96, 64, generator=torch.Generator().manual_seed(0))
+    maps = network.features(images)
+    assert maps.shape == (2, 16, 12, 8)
+    assert torch.equal(network(images), network.classifier(maps.mean((2, 3))))
+
+
+def test_every_rectifier_is_a_module_and_weights_have_the_names_they_always_had():
+    network = SmallResNet(5, channels=16)
+    # Guided backpropagation changes the gradient of modules only.
+    assert sum(isinstance(part, nn.ReLU) for part in network.modules()) == 4
+    maps = torch.randn(2, 16, 4, 4, generator=torch.Generator().manual_seed(0))
+    block = Residual(16).eval()
+    calls = []
+    for part in block.modules():
+        if isinstance(part, nn.ReLU):
+            part.register_forward_hook(lambda *args: calls.append(args[0]))
+    assert block(maps).min() == 0
+    # One for each use.
+    assert len(set(calls)) == len(calls) == 2
+    parameters = {name for name in network.state_dict() if name.endswith("weight")}
+    assert parameters == {
+        "features.1.0.weight",
+        "features.1.1.weight",
+        "features.2.0.weight",
+        "features.2.1.weight",
+        "features.3.first.0.weight",
+        "features.3.first.1.weight",
+        "features.3.second.0.weight",
+        "features.3.second.1.weight",
+        "classifier.weight",
+    }
+
+
+def test_training_learns_the_classes(birds):
+    network = SmallResNet(3, channels=32)
+    train(network, birds.images, birds.labels, epochs=12, batch_size=16)
+    with torch.no_grad():
+        predicted = network(birds.images / 255).argmax(1)
+    # Chance is one third.
+    assert (predicted == birds.labels).float().mean() > 0.9
+    assert not network.training
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_training_learns_concepts(birds):
+    network = SmallResNet(8, channels=32)
+    train(network, birds.images, birds.concept_labels, epochs=12, batch_size=16)
+    with torch.no_grad():
+        predicted = network(birds.images / 255) > 0
+    right = (predicted == (birds.concept_labels > 0.5)).float().mean()
+    always_absent = 1 - birds.concept_labels.mean()
+    assert right > always_absent + 0.05
+
+
+def test_the_same_seed_gives_the_same_network_and_the_global_generator_is_left_alone(birds):
+    before = torch.random.get_rng_state()
+
+    def weights(seed: int) -> torch.Tensor:
+        network = SmallResNet(3, channels=8, seed=seed)
+        train(network, birds.images[:32], birds.labels[:32], epochs=1, batch_size=16, seed=seed)
+        return network.classifier.weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_back(birds):
+    before = torch.get_num_threads()
+    images, targets = birds.images[:32], (birds.labels[:32], birds.concept_labels[:32])
+    alone = [SmallResNet(count, channels=8) for count in (3, 8)]
+    together = [SmallResNet(count, channels=8) for count in (3, 8)]
+    for network, target in zip(alone, targets, strict=True):
+        train(network, images, target, epochs=2, seed=5)
+    jobs = {str(i): job for i, job in enumerate(zip(together, targets, strict=True))}
+    train_together(jobs, images, epochs=2, seed=5)
+    assert torch.get_num_threads() == before
+    for one, other in zip(alone, together, strict=True):
+        # More threads add up in another order.
+        assert torch.allclose(one.classifier.weight, other.classifier.weight, atol=1e-4)
+        assert not other.training
+
+
+def test_an_error_in_one_training_ends_the_others(birds):
+    network = SmallResNet(3, channels=8)
+    # Ten thousand epochs would take an hour.
+    jobs = {"wrong": (SmallResNet(3, channels=8), birds.labels[:5]), "long": (network, birds.labels)}
+    with pytest.raises(ValueError, match="`targets`"):
+        train_together(jobs, birds.images, epochs=10_000)
+
+
+def test_an_error_is_heard_while_an_earlier_training_still_runs():
+    def fail(stop: Event, line: int) -> None:
+        raise RuntimeError("failed")
+
+    ended = []
+
+    def wait(stop: Event, line: int) -> None:
+        ended.append(stop.wait(timeout=60))
+
+    with pytest.raises(RuntimeError, match="failed"):
+        run_together([wait, fail])
+    assert ended == [True]
+
+
+def test_no_more_trainings_run_at_once_than_asked_for():
+    running, most = set(), []
+
+    def task(stop: Event, line: int) -> None:
+        running.add(line)
+        most.append(len(running))
+        stop.wait(0.01)
+        running.remove(line)
+
+    run_together([task] * 5, n_threads=2)
+    assert len(most) == 5
+    assert max(most) == 2
+
+
+@pytest.mark.parametrize("n_steps", range(1, 10))
+def test_any_number_of_steps_is_a_schedule(birds, n_steps):
+    network = SmallResNet(3, channels=8)
+    start = network.classifier.weight.detach().clone()
+    train(network, birds.images[: 2 * n_steps], birds.labels[: 2 * n_steps], epochs=1, batch_size=2)
+    assert network.classifier.weight.isfinite().all()
+    assert not torch.equal(network.classifier.weight, start)
+
+
+def test_a_stopped_training_does_no_more_steps(birds):
+    stop = Event()
+    stop.set()
+    network = SmallResNet(3, channels=8)
+    start = network.classifier.weight.detach().clone()
+    train(network, birds.images, birds.labels, stop=stop)
+    assert torch.equal(network.classifier.weight, start)
+    assert not network.training
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.uint8)}, "at least 2 images but got 1"),
+        ({"images": torch.zeros(4, 3, 8, dtype=torch.uint8)}, r"shape \(N, C, H, W\)"),
+        ({"targets": torch.zeros(3, dtype=torch.int64)}, "length N = 4, as `images`, but got 3"),
+        ({"epochs": 0}, r"`epochs` to lie in \[1"),
+        ({"batch_size": 1}, r"`batch_size` to lie in \[2"),
+    ],
+)
+def test_bad_input_is_refused(changed, message):
+    settings = {"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8), "targets": torch.zeros(4, dtype=torch.int64)}
+    with pytest.raises(ValueError, match=message):
+        train(SmallResNet(2, channels=8), **settings | changed)
