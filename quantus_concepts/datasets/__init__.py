@@ -4,9 +4,9 @@ from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.concept_folder import ConceptFolder
 from quantus_concepts.datasets.birds.cub200 import CUB200
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.simulated_raters import SimulatedRaters, SimulatedRatings, simulated_ratings
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import SimulatedRaters, SimulatedRatings, simulated_ratings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.datasets.scenes.bam_writer import write_bam
