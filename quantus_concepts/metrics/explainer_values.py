@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from captum_concepts.checks import check_range, check_whole
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness
 from quantus_concepts.metrics.inference import predict_logits

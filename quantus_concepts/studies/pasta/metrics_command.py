@@ -15,8 +15,8 @@ import typer
 from captum_concepts.checks import check_range
 from captum_concepts.paper_methods import build_methods
 from captum_concepts.steered_rise import SteeredRISE
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.metrics_report import MASK_ERROR, SCORE, metrics_study
