@@ -1,4 +1,4 @@
-"""Files of models: finished ones, and the state of a training that was interrupted."""
+"""What is expensive, kept on disk: tensors that are finished, and the state of a training that was interrupted."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def fingerprint(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-class ModelFiles:
-    """The files of one model: weights, what they depend on, and while it is trained its checkpoint."""
+class Kept:
+    """Files of one result: its tensors, what they depend on, and while it is trained its checkpoint."""
 
-    # Their names hold the model's name and the first eight digits of the fingerprint of its settings. So a model of
-    # other settings stands beside it under another name, and nothing is ever overwritten by what differs.
-    # ``NAME-12345678.safetensors`` are the weights; ``.json`` beside it holds the settings and a hash of the
-    # weights and is written last: without it a model is not finished. ``.checkpoint.pt`` is removed when the model
-    # is finished. Every file is written under a temporary name and renamed.
+    # Their names hold the result's name and the first eight digits of the fingerprint of its settings. So a result
+    # of other settings stands beside it under another name, and nothing is ever overwritten by what differs.
+    # ``NAME-12345678.safetensors`` are the tensors; ``.json`` beside it holds the settings and a hash of the
+    # tensors and is written last: without it a result is not finished. ``.checkpoint.pt`` is removed when it is.
+    # Every file is written under a temporary name and renamed.
 
     def __init__(self, folder: Path, name: str, settings: Mapping[str, Any], seconds: float = 60.0) -> None:
         if folder.exists() and not folder.is_dir():
@@ -51,7 +51,7 @@ class ModelFiles:
         self._written = time.monotonic()
 
     def load(self) -> dict[str, Tensor] | None:
-        """Read the weights of the finished model."""
+        """Read the tensors, None where they are not finished."""
         if not self.record.exists():
             return None
         try:
@@ -64,7 +64,7 @@ class ModelFiles:
             return None
 
     def save(self, state: Mapping[str, Tensor]) -> None:
-        """Write the weights of the finished model, and remove the checkpoint."""
+        """Write the finished tensors, and remove the checkpoint."""
         # Copies: safetensors takes neither shared nor non-contiguous memory.
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
         with _complete(self.weights) as temporary:
