@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
+from quantus_concepts.datasets.images import load_pixels
 from quantus_concepts.datasets.scenes.bam_layout import FOLDERS, MASKS_PER_OBJECT, SPLIT_FOLDERS, parse_name
 from quantus_concepts.datasets.scenes.composed import Box
 
@@ -36,12 +37,8 @@ class PNGMasks(MaskFiles):
     def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
         """Return the mask of an image, see `MaskFiles`."""
         path = self.folder / f"{Path(name).stem}.png"
-        try:
-            with Image.open(path) as image:
-                mask = ImageOps.exif_transpose(image).convert("L").resize((size, size), Image.Resampling.NEAREST)
-        except (OSError, SyntaxError) as error:
-            raise ValueError(f"Mask {path} cannot be read ({error}). Replace it.") from error
-        return np.asarray(mask) >= 128
+        mask = Image.fromarray(load_pixels(path, "L", "Mask"))
+        return np.asarray(mask.resize((size, size), Image.Resampling.NEAREST)) >= 128
 
 
 class NumberedMasks(MaskFiles):

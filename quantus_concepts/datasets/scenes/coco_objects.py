@@ -13,9 +13,8 @@ import numpy as np
 from matplotlib.path import Path as Outline
 
 from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.images import image_head, turned
-from quantus_concepts.datasets.scenes.image_folders import load_pixels
-from quantus_concepts.datasets.scenes.pasting import tight_box
+from quantus_concepts.datasets.images import image_head, load_pixels, turned
+from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
 
 #: The ten classes of the authors' release.
@@ -130,9 +129,7 @@ class COCOObjects(ObjectSource):
                 f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
                 "photograph but it covers none. Remove it."
             )
-        row0, col0, row1, col1 = tight_box(mask)
-        rows, columns = slice(row0, row1), slice(col0, col1)
-        return Cutout(np.ascontiguousarray(pixels[rows, columns]), np.ascontiguousarray(mask[rows, columns]))
+        return cut_out(pixels, mask)
 
     def _check_counts(self, before: Counter[int], there: set[int]) -> None:
         for label, name in enumerate(self.class_names):

@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder, list_classes
+from quantus_concepts.datasets.folders import list_classes
+from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
 
 
