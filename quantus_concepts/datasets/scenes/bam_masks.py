@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -20,28 +19,20 @@ _CONVERSION = (
 )
 
 
-class MaskFiles(ABC):
-    """Masks of one split, read when asked for."""
-
-    @abstractmethod
-    def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image."""
-
-
-class PNGMasks(MaskFiles):
+class PNGMasks:
     """A folder of masks ``NAME.png`` of the size of the images, white where the object is."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image, see `MaskFiles`."""
+        """Return the mask of an image."""
         path = self.folder / f"{Path(name).stem}.png"
         mask = Image.fromarray(load_pixels(path, "L", "Mask"))
         return np.asarray(mask.resize((size, size), Image.Resampling.NEAREST)) >= 128
 
 
-class NumberedMasks(MaskFiles):
+class NumberedMasks:
     """The masks of the release, converted: number ``100 * object + last two digits of the name`` of an .npz file."""
 
     # They are in the resolution of the photograph and are brought to the size of the box, without blending, as the
@@ -52,7 +43,7 @@ class NumberedMasks(MaskFiles):
         self._arrays: dict[str, np.ndarray] | None = None
 
     def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image, see `MaskFiles`."""
+        """Return the mask of an image."""
         number = MASKS_PER_OBJECT * object_label + int(parse_name(name).number[-2:])
         array = self._load().get(str(number))
         if array is None or array.ndim != 2 or not array.any():
@@ -76,7 +67,7 @@ class NumberedMasks(MaskFiles):
         return self._arrays
 
 
-def find_masks(root: Path, split: str) -> MaskFiles | None:
+def find_masks(root: Path, split: str) -> PNGMasks | NumberedMasks | None:
     """Find the masks of a split."""
     name = f"{SPLIT_FOLDERS[split]}_mask"
     for folder in FOLDERS:

@@ -6,6 +6,7 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,11 @@ class COCOObjects(ObjectSource):
         )
         fitting = [a for a in wanted if _fits(a, photographs[a["image_id"]], min_area, truncated)]
         if largest_only:
-            fitting = _largest(fitting, photographs)
-        chosen = _first(fitting, max_per_class)
+            fitting = [
+                max(same, key=lambda a: _area(a, _size(photographs[a["image_id"]])))
+                for _, same in groupby(fitting, lambda a: (a["category_id"], a["image_id"]))
+            ]
+        chosen = [a for _, same in groupby(fitting, lambda a: a["category_id"]) for a in islice(same, max_per_class)]
         self._check_counts(
             Counter(labels[a["category_id"]] for a in wanted), {labels[a["category_id"]] for a in chosen}
         )
@@ -266,28 +270,6 @@ def _coco() -> Any:
             "Run-length encoded masks need pycocotools, which is not installed: "
             'pip install "quantus-concepts[coco]" (or pip install pycocotools).'
         ) from error
-
-
-def _largest(annotations: list[dict[str, Any]], photographs: dict[Any, Any]) -> list[dict[str, Any]]:
-    best: dict[tuple[Any, Any], tuple[float, dict[str, Any]]] = {}
-    for annotation in annotations:
-        key = annotation["category_id"], annotation["image_id"]
-        area = _area(annotation, _size(photographs[annotation["image_id"]]))
-        if key not in best or area > best[key][0]:
-            best[key] = area, annotation
-    return [annotation for _, annotation in best.values()]
-
-
-def _first(annotations: list[dict[str, Any]], count: int | None) -> list[dict[str, Any]]:
-    if count is None:
-        return annotations
-    seen: Counter[Any] = Counter()
-    chosen = []
-    for annotation in annotations:
-        seen[annotation["category_id"]] += 1
-        if seen[annotation["category_id"]] <= count:
-            chosen.append(annotation)
-    return chosen
 
 
 def _size(photograph: dict[str, Any]) -> tuple[int, int]:
