@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.studies.figures import INK, new_axes, tidy
+from quantus_concepts.studies.charts import INK, new_axes, tidy
 from quantus_concepts.studies.pasta.results import (
     CEILING,
     HUMAN,

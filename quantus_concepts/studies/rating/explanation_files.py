@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
+from captum_concepts.progress import progress
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import DrawingExplanation, Explanation, MapExplanation
 from quantus_concepts.datasets.ratings.files import (
@@ -129,7 +128,7 @@ def find_explanations(
 def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar: bool = False) -> list[ExplanationFile]:
     """Read every file once, so that all that is wrong is known before any work."""
     checked = []
-    for file in tqdm(files, desc="reading", unit="explanation", leave=False, disable=not display_progressbar):
+    for file in progress(files, "reading", unit="explanation", show=display_progressbar):
         try:
             file.read()
         except ValueError as error:

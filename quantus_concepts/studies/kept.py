@@ -1,4 +1,4 @@
-"""Files of models: finished ones, and the state of a training that was interrupted."""
+"""What is expensive, kept on disk: tensors that are finished, and the state of a training that was interrupted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import json
 import pickle
 import re
 import time
-import uuid
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from captum_concepts.writing import written
 
 DAMAGE = (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError, ValueError, KeyError, TypeError)
 STATE = ("step", "network", "optimiser", "schedule")
@@ -28,18 +28,19 @@ def fingerprint(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-class ModelFiles:
-    """The files of one model: weights, what they depend on, and while it is trained its checkpoint."""
+class Kept:
+    """Files of one result: its tensors, what they depend on, and while it is trained its checkpoint."""
 
-    # Their names hold the model's name and the first eight digits of the fingerprint of its settings. So a model of
-    # other settings stands beside it under another name, and nothing is ever overwritten by what differs.
-    # ``NAME-12345678.safetensors`` are the weights; ``.json`` beside it holds the settings and a hash of the
-    # weights and is written last: without it a model is not finished. ``.checkpoint.pt`` is removed when the model
-    # is finished. Every file is written under a temporary name and renamed.
+    # Their names hold the result's name and the first eight digits of the fingerprint of its settings. So a result
+    # of other settings stands beside it under another name, and nothing is ever overwritten by what differs.
+    # ``NAME-12345678.safetensors`` are the tensors; ``.json`` beside it holds the settings and a hash of the
+    # tensors and is written last: without it a result is not finished. ``.checkpoint.pt`` is removed when it is.
+    # Every file is written under a temporary name and renamed.
 
     def __init__(self, folder: Path, name: str, settings: Mapping[str, Any], seconds: float = 60.0) -> None:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"Expected argument `folder` to be a folder but {folder} is a file. Name another.")
+        self.folder = folder
         self.name = name
         self.settings = dict(settings)
         self.fingerprint = fingerprint(settings)
@@ -51,7 +52,7 @@ class ModelFiles:
         self._written = time.monotonic()
 
     def load(self) -> dict[str, Tensor] | None:
-        """Read the weights of the finished model."""
+        """Read the tensors, None where they are not finished."""
         if not self.record.exists():
             return None
         try:
@@ -64,10 +65,11 @@ class ModelFiles:
             return None
 
     def save(self, state: Mapping[str, Tensor]) -> None:
-        """Write the weights of the finished model, and remove the checkpoint."""
+        """Write the finished tensors, and remove the checkpoint."""
         # Copies: safetensors takes neither shared nor non-contiguous memory.
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-        with _complete(self.weights) as temporary:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written(self.weights) as temporary:
             save_file(plain, temporary)
         content = {
             "name": self.name,
@@ -75,7 +77,7 @@ class ModelFiles:
             "sha256": _file_hash(self.weights),
             "settings": self.settings,
         }
-        with _complete(self.record) as temporary:
+        with written(self.record) as temporary:
             temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
         self.checkpoint.unlink(missing_ok=True)
 
@@ -93,7 +95,8 @@ class ModelFiles:
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Write the checkpoint in place of the one before."""
-        with _complete(self.checkpoint) as temporary:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written(self.checkpoint) as temporary:
             torch.save({**state, "fingerprint": self.fingerprint}, temporary)
         self._written = time.monotonic()
 
@@ -104,18 +107,6 @@ class ModelFiles:
     def _warn(self, path: Path, error: Exception, consequence: str) -> None:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(f"{path} cannot be used ({reason}): {self.name} is {consequence}.", UserWarning, stacklevel=3)
-
-
-@contextmanager
-def _complete(path: Path) -> Iterator[Path]:
-    """Give a temporary path that takes the name of the file when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _check_same(found: str, wanted: str, problem: str) -> None:
