@@ -9,13 +9,13 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
 from captum_concepts.checks import check_binary, check_choice, to_numpy
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import (
     IMPORTANCES,
     concept_importance,
     concept_outputs,
-    predict_logits,
 )
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments

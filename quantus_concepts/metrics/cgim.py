@@ -10,6 +10,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_finite, to_numpy
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import (
@@ -17,7 +18,6 @@ from quantus_concepts.metrics.inference import (
     concept_importance,
     concept_outputs,
     linear_weights,
-    predict_logits,
 )
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments

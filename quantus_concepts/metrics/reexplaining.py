@@ -12,10 +12,10 @@ from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.attributions import missing
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.metrics.masks import check_mask_size, listed, region_masks, unusable_masks
 from quantus_concepts.metrics.quantus_arguments import OF_REGIONS
 from quantus_concepts.metrics.truth import class_labels

@@ -19,6 +19,7 @@ from captum_concepts.backbones import Backbone
 from captum_concepts.cbm import ConceptLayer
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
+from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.studies.backbone_option import Network, cut_network, load_network
@@ -253,7 +254,7 @@ def _plain_accuracy(
 ) -> list[Record]:
     """Return the accuracy of the network's own classifier, where it has one for these classes."""
     predicted = []
-    device = next(module.parameters()).device
+    device = device_of(module)
     with torch.no_grad():
         for batch in loader:
             logits = module(batch.image.to(device))

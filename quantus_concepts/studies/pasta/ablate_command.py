@@ -10,8 +10,8 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.ablations import ABLATIONS, DRAWING, ablated

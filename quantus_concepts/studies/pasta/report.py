@@ -14,7 +14,7 @@ import typer
 from markupsafe import escape
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.pasta.correlations import RatingCorrelation
 from quantus_concepts.studies.charts import png_base64
 from quantus_concepts.studies.output import OutputFolder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from quantus_concepts.datasets.ratings.simulated_raters import simulated_ratings
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.embedded import EMBEDDED_SETTINGS, embedded_embedder
 from quantus_concepts.studies.pasta.options import Options

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from quantus_concepts.datasets.ratings.released_files import (
+from quantus_concepts.datasets.ratings.files import (
     attribution_path,
     list_some,
     load_concepts,

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_whole
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, BirdView, GradedExplainer
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation, MapExplanation
-from quantus_concepts.datasets.ratings.graded_explainers import EXPLAINERS, BirdView, GradedExplainer
 
 # An explanation is made in three situations: as it is rated, once more after a light perturbation of the image, and
 # after a strong one.

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from fixtures_pasta import CONCEPTS, EXPLAINERS, quality, read_records, write_pasta_release, write_records
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.datasets.ratings.split import leak_free_split
 
 BASE = "result_dataset"

@@ -11,11 +11,9 @@ import numpy as np
 
 from captum_concepts.checks import check_choice
 from quantus_concepts.datasets.images import load_image
+from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, DrawingExplanation, Explanation, MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.released_concepts import released_scale
-from quantus_concepts.datasets.ratings.released_files import (
+from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,
     COUNTERFACTUAL_EXPLAINERS,
@@ -25,8 +23,10 @@ from quantus_concepts.datasets.ratings.released_files import (
     list_some,
     load_concepts,
     load_map,
+    released_scale,
 )
-from quantus_concepts.datasets.ratings.released_records import LABELS, PREDICTED, Record, read_records
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 
 ANNOTATIONS = "human_annotations.json"
 

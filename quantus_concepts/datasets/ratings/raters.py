@@ -9,10 +9,10 @@ import numpy as np
 
 from captum_concepts.checks import check_range, check_whole, to_numpy
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.datasets.ratings.graded_explainers import EXPLAINERS, LIST_LENGTH
-from quantus_concepts.datasets.ratings.graded_explanations import GradedExplanations
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH
+from quantus_concepts.datasets.ratings.graded import GradedExplanations
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 
 NAME = "painted birds, simulated raters"

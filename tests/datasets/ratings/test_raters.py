@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.datasets.ratings.graded_explainers import EXPLAINERS
-from quantus_concepts.datasets.ratings.graded_explanations import GradedExplanations
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.simulated_raters import (
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS
+from quantus_concepts.datasets.ratings.graded import GradedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import (
     SimulatedRaters,
     SimulatedRatings,
     expected_votes,

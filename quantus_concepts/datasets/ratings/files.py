@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.datasets.ratings.released_concepts import RELEASED_CONCEPTS
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 
 MAP_SUFFIX, CONCEPT_SUFFIX, DRAWING_SUFFIX = ".npy", ".json", ".png"
 #: Ids of the released explainers whose explanations are concepts.
 CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
 #: Id of CLIP-QDA-sample, for which small values mean important.
 COUNTERFACTUAL_EXPLAINERS = ("39",)
+_LIME, _SHAP = ("3", "4", "5"), ("6", "7", "8")
 SHOWN_FILES = 10
 _SHOWN_VALUES = 5
 _MAX_CHANNELS = 4
@@ -101,6 +102,14 @@ def load_map(path: Path) -> Tensor:
             f"{tuple(array.shape)}."
         )
     return torch.from_numpy(np.ascontiguousarray(relevance))
+
+
+def released_scale(explainer: str, lowest: float) -> str | None:
+    """Return how the release's map of an explainer comes to [0, 1], as in `unit_maps`; None where min-max does it."""
+    # Its files of LIME hold (mask + 1) * 0.49 already; a mask as LIME itself gives it has values of -1.
+    if explainer in _LIME:
+        return "lime" if lowest < 0 else "none"
+    return "shap" if explainer in _SHAP else None
 
 
 def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> ConceptExplanation:

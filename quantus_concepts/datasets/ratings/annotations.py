@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.released_files import (
+from quantus_concepts.datasets.ratings.files import (
     FileName,
     list_some,
     parse_rated_name,
     parse_scored_name,
     read_json,
 )
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 
 PREDICTED, IMAGE_NAME = "predicted", "image-name"

@@ -1,4 +1,4 @@
-"""The lists of concepts of the released data sets, and how their maps were brought to [0, 1]."""
+"""The concepts of the released data sets."""
 
 from __future__ import annotations
 
@@ -33,12 +33,3 @@ RELEASED_CONCEPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "coco": tuple(_COCO.split(", ")),
     }
 )
-_LIME, _SHAP = ("3", "4", "5"), ("6", "7", "8")
-
-
-def released_scale(explainer: str, lowest: float) -> str | None:
-    """Return how the release's map of an explainer comes to [0, 1], as in `unit_maps`; None where min-max does it."""
-    # Its files of LIME hold (mask + 1) * 0.49 already; a mask as LIME itself gives it has values of -1.
-    if explainer in _LIME:
-        return "lime" if lowest < 0 else "none"
-    return "shap" if explainer in _SHAP else None
