@@ -2,8 +2,7 @@
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.released_concepts import RELEASED_CONCEPTS
-from quantus_concepts.metrics.explainer_values import Explainer, metric_values
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 from quantus_concepts.pasta.blip import blip_encoder
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
@@ -31,7 +30,6 @@ __all__ = [
     "EmbeddedEncoder",
     "Embedder",
     "EmbeddingCache",
-    "Explainer",
     "MapExplanation",
     "Mixture",
     "ObjectEncoder",
@@ -47,7 +45,6 @@ __all__ = [
     "blip_encoder",
     "fit_regressor",
     "load_scorer",
-    "metric_values",
     "perturb",
     "plot_mixture",
     "rating_correlations",

@@ -18,8 +18,8 @@ from captum_concepts.running import device_of, seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.simulated_raters import N_CLASSES, N_CONCEPTS
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values

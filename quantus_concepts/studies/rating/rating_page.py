@@ -13,7 +13,7 @@ from captum_concepts.progress import progress
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import Question, question_named
-from quantus_concepts.studies.pages import render_page
+from quantus_concepts.studies.page import render_page
 from quantus_concepts.studies.pasta.rated_files import explanation_name, image_name
 from quantus_concepts.studies.rating.explanation_files import ExplanationFile
 from quantus_concepts.studies.rating.pictures import (
