@@ -31,10 +31,11 @@ from quantus_concepts.functional.overlay import (
 )
 from quantus_concepts.functional.upsampling import check_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
+from quantus_concepts.pasta.cached_encoder import CachedEncoder
 from quantus_concepts.pasta.encoder import Encoder, as_encoder, check_images
-from quantus_concepts.pasta.encoding import Encoding
 from quantus_concepts.pasta.preprocessing import resized_levels, to_levels
-from quantus_concepts.pasta.sentences import SENTENCES, check_template, concept_sentence, released_sentence
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.sentences import SENTENCES, check_template, explanation_sentence
 
 SALIENCIES = ("overlay", "masked")
 CONCEPTS = ("sentence", "weighted")
@@ -134,7 +135,7 @@ class Embedder:
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
         self.cache = EmbeddingCache(cache) if isinstance(cache, str | Path) else cache
-        self._encoding = Encoding(self.encoder, self.cache, self.batch_size)
+        self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
     @classmethod
     def from_settings(cls, encoder: Encoder | str | Any, settings: Mapping[str, Any], **overrides: Any) -> Embedder:
@@ -206,7 +207,7 @@ class Embedder:
             As in `embed_maps`.
         """
         _check_pair(images, maps)
-        return self._levels(images, maps).float() / 255
+        return self._levels(images, maps, self.normalise).float() / 255
 
     @torch.no_grad()
     def embed_maps(self, images: Tensor, maps: Tensor) -> Tensor:
@@ -233,14 +234,7 @@ class Embedder:
             If shapes do not fit, images are outside [0, 1], or a map holds NaN or infinity.
         """
         _check_pair(images, maps)
-        makes = self._encoding.keys
-        keys = None if makes is None else makes.of_maps(images, maps, self._picture_settings)
-
-        def encode(places: Sequence[int]) -> Tensor:
-            some = slice(places[0], places[-1] + 1) if len(places) == places[-1] - places[0] + 1 else list(places)
-            return self._encode(self._levels(images[some], maps[some].to(images.device)))
-
-        return self._encoding.of(len(images), keys, encode, images.device)
+        return self._embed_pairs(images, maps, [self.normalise] * len(images), images.device)
 
     @torch.no_grad()
     def embed_drawings(self, pictures: Tensor) -> Tensor:
@@ -264,10 +258,7 @@ class Embedder:
             If the shape is wrong or values are outside [0, 1].
         """
         check_images(pictures)
-        levels = to_levels(pictures)
-        makes = self._encoding.keys
-        keys = None if makes is None else makes.of_drawings(levels)
-        return self._encoding.of(len(levels), keys, lambda some: self._encode(levels[list(some)]), pictures.device)
+        return self._cached.of_drawings(to_levels(pictures))
 
     @torch.no_grad()
     def embed_concepts(self, values: Tensor | np.ndarray, names: Sequence[str]) -> Tensor:
@@ -349,48 +340,45 @@ class Embedder:
             flush(kind)
         return out
 
-    @property
-    def _picture_settings(self) -> dict[str, Any]:
-        """What settles a picture, and so the key of its embedding."""
-        shown = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
-        return {"saliency": self.saliency, "size": self.size, "normalise": self.normalise, **shown}
-
-    def _levels(self, images: Tensor, maps: Tensor, normalise: str | None = None) -> Tensor:
+    def _levels(self, images: Tensor, maps: Tensor, normalise: str) -> Tensor:
         """Return what is shown, (n, 3, size, size) of uint8."""
         size = (self.size, self.size)
         if tuple(images.shape[-2:]) != size:
             images = resized_levels(to_levels(images), size).float() / 255
-        maps = resized(unit_maps(maps, normalise or self.normalise)[:, None], size)[:, 0]
+        maps = resized(unit_maps(maps, normalise)[:, None], size)[:, 0]
         if self.saliency == "masked":
             return masked_levels(images, maps)
         return overlay_levels(images, maps, weight=self.weight, colours=self.colours)
 
-    def _encode(self, levels: Tensor) -> Tensor:
-        # Not every encoder takes them without the way over floats.
-        quick: Callable[[Tensor], Tensor] | None = getattr(self.encoder, "encode_levels", None)
-        return self.encoder.encode_images(levels.float() / 255) if quick is None else quick(levels)
-
-    def _embed_shown(self, shown: Sequence[MapExplanation]) -> Tensor:
-        """Return embeddings (n, dim) of maps whose images may differ in size."""
-        pairs = [(each.image[None], each.map[None]) for each in shown]
-        for image, heat in pairs:
-            _check_pair(image, heat)
-        makes, ways = self._encoding.keys, [each.normalise or self.normalise for each in shown]
-        keys = None
-        if makes is not None:
-            settings = [{**self._picture_settings, "normalise": way} for way in ways]
-            keys = [makes.of_maps(*pair, each)[0] for pair, each in zip(pairs, settings, strict=True)]
+    def _embed_pairs(
+        self,
+        images: Tensor | Sequence[Tensor],
+        maps: Tensor | Sequence[Tensor],
+        ways: Sequence[str],
+        device: torch.device | None = None,
+    ) -> Tensor:
+        """Return embeddings (n, dim) of maps, each brought to [0, 1] in its own way, on images of any sizes."""
 
         def encode(places: Sequence[int]) -> Tensor:
             pictures: dict[int, Tensor] = {}
             # Those of one size at once.
-            for group in _grouped(places, lambda place: (*(part.shape for part in pairs[place]), ways[place])):
-                images, maps = (torch.cat([pairs[place][part] for place in group]) for part in (0, 1))
-                levels = self._levels(images, maps.to(images.device), ways[group[0]])
+            for group in _grouped(places, lambda place: (images[place].shape, maps[place].shape, ways[place])):
+                some, heats = (torch.stack([values[place] for place in group]) for values in (images, maps))
+                levels = self._levels(some, heats.to(some.device), ways[group[0]])
                 pictures.update(zip(group, levels, strict=True))
-            return self._encode(torch.stack([pictures[place] for place in places]))
+            return self._cached.encode_levels(torch.stack([pictures[place] for place in places]))
 
-        return self._encoding.of(len(shown), keys, encode)
+        # What settles a picture, and so the key of its embedding.
+        shown = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
+        settings = [{"saliency": self.saliency, "size": self.size, "normalise": way, **shown} for way in ways]
+        return self._cached.of_maps(images, maps, settings, encode, device)
+
+    def _embed_shown(self, shown: Sequence[MapExplanation]) -> Tensor:
+        """Return embeddings (n, dim) of maps whose images may differ in size."""
+        for each in shown:
+            _check_pair(each.image[None], each.map[None])
+        ways = [each.normalise or self.normalise for each in shown]
+        return self._embed_pairs([each.image for each in shown], [each.map for each in shown], ways)
 
     def _embed_drawn(self, drawn: Sequence[DrawingExplanation]) -> Tensor:
         """Return embeddings (n, dim) of drawings, which may differ in size."""
@@ -399,28 +387,22 @@ class Embedder:
             rows.update(zip(group, self.embed_drawings(torch.stack([drawn[i].picture for i in group])), strict=True))
         return torch.stack([rows[place] for place in range(len(drawn))])
 
-    def _sentence(self, each: ConceptExplanation) -> str:
-        if self.sentence == "release":
-            return released_sentence(
-                each.values if each.written is None else each.written,
-                each.vocabulary or tuple(each.values),
-                counterfactual=each.ascending,
-                n_top=self.n_top,
-            )
-        return concept_sentence(
-            each.values,
-            n_top=self.n_top,
-            ascending=each.ascending or self.ascending,
-            template=self.template,
-            trailing_comma=self.trailing_comma,
-        )
-
     def _embed_lists(self, lists: Sequence[ConceptExplanation]) -> Tensor:
         """Return embeddings (n, dim) of lists of concepts."""
         # Checks the values as well.
-        sentences = [self._sentence(each) for each in lists]
+        sentences = [
+            explanation_sentence(
+                each,
+                self.sentence,
+                n_top=self.n_top,
+                ascending=self.ascending,
+                template=self.template,
+                trailing_comma=self.trailing_comma,
+            )
+            for each in lists
+        ]
         if self.concepts == "sentence":
-            return self._encoding.texts(sentences)
+            return self._cached.of_texts(sentences)
         names = list(dict.fromkeys(name for each in lists for name in each.values))
         column = {name: place for place, name in enumerate(names)}
         values = torch.zeros(len(lists), len(names), dtype=torch.float64)
@@ -428,9 +410,28 @@ class Embedder:
             for name, value in each.values.items():
                 values[row, column[name]] = float(value)
         norm = values.norm(dim=1, keepdim=True)
-        embeddings = self._encoding.texts(names) if names else torch.empty(0, self.dim)
+        embeddings = self._cached.of_texts(names) if names else torch.empty(0, self.dim)
         shares = (values / torch.where(norm == 0, 1, norm)).to(embeddings)
         return shares @ embeddings
+
+
+def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **overrides: Any) -> Embedder:
+    """Return an embedder that shows explanations as a scorer saw them when it was trained."""
+    if isinstance(encoder, Embedder):
+        if cache is not None:
+            raise ValueError("Argument `cache` says nothing beside an Embedder, which has its own: leave it out.")
+        embedder = encoder
+    else:
+        if encoder is None:
+            if scorer.encoder is None:
+                raise ValueError(
+                    "Expected argument `encoder`, for the scorer does not name the one it was trained on. Scorers of "
+                    'the release were trained on "siglip", "clip" or "eva02".'
+                )
+            encoder = scorer.encoder
+        embedder = Embedder.from_settings(encoder, scorer.settings or {}, cache=cache, **overrides)
+    scorer.check_encoder(embedder)
+    return embedder
 
 
 #: Arguments of `Embedder` that settle what is embedded.

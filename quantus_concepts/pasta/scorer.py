@@ -15,19 +15,7 @@ from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, UNLABELLED, label_index, label_indices
-
-__all__ = [
-    "LABEL_ALIASES",
-    "RELEASED_ENCODERS",
-    "RELEASED_LABELS",
-    "UNLABELLED",
-    "Scorer",
-    "as_votes",
-    "fitting_encoders",
-    "label_index",
-    "label_indices",
-]
+from quantus_concepts.pasta.labels import RELEASED_LABELS, UNLABELLED, label_indices
 
 #: Sizes of the embeddings of the encoders that the released scorers were trained on.
 RELEASED_ENCODERS = {"siglip": 1024, "clip": 768, "eva02": 768}

@@ -131,6 +131,18 @@ def load_scorer(
     return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
 
 
+def scorer_from(value: Any) -> Scorer:
+    """Return a scorer, read from its file where a path is given."""
+    if isinstance(value, str | Path | dict):
+        return load_scorer(value)
+    if not isinstance(value, Scorer):
+        raise TypeError(
+            "Expected argument `scorer` to be a Scorer, or the file of one (of the release: PASTA_Q1.pth), but got "
+            f"{type(value).__name__}."
+        )
+    return value
+
+
 def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> list[tuple[Path, str | None]]:
     """Return files and, where it is known, the question of each."""
     if isinstance(source, Mapping):
