@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.checks import check_shape, check_whole, to_numpy
 from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
@@ -19,27 +20,13 @@ from quantus_concepts.datasets.ratings.explanations import (
     Explanation,
     MapExplanation,
 )
-from quantus_concepts.functional.arguments import finite_rows
-from quantus_concepts.functional.overlay import (
-    NORMALISATIONS,
-    colour_map,
-    masked_levels,
-    overlay_levels,
-    resized,
-    unit_maps,
-    usable_maps,
-)
-from quantus_concepts.functional.upsampling import check_maps
+from quantus_concepts.functional.overlay import usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.cached_encoder import CachedEncoder
 from quantus_concepts.pasta.encoder import Encoder, as_encoder, check_images
-from quantus_concepts.pasta.preprocessing import resized_levels, to_levels
+from quantus_concepts.pasta.preprocessing import to_levels
+from quantus_concepts.pasta.presentation import Presentation, check_pairs
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.sentences import SENTENCES, check_template, explanation_sentence
-
-SALIENCIES = ("overlay", "masked")
-CONCEPTS = ("sentence", "weighted")
-Item = TypeVar("Item")
 
 
 class Embedder:
@@ -114,23 +101,9 @@ class Embedder:
         batch_size: int = 16,
         display_progressbar: bool = False,
     ) -> None:
-        check_choice("saliency", saliency, SALIENCIES)
-        check_range("weight", weight, 0, 1)
-        colour_map(colours)
-        check_choice("normalise", normalise, NORMALISATIONS)
-        check_choice("concepts", concepts, CONCEPTS)
-        check_choice("sentence", sentence, SENTENCES)
-        check_template(template)
-        if sentence == "release" and (template or concepts != "sentence" or ascending or not trailing_comma):
-            raise ValueError(
-                "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
-                'beside sentence="release", which is fixed. Leave them out.'
-            )
-        self.saliency, self.weight, self.colours, self.normalise = saliency, float(weight), colours, normalise
-        self.size = check_whole("size", size, 1)
-        self.n_top = check_whole("n_top", n_top, 1)
-        self.ascending, self.template, self.concepts = bool(ascending), template, concepts
-        self.trailing_comma, self.sentence = bool(trailing_comma), sentence
+        self.presentation = Presentation(
+            saliency, weight, colours, size, normalise, n_top, ascending, template, concepts, trailing_comma, sentence
+        )
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
@@ -160,9 +133,10 @@ class Embedder:
         ValueError
             If there is an unknown setting.
         """
-        unknown = sorted(set(settings) - set(SETTINGS))
+        known = [field.name for field in fields(Presentation)]
+        unknown = sorted(set(settings) - set(known))
         if unknown:
-            raise ValueError(f"Expected argument `settings` to have some of {list(SETTINGS)} but it has {unknown}.")
+            raise ValueError(f"Expected argument `settings` to have some of {known} but it has {unknown}.")
         return cls(encoder, **{**settings, **overrides})
 
     #: (N, h, w) to (N,) of bool: which maps are finite and show anything.
@@ -181,7 +155,7 @@ class Embedder:
     @property
     def settings(self) -> dict[str, Any]:
         """How explanations are shown, in values that JSON can hold."""
-        return {name: getattr(self, name) for name in SETTINGS}
+        return asdict(self.presentation)
 
     @torch.no_grad()
     def pictures(self, images: Tensor, maps: Tensor) -> Tensor:
@@ -206,8 +180,8 @@ class Embedder:
         ValueError
             As in `embed_maps`.
         """
-        _check_pair(images, maps)
-        return self._levels(images, maps, self.normalise).float() / 255
+        check_pairs(images, maps)
+        return self.presentation.levels(images, maps, self.presentation.normalise).float() / 255
 
     @torch.no_grad()
     def embed_maps(self, images: Tensor, maps: Tensor) -> Tensor:
@@ -233,8 +207,8 @@ class Embedder:
         ValueError
             If shapes do not fit, images are outside [0, 1], or a map holds NaN or infinity.
         """
-        _check_pair(images, maps)
-        return self._embed_pairs(images, maps, [self.normalise] * len(images), images.device)
+        check_pairs(images, maps)
+        return self._embed_pairs(images, maps, [self.presentation.normalise] * len(images), images.device)
 
     @torch.no_grad()
     def embed_drawings(self, pictures: Tensor) -> Tensor:
@@ -310,7 +284,7 @@ class Embedder:
             If one cannot be embedded, as in `embed_maps` and `embed_concepts`.
         """
         out = torch.empty(len(explanations), self.dim)
-        waiting: dict[str, list[tuple[int, Any]]] = {modality: [] for modality in MODALITIES}
+        waiting: dict[str, dict[int, Any]] = {modality: {} for modality in MODALITIES}
         embedders: dict[str, Callable[[list[Any]], Tensor]] = {
             "map": self._embed_shown,
             "drawing": self._embed_drawn,
@@ -320,8 +294,7 @@ class Embedder:
 
         def flush(kind: str) -> None:
             if waiting[kind]:
-                rows, items = zip(*waiting[kind], strict=True)
-                out[list(rows)] = embedders[kind](list(items)).cpu()
+                out[list(waiting[kind])] = embedders[kind](list(waiting[kind].values())).cpu()
                 waiting[kind].clear()
 
         for place in places:
@@ -331,22 +304,12 @@ class Embedder:
                     "Expected argument `explanations` to hold Map-, Drawing- or ConceptExplanation but got "
                     f"{type(explanation).__name__} at {place}."
                 )
-            waiting[explanation.modality].append((place, explanation))
+            waiting[explanation.modality][place] = explanation
             if len(waiting[explanation.modality]) == self.batch_size:
                 flush(explanation.modality)
         for kind in waiting:
             flush(kind)
         return out
-
-    def _levels(self, images: Tensor, maps: Tensor, normalise: str) -> Tensor:
-        """Return what is shown, (n, 3, size, size) of uint8."""
-        size = (self.size, self.size)
-        if tuple(images.shape[-2:]) != size:
-            images = resized_levels(to_levels(images), size).float() / 255
-        maps = resized(unit_maps(maps, normalise)[:, None], size)[:, 0]
-        if self.saliency == "masked":
-            return masked_levels(images, maps)
-        return overlay_levels(images, maps, weight=self.weight, colours=self.colours)
 
     def _embed_pairs(
         self,
@@ -357,56 +320,42 @@ class Embedder:
     ) -> Tensor:
         """Return embeddings (n, dim) of maps, each brought to [0, 1] in its own way, on images of any sizes."""
 
-        def encode(places: Sequence[int]) -> Tensor:
-            pictures: dict[int, Tensor] = {}
-            # Those of one size at once.
-            for group in _grouped(places, lambda place: (images[place].shape, maps[place].shape, ways[place])):
-                some, heats = (torch.stack([values[place] for place in group]) for values in (images, maps))
-                levels = self._levels(some, heats.to(some.device), ways[group[0]])
-                pictures.update(zip(group, levels, strict=True))
-            return self._cached.encode_levels(torch.stack([pictures[place] for place in places]))
+        def levels(places: Sequence[int]) -> Tensor:
+            some, heats = (torch.stack([values[place] for place in places]) for values in (images, maps))
+            return self.presentation.levels(some, heats.to(some.device), ways[places[0]])
 
-        # What settles a picture, and so the key of its embedding.
-        shown = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
-        settings = [{"saliency": self.saliency, "size": self.size, "normalise": way, **shown} for way in ways]
+        def encode(places: Sequence[int]) -> Tensor:
+            kinds = [(images[place].shape, maps[place].shape, ways[place]) for place in places]
+            return self._cached.encode_levels(_by_kind(places, kinds, levels))
+
+        settings = [self.presentation.of_picture(way) for way in ways]
         return self._cached.of_maps(images, maps, settings, encode, device)
 
     def _embed_shown(self, shown: Sequence[MapExplanation]) -> Tensor:
         """Return embeddings (n, dim) of maps whose images may differ in size."""
         for each in shown:
-            _check_pair(each.image[None], each.map[None])
-        ways = [each.normalise or self.normalise for each in shown]
+            check_pairs(each.image[None], each.map[None])
+        ways = [each.normalise or self.presentation.normalise for each in shown]
         return self._embed_pairs([each.image for each in shown], [each.map for each in shown], ways)
 
     def _embed_drawn(self, drawn: Sequence[DrawingExplanation]) -> Tensor:
         """Return embeddings (n, dim) of drawings, which may differ in size."""
-        rows: dict[int, Tensor] = {}
-        for group in _grouped(range(len(drawn)), lambda place: drawn[place].picture.shape):
-            rows.update(zip(group, self.embed_drawings(torch.stack([drawn[i].picture for i in group])), strict=True))
-        return torch.stack([rows[place] for place in range(len(drawn))])
+        sizes = [each.picture.shape for each in drawn]
+        return _by_kind(
+            range(len(drawn)),
+            sizes,
+            lambda places: self.embed_drawings(torch.stack([drawn[place].picture for place in places])),
+        )
 
     def _embed_lists(self, lists: Sequence[ConceptExplanation]) -> Tensor:
         """Return embeddings (n, dim) of lists of concepts."""
         # Checks the values as well.
-        sentences = [
-            explanation_sentence(
-                each,
-                self.sentence,
-                n_top=self.n_top,
-                ascending=self.ascending,
-                template=self.template,
-                trailing_comma=self.trailing_comma,
-            )
-            for each in lists
-        ]
-        if self.concepts == "sentence":
+        sentences = [self.presentation.text(each) for each in lists]
+        if self.presentation.concepts == "sentence":
             return self._cached.of_texts(sentences)
         names = list(dict.fromkeys(name for each in lists for name in each.values))
-        column = {name: place for place, name in enumerate(names)}
-        values = torch.zeros(len(lists), len(names), dtype=torch.float64)
-        for row, each in enumerate(lists):
-            for name, value in each.values.items():
-                values[row, column[name]] = float(value)
+        rows = [[float(each.values.get(name, 0)) for name in names] for each in lists]
+        values = torch.tensor(rows, dtype=torch.float64).view(len(lists), len(names))
         norm = values.norm(dim=1, keepdim=True)
         embeddings = self._cached.of_texts(names) if names else torch.empty(0, self.dim)
         shares = (values / torch.where(norm == 0, 1, norm)).to(embeddings)
@@ -432,34 +381,6 @@ def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **ov
     return embedder
 
 
-#: Arguments of `Embedder` that settle what is embedded.
-SETTINGS = (
-    "saliency",
-    "weight",
-    "colours",
-    "size",
-    "normalise",
-    "n_top",
-    "ascending",
-    "template",
-    "concepts",
-    "trailing_comma",
-    "sentence",
-)
-
-
-def _check_pair(images: Tensor, maps: Tensor) -> None:
-    check_images(images)
-    check_maps(maps)
-    check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
-    finite = finite_rows(maps)
-    if not finite.all():
-        raise ValueError(
-            f"Expected argument `maps` to be finite but {int((~finite).sum())} of {len(maps)} hold NaN or infinity. "
-            "Leave them out; Embedder.usable_maps(maps) tells which."
-        )
-
-
 def _checked_names(names: Sequence[str]) -> list[str]:
     listed = [names] if isinstance(names, str) else [str(name) for name in names]
     double = sorted({name for name in listed if listed.count(name) > 1})
@@ -468,8 +389,12 @@ def _checked_names(names: Sequence[str]) -> list[str]:
     return listed
 
 
-def _grouped(items: Sequence[Item], kind: Callable[[Item], Any]) -> list[list[Item]]:
-    groups: dict[Any, list[Item]] = {}
-    for item in items:
-        groups.setdefault(kind(item), []).append(item)
-    return list(groups.values())
+def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Sequence[int]], Tensor]) -> Tensor:
+    """Return a row for each place, in their order; those of one kind, of images of one size, are computed at once."""
+    groups: dict[Any, list[int]] = {}
+    for place, kind in zip(places, kinds, strict=True):
+        groups.setdefault(kind, []).append(place)
+    rows: dict[int, Tensor] = {}
+    for group in groups.values():
+        rows.update(zip(group, compute(group), strict=True))
+    return torch.stack([rows[place] for place in places])

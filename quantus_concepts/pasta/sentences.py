@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from captum_concepts.checks import check_whole
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 
 SLOT = "{}"
 SENTENCES = ("ours", "release")
@@ -64,32 +63,6 @@ def released_sentence(
     magnitudes = [abs(value) for value in values]
     ordered = sorted(zip(magnitudes, concepts, strict=True), reverse=not counterfactual)
     return "".join(f"{concept}, " for _, concept in ordered[:n_top])
-
-
-def explanation_sentence(
-    explanation: ConceptExplanation,
-    sentence: str = "ours",
-    *,
-    n_top: int = 15,
-    ascending: bool = False,
-    template: str = "",
-    trailing_comma: bool = True,
-) -> str:
-    """Write the sentence of an explanation, in our way or in that of the release."""
-    if sentence == "release":
-        return released_sentence(
-            explanation.values if explanation.written is None else explanation.written,
-            explanation.vocabulary or tuple(explanation.values),
-            counterfactual=explanation.ascending,
-            n_top=n_top,
-        )
-    return concept_sentence(
-        explanation.values,
-        n_top=n_top,
-        ascending=explanation.ascending or ascending,
-        template=template,
-        trailing_comma=trailing_comma,
-    )
 
 
 def check_template(template: str) -> None:
