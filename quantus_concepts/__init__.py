@@ -20,7 +20,12 @@ from quantus_concepts.metrics import (
     PASTAScore,
     Patch,
     PatchResult,
+    PremiseCheck,
+    Subject,
+    check_premise,
     optimise_patch,
+    score_contrasts,
+    score_relative,
 )
 from quantus_concepts.summary import plot_summary, summarise
 
@@ -56,10 +61,15 @@ __all__ = [
     "PASTAScore",
     "Patch",
     "PatchResult",
+    "PremiseCheck",
+    "Subject",
     "__version__",
+    "check_premise",
     "evaluate",
     "optimise_patch",
     "plot_summary",
     "positive_percentile",
+    "score_contrasts",
+    "score_relative",
     "summarise",
 ]

@@ -3,6 +3,7 @@
 from quantus_concepts.metrics.cem import CEM
 from quantus_concepts.metrics.cgim import CGIM
 from quantus_concepts.metrics.clm import CLM
+from quantus_concepts.metrics.contrast_scores import score_contrasts
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.idr import IDR
 from quantus_concepts.metrics.iir import IIR
@@ -10,6 +11,10 @@ from quantus_concepts.metrics.mcs import MCS
 from quantus_concepts.metrics.pasta_score import PASTAScore
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
+from quantus_concepts.metrics.premises import Limits, Premise, PremiseCheck, check_premise
+from quantus_concepts.metrics.region_attributions import RegionAttributions, attribute_regions
+from quantus_concepts.metrics.relative_scores import score_relative
+from quantus_concepts.metrics.subjects import Subject
 
 __all__ = [
     "CEM",
@@ -19,8 +24,17 @@ __all__ = [
     "IIR",
     "MCS",
     "Faithfulness",
+    "Limits",
     "PASTAScore",
     "Patch",
     "PatchResult",
+    "Premise",
+    "PremiseCheck",
+    "RegionAttributions",
+    "Subject",
+    "attribute_regions",
+    "check_premise",
     "optimise_patch",
+    "score_contrasts",
+    "score_relative",
 ]
