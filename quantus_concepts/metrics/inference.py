@@ -23,12 +23,6 @@ class ConceptOutputs(NamedTuple):
     logits: Tensor
 
 
-def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
-    """Return a model's outputs for a batch, without gradient and on its device."""
-    with alone_with(model), torch.no_grad():
-        return tensor_output(model(to_model(model, inputs), **kwargs))
-
-
 def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
     """Run a concept model once over images (N, C, H, W); its backbone once where it shares its features."""
     # Under autocast only the backbone runs in half precision: what is compared afterwards would tie.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from captum_concepts.checks import check_finite, check_range, check_shape
+from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.metrics.subjects import Subject, batches
 
@@ -257,9 +257,9 @@ def check_premise(
     predicted = np.empty((3, n), dtype=np.int64)
     divergence = np.empty(n)
     chance = math.nan
-    progress = tqdm(total=n, desc=f"premises of {name}", unit="image", disable=not display_progressbar, leave=False)
+    shown = progress(description=f"premises of {name}", total=n, unit="image", show=display_progressbar)
     # Divergences are computed in float64: those of a model that ignores the feature are about 1e-8.
-    with evaluation_mode(model), progress as bar:
+    with evaluation_mode(model), shown as bar:
         for rows in batches(n, batch_size):
             here = slice(rows[0], rows[-1] + 1)
             logits = [_logits(model, name, subject.batch(rows)) for subject in sets.values()]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from captum_concepts.checks import to_numpy
+from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.subjects import Subject, batches, taken
@@ -85,7 +85,7 @@ def attribute_regions(
     subjects, elsewhere, keep = list(dict.fromkeys(subjects)), elsewhere or {}, keep or {}
     found = {name: RegionAttributions() for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
-    with tqdm(total=total, desc="explaining", unit="image", disable=not display_progressbar, leave=False) as bar:
+    with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
         for subject in subjects:
             kept = list(keep.get(subject, ()))
             parts: dict[str, list[_Part]] = {name: [] for name in methods}

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import to_numpy
-from captum_concepts.running import evaluation_mode
-from quantus_concepts.metrics.inference import predict_logits
+from captum_concepts.running import evaluation_mode, predict_logits
 
 
 @dataclass(frozen=True, eq=False)

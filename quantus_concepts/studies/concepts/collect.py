@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from captum_concepts.checks import check_binary, check_choice, check_finite, check_range, check_shape, to_numpy
+from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, to_model
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
@@ -88,7 +88,7 @@ def collect_all(
     with ExitStack() as stack, torch.no_grad():
         for scored in models:
             stack.enter_context(_evaluation_mode(scored.model))
-        for batch in tqdm(loader, desc="evaluating", unit="batch", disable=not display_progressbar, leave=False):
+        for batch in progress(loader, "evaluating", unit="batch", show=display_progressbar):
             scorers[0].check_batch(batch)
             shared: dict[int, tuple[nn.Module, Tensor, Tensor]] = {}
             for (model, *_), scorer, kept in zip(models, scorers, rows, strict=True):
