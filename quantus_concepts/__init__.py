@@ -31,7 +31,12 @@ if TYPE_CHECKING:
         PASTAScore,
         Patch,
         PatchResult,
+        PremiseCheck,
+        Subject,
+        check_premise,
         optimise_patch,
+        score_contrasts,
+        score_relative,
     )
     from quantus_concepts.summary import plot_summary, summarise
 else:
@@ -50,7 +55,10 @@ __all__ = [
     "PASTAScore",
     "Patch",
     "PatchResult",
+    "PremiseCheck",
+    "Subject",
     "__version__",
+    "check_premise",
     "datasets",
     "evaluate",
     "functional",
@@ -59,5 +67,7 @@ __all__ = [
     "pasta",
     "plot_summary",
     "positive_percentile",
+    "score_contrasts",
+    "score_relative",
     "summarise",
 ]
