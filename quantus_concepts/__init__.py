@@ -21,6 +21,7 @@ from quantus_concepts.metrics import (
     Patch,
     PatchResult,
     optimise_patch,
+    score_concepts,
 )
 from quantus_concepts.summary import plot_summary, summarise
 
@@ -61,5 +62,6 @@ __all__ = [
     "optimise_patch",
     "plot_summary",
     "positive_percentile",
+    "score_concepts",
     "summarise",
 ]

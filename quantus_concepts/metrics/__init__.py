@@ -10,6 +10,7 @@ from quantus_concepts.metrics.mcs import MCS
 from quantus_concepts.metrics.pasta_score import PASTAScore
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
+from quantus_concepts.metrics.score_concepts import score_concepts
 
 __all__ = [
     "CEM",
@@ -23,4 +24,5 @@ __all__ = [
     "Patch",
     "PatchResult",
     "optimise_patch",
+    "score_concepts",
 ]
