@@ -9,7 +9,7 @@ import torch
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import leak_free_split
 from quantus_concepts.functional.agreement import figures, human_figures
 from quantus_concepts.pasta.correlations import RatingCorrelation

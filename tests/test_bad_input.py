@@ -589,6 +589,6 @@ def test_a_refused_output_folder_keeps_its_files(tmp_path: Path) -> None:
 def test_a_model_on_another_device_than_the_inputs_is_served_there() -> None:
     # The meta device stands for an accelerator: whatever stayed on the CPU would raise.
     model = nn.Linear(N_CONCEPTS, N_CLASSES, device="meta")
-    from quantus_concepts.metrics.inference import predict_logits
+    from captum_concepts.running import predict_logits
 
     assert predict_logits(model, np.zeros((2, N_CONCEPTS), np.float32)).device.type == "meta"

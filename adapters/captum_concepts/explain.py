@@ -18,8 +18,7 @@ from torch.nn import functional
 from captum_concepts.checks import check_choice, check_finite, check_materialised, check_whole
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
-from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import alone_with, evaluation_mode, first_floating
+from captum_concepts.running import alone_with, evaluation_mode, first_floating, seeded_generators
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}

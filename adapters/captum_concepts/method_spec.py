@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +18,7 @@ from torch import Tensor
 
 from captum_concepts.explain import explain_func
 from captum_concepts.paper_methods import METHOD_NAMES, Baseline, build_method
+from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.variants import AtLayer
 
 # Perturbation methods change squares of an image rather than pixels: so many to a side.
@@ -215,31 +214,19 @@ def _load(spec: str) -> Any:
     """Return what "module:name" or "path.py:name" points at."""
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
+        if not Path(place).is_file():
             raise ValueError(f"Expected a method 'path.py:function' with a file that exists but got {spec!r}.")
-        # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is.
-        module_name = f"captum_concepts_method_{path.stem}"
-        found = importlib.util.spec_from_file_location(module_name, path)
-        if found is None or found.loader is None:
-            raise ValueError(f"Expected a method 'path.py:function' with a Python file but got {spec!r}.")
-        module = importlib.util.module_from_spec(found)
-        sys.modules[module_name] = module
-        try:
-            found.loader.exec_module(module)
-        except Exception as error:  # whatever the user's file raises
-            del sys.modules[module_name]
-            raise ValueError(f"{place} cannot be run: {type(error).__name__}: {error}.") from error
+        module = run_file(Path(place))
     else:
         try:
             module = importlib.import_module(place)
         except Exception as error:  # whatever the user's module raises
             raise ValueError(
                 f"Expected a method 'module:function' with a module that can be imported but got {spec!r}: "
-                f"{type(error).__name__}: {error}."
+                f"{error_text(error)}."
             ) from error
     if not hasattr(module, name):
-        functions = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
-        near = difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or functions[:5]
-        raise ValueError(f"Expected {place!r} to have {name!r} but it has not. Nearest: {near}.")
+        raise ValueError(
+            f"Expected {place!r} to have {name!r} but it has not. Nearest: {nearest_functions(module, name)}."
+        )
     return getattr(module, name)

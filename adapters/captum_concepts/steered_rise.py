@@ -12,9 +12,9 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_materialised, check_range, check_shape, check_whole
+from captum_concepts.progress import progress
 from captum_concepts.rise_masks import RandomMasks
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 
@@ -169,14 +169,14 @@ class SteeredRISE(Attribution):
         dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
         total = torch.zeros(n, size[0] * size[1], dtype=dtype, device=images.device)
         with torch.no_grad(), evaluation_mode(self.forward_func):
-            progress = tqdm(total=n * len(masks), desc="RISE", disable=not display_progressbar)
+            bar = progress(description="RISE", total=n * len(masks), show=display_progressbar, leave=True)
             for some, rows in _portions(len(masks), n, batch_size):
                 seen = masks.render(some, images.device, dtype)
                 weights = self._weights(asked, seen, rows, lam, activation)
                 with torch.autocast(images.device.type, enabled=False):
                     total[rows] += weights.to(dtype).T @ seen.flatten(1)
-                progress.update(weights.numel())
-            progress.close()
+                bar.update(weights.numel())
+            bar.close()
         maps = (total / (len(masks) * p)).view(n, 1, *size)
         if input_shaped:
             maps = (maps / channels).expand(n, channels, *size).contiguous()

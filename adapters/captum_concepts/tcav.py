@@ -17,14 +17,13 @@ from captum.concept import TCAV, Concept
 from captum.log import log_usage
 from scipy import stats
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_finite, check_materialised, check_range, check_shape, check_whole
 from captum_concepts.directions import METHODS
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import check_targets, scripted, tensor_outputs
-from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import alone_with, evaluation_mode, first_floating, tensor_output
+from captum_concepts.progress import progress
+from captum_concepts.running import alone_with, evaluation_mode, first_floating, seeded_generators, tensor_output
 from captum_concepts.tcav_classifier import ConceptBankClassifier
 
 # Activations enter the products in float64, so many columns at a time.
@@ -195,7 +194,7 @@ def tcav_score(
     results = {}
     with _undisturbed(model, place, seed), tensor_outputs(model, targets, "target"):
         _check_outputs(model, next(batches.of(inputs[:1]))[1], targets)
-        for name in tqdm(names, desc="TCAV layers", disable=not display_progressbar):
+        for name in progress(names, "TCAV layers", show=display_progressbar, leave=True):
             layer = find_layer(model, name)
             activations = torch.cat(
                 [_activations(model, layer, name, images, batches) for images in (concept_images, negative_images)]

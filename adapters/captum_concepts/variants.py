@@ -16,8 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from captum_concepts.layers import find_layer, last_spatial_layer
-from captum_concepts.randomness import kept_generators
-from captum_concepts.running import evaluation_mode
+from captum_concepts.running import evaluation_mode, kept_generators
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
 

@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from quantus_concepts.metrics.attributions import as_attributions, missing, norm
 from quantus_concepts.metrics.call import Call, Explanations, Record, nanmean
 from quantus_concepts.metrics.inputs import check_aligned_truth, check_inputs, check_passed
 from quantus_concepts.metrics.plotting import DrawsScores
+from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments, check_keywords
 from quantus_concepts.metrics.truth import no_concept_model
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
@@ -56,33 +57,18 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     undefined: int
 
-    def __init__(
-        self,
-        *,
-        abs: bool,
-        normalise: bool,
-        normalise_func: Callable[..., np.ndarray] | None,
-        normalise_func_kwargs: dict[str, Any] | None,
-        return_aggregate: bool,
-        aggregate_func: Callable[..., Any] | None,
-        default_plot_func: Callable[..., Any] | None,
-        disable_warnings: bool,
-        display_progressbar: bool,
-        **kwargs: Any,
-    ) -> None:
+    #: Defaults of Quantus's own arguments.
+    quantus_defaults: ClassVar[QuantusArguments] = DEFAULTS
+
+    def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
         """Take Quantus's own arguments. The subclasses say what their score means."""
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=nanmean if aggregate_func is None else aggregate_func,
-            default_plot_func=self.plot_scores if default_plot_func is None else default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        check_keywords(type(self), quantus)
+        arguments: dict[str, Any] = {**self.quantus_defaults, **quantus}
+        if arguments["aggregate_func"] is None:
+            arguments["aggregate_func"] = nanmean
+        if arguments["default_plot_func"] is None:
+            arguments["default_plot_func"] = self.plot_scores
+        super().__init__(**arguments)
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
         self._call: Call | None = None

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
 from captum_concepts.checks import check_binary, check_choice, to_numpy
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import (
     IMPORTANCES,
     concept_importance,
     concept_outputs,
-    predict_logits,
 )
 from quantus_concepts.metrics.protocols import is_concept_model
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_classes, class_labels
 
 
@@ -51,10 +51,10 @@ class CEM(ConceptMetric):
         (N,) true classes, for `only_correct`; ``y_batch`` if None.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Off by default: ``abs`` would rank negative contributions first, and no
-        positive scaling changes a rank. The default aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` would rank
+        negative contributions first, and no positive scaling changes a rank. The default aggregate is the mean of the
+        defined scores.
 
     Raises
     ------
@@ -78,40 +78,20 @@ default_plot_func, disable_warnings, display_progressbar
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         concept_labels: Any = None,
         top_l: int = 1,
         only_correct: bool = False,
         labels: Any = None,
         importance: str = "contribution",
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the labels. A score of 1 says that all of the most important concepts are in the image.
 
         A score of 0 says that none is.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_choice("importance", importance, IMPORTANCES)
         if isinstance(top_l, bool) or not isinstance(top_l, int) or top_l < 1:
             raise ValueError(f"Expected argument `top_l` to be a whole number of at least 1 but got {top_l!r}.")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts.checks import check_choice
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import (
@@ -18,9 +18,9 @@ from quantus_concepts.metrics.inference import (
     concept_importance,
     concept_outputs,
     linear_weights,
-    predict_logits,
 )
 from quantus_concepts.metrics.protocols import is_concept_model
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
 
 
@@ -52,10 +52,9 @@ class CGIM(ConceptMetric):
         (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
     importance : str
         On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Off by default: with ``abs`` or ``normalise`` the three types are not exact.
-        The default aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
+        ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
 
     Raises
     ------
@@ -79,39 +78,19 @@ default_plot_func, disable_warnings, display_progressbar
     of_samples = False
     sample_truth = ("labels",)
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         class_concepts: Any,
         per: str = "concept",
         labels: Any = None,
         importance: str = "contribution",
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind what people say of classes. A score of 1 says that importance is proportional to it.
 
         A score of 0 says that the two have nothing in common, a negative one that they are opposed.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
         self.class_concepts = checked_class_concepts(class_concepts)

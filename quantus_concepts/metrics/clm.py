@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from quantus_concepts.metrics.inference import (
 )
 from quantus_concepts.metrics.masks import binary_masks
 from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_classes, checked_parts, checked_points, no_concept_model
 
 MASK_HITS = ("centre", "share")
@@ -78,10 +78,9 @@ class CLM(ConceptMetric):
         region's pixels that are marked.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Off by default: no increasing change of a map moves its region. The default
-        aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: no increasing change of
+        a map moves its region. The default aggregate is the mean of the defined scores.
 
     Raises
     ------
@@ -107,7 +106,7 @@ default_plot_func, disable_warnings, display_progressbar
     bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         alpha: float = 1.0,
         threshold: float | None = None,
@@ -117,33 +116,13 @@ default_plot_func, disable_warnings, display_progressbar
         masks: Any = None,
         mask_hit: str = "centre",
         importance: str = "contribution",
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set the region and bind the parts. A score of 1 says that every region holds its part.
 
         A constant map scores alpha / 12.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_range("alpha", alpha, 0, 12, open_low=True)
         check_choice("importance", importance, IMPORTANCES)
         check_choice("mask_hit", mask_hit, MASK_HITS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from captum_concepts.running import alone_with, tensor_output, to_model
 from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_classes
 
 THRESHOLDS = tuple(range(10, 100, 10))
@@ -44,8 +45,10 @@ class Faithfulness(ConceptMetric):
     noise : float, optional
         As a share of the range from black to white: half the width of uniform noise, standard deviation of Gaussian
         noise and of the one on ROAD's imputed pixels. 0.2, 0.2 and 0.01 if None; the paper gives none.
-    mean, std : sequence of float, optional
+    mean : sequence of float, optional
         What the images were normalised by, for each channel: black is -mean / std, and the range 1 / std.
+    std : sequence of float, optional
+        Of the same.
     pixel_range : tuple of float, optional
         Black and white, in place of `mean` and `std`. With neither, black is 0 and white 1, unless the image has
         darker and brighter pixels: then they are its darkest and its brightest value, as Quantus's baseline "black".
@@ -56,10 +59,9 @@ class Faithfulness(ConceptMetric):
     seed : int
         Of the noise and of the order of equally relevant pixels. What is drawn for an image depends on this and on
         the image only.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Only the order of the pixels counts, which no normalisation by scale changes. The
-        default aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Only the order of the pixels counts,
+        which no normalisation by scale changes. The default aggregate is the mean of the defined scores.
 
     Attributes
     ----------
@@ -96,7 +98,7 @@ default_plot_func, disable_warnings, display_progressbar
     sufficiency: list[float]
     necessity: list[float]
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         perturbation: str = "black",
         thresholds: Sequence[int] = THRESHOLDS,
@@ -107,33 +109,13 @@ default_plot_func, disable_warnings, display_progressbar
         outputs: str = "logits",
         chunk_size: int | None = None,
         seed: int = 0,
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set the perturbation. A score of 1 says that the model needs the relevant pixels and no others.
 
         A score of 0 says that it does without them. The formula ends at 2 (e - 1) / (2 e - 1) = 0.77.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_choice("outputs", outputs, OUTPUTS)
         self._pixels = PixelPerturbation(perturbation, noise, mean, std, pixel_range, seed)
         self.perturbation = perturbation

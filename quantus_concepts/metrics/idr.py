@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
-from quantus_concepts.functional import idr, positive_percentile
+from quantus_concepts.functional import idr
 from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -33,11 +33,10 @@ class IDR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
-        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
-        of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
+        `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
+        attributions count. The default aggregate is the mean of the defined scores.
 
     Raises
     ------
@@ -57,39 +56,19 @@ default_plot_func, disable_warnings, display_progressbar
     other_side = "on the counterpart"
     chance = 0.5
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         counterpart: Any = None,
         masks: Any = None,
         labels: Any = None,
         agreement: float = 0.3,
-        abs: bool = False,
-        normalise: bool = True,
-        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the images without the feature. A score of 1 says that it is less important than what it covers.
 
         A score of 0 says that the method falls for it.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         self.counterpart = None if counterpart is None else self._checked("counterpart", counterpart)
         self._bind(masks, labels, agreement)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -12,10 +11,11 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.checks import to_numpy
-from quantus_concepts.functional import iir, perturbation, positive_percentile
+from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.patch_optimisation import check_weight
+from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 #: Why a score is undefined whose patch was not made well enough.
@@ -53,12 +53,12 @@ class IIR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
-        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
-        of the defined scores. With ``display_progressbar=None`` the making of patches shows its progress once it takes
-        longer than two seconds; True shows that of all work, and False none.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
+        `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
+        attributions count. The default aggregate is the mean of the defined scores. With ``display_progressbar=None``
+        the making of patches shows its progress once it takes longer than two seconds; True shows that of all work, and
+        False none.
 
     Attributes
     ----------
@@ -89,8 +89,9 @@ default_plot_func, disable_warnings, display_progressbar
     bounds = (0.0, 1.0)
     sample_truth = ("patched", "masks", "labels")
     other_side = "on the patched images"
+    quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         patched: Any = None,
         patch: Patch | None = None,
@@ -100,34 +101,13 @@ default_plot_func, disable_warnings, display_progressbar
         average: bool = False,
         tolerance: float | None = None,
         agreement: float = 0.3,
-        abs: bool = False,
-        normalise: bool = True,
-        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool | None = None,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the patches. A score of 1 says that a patch without effect leaves the attribution as it was.
 
         A score of 0 says that the method calls it important, or unimportant.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            # Quantus takes None for no.
-            display_progressbar=display_progressbar,  # type: ignore[arg-type]
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_weight("threshold", threshold, positive=True)
         if patched is not None and patch is not None:
             raise ValueError("Expected one of arguments `patched` and `patch` but got both.")

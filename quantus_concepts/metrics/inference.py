@@ -24,12 +24,6 @@ class ConceptOutputs(NamedTuple):
     logits: Tensor
 
 
-def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
-    """Return a model's outputs for a batch, without gradient and on its device."""
-    with alone_with(model), torch.no_grad():
-        return tensor_output(model(to_model(model, inputs), **kwargs))
-
-
 def backbone_features(model: FeatureSharing, images: Any) -> Tensor:
     """Run the backbone of a concept model once over images (N, C, H, W)."""
     with torch.no_grad(), alone_with(model):

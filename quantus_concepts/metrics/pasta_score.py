@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from captum_concepts.checks import check_choice, to_numpy
 from captum_concepts.running import to_model
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
@@ -54,19 +55,20 @@ class PASTAScore(ConceptMetric):
         those the scorer knows.
     concept_names : sequence of str, optional
         (L,): names of the concepts, where concepts are scored.
-    mean, std : sequence of float, optional
+    mean : sequence of float, optional
         What the images of ``x_batch`` were normalised by, a number for each channel, to be undone.
+    std : sequence of float, optional
+        Of the same.
     denormalise : callable, optional
         In place of them: from a tensor (N, C, H, W) of model inputs to images in [0, 1].
     cache : EmbeddingCache or path, optional
         Where embeddings are kept, so that the same explanation is never embedded twice.
     clip : bool
         Whether scores above 5 become 5; the release leaves them.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Maps are brought to [0, 1] by the embedding anyway, by default between their
-        minimum and maximum; with ``abs=True`` large negative values count as large. The default aggregate is the mean
-        of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Maps are brought to [0, 1] by the
+        embedding anyway, by default between their minimum and maximum; with ``abs=True`` large negative values count as
+        large. The default aggregate is the mean of the defined scores.
 
     Attributes
     ----------
@@ -96,7 +98,7 @@ default_plot_func, disable_warnings, display_progressbar
 
     question_scores: dict[str, np.ndarray]
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         scorer: Any,
         encoder: Any = None,
@@ -109,33 +111,13 @@ default_plot_func, disable_warnings, display_progressbar
         denormalise: Callable[[Tensor], Tensor] | None = None,
         cache: Any = None,
         clip: bool = True,
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind scorer and encoder. A score of 1 says that people reject the explanation, one of 5 that they agree.
 
         With question Q5 a score of 1 says that it did not change, one of 5 that it changed much.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         self.scorer: Scorer = scorer_from(scorer)
         self.embedder: Embedder = embedder_for(self.scorer, encoder, cache=cache)
         if question is not None:

@@ -12,11 +12,12 @@ from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.attributions import missing
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.metrics.masks import check_mask_size, listed, region_masks, unusable_masks
+from quantus_concepts.metrics.quantus_arguments import OF_REGIONS
 from quantus_concepts.metrics.truth import class_labels
 
 N_CHECKED = 2
@@ -38,6 +39,7 @@ class ReExplainingMetric(ConceptMetric):
 
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
+    quantus_defaults = OF_REGIONS
     # What is explained beside the images of the call, for the warnings.
     other_side: str
     #: Mean score of an attribution that knows nothing.

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_whole, to_numpy
+from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.metrics.concept_batches import ConceptBatches
 from quantus_concepts.metrics.concept_scorer import ConceptScorer, Variants
@@ -186,8 +186,7 @@ def _run(scorers: Sequence[ConceptScorer], batches: ConceptBatches, n_models: in
         for scorer in scorers:
             model = scorer.model
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
-        bar = tqdm(batches, "evaluating", unit="batch", disable=None if display_progressbar else True, leave=False)
-        for batch in bar:
+        for batch in progress(batches, "evaluating", unit="batch", show=display_progressbar):
             shared: dict[int, tuple[nn.Module, Tensor]] = {}
             for number, scorer in enumerate(scorers):
                 model, features = scorer.model, None

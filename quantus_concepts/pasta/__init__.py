@@ -2,7 +2,7 @@
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.released_concepts import RELEASED_CONCEPTS
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values
 from quantus_concepts.pasta.blip import blip_encoder
 from quantus_concepts.pasta.cache import EmbeddingCache

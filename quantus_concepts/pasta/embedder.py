@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -325,9 +325,7 @@ class Embedder:
             "drawing": self._embed_drawn,
             "concepts": self._embed_lists,
         }
-        places = tqdm(
-            range(len(explanations)), desc="Embedding explanations", disable=not self.display_progressbar, leave=False
-        )
+        places = progress(range(len(explanations)), "Embedding explanations", show=self.display_progressbar)
 
         def flush(kind: str) -> None:
             if waiting[kind]:

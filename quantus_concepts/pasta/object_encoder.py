@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -153,10 +153,7 @@ class ObjectEncoder:
 
     @contextmanager
     def _computing(self, device: torch.device) -> Iterator[None]:
-        with ExitStack() as stack:
-            for module in self.modules:
-                stack.enter_context(evaluation_mode(module))
-            stack.enter_context(torch.autocast(device.type, enabled=False))
+        with evaluation_mode(*self.modules), torch.autocast(device.type, enabled=False):
             yield
 
     def _checked(self, name: str, embedded: Any, n: int) -> Tensor:

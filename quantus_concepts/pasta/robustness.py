@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
-from captum_concepts.running import evaluation_mode, to_model
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode, predict_logits, to_model
 from quantus_concepts.functional.arguments import check_floating
-from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.perturbations import LARGEST, SEED, Perturbation, as_perturbations
 
@@ -245,7 +244,7 @@ class _Search:
         after = np.zeros(len(self.images), dtype=np.int64)
         kept: list[tuple[np.ndarray, Tensor]] = [(eligible[:0], torch.zeros(0, *self.images.shape[1:]))]
         remaining = eligible
-        with tqdm(total=len(eligible), desc="Perturbations", disable=not display_progressbar) as progress:
+        with progress(description="Perturbations", total=len(eligible), show=display_progressbar, leave=True) as bar:
             for turn in range(len(self.perturbations)):
                 for rows in _batches(remaining, self.batch_size):
                     changed = self._perturb(rows, self.order[rows, turn])
@@ -254,7 +253,7 @@ class _Search:
                     which[rows[suits]] = self.order[rows[suits], turn]
                     after[rows] = now
                     kept.append((rows[suits], changed[torch.as_tensor(suits)].cpu()))
-                    progress.update(int(suits.sum()))
+                    bar.update(int(suits.sum()))
                 remaining = remaining[which[remaining] < 0]
         rows = np.concatenate([each for each, _ in kept])
         order = rows.argsort()

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from captum_concepts.writing import check_target, written
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
@@ -67,13 +67,9 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     IsADirectoryError
         If it is a folder.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"Cannot write a scorer to {target}: it is a folder. Name a file in it.")
+    target = check_target(path, "a scorer")
     if target.suffix != ".safetensors":
         raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"Cannot write {target}: the folder {target.parent} does not exist.")
     header = {"kind": _KIND}
     for name in _FIELDS:
         try:
@@ -82,11 +78,8 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
             raise ValueError(f"Expected `{name}` of the scorer to hold what JSON can but: {error}.") from error
     # Copies: safetensors takes no memory that is shared or not contiguous.
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in scorer.state_dict().items()}
-    # In the same folder, since a rename is atomic only within one file system.
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        temporary = Path(folder) / "scorer"
+    with written(target) as temporary:
         save_file(tensors, temporary, header)
-        temporary.replace(target)
 
 
 def load_scorer(

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.progress import progress
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -218,7 +218,7 @@ class _Run:
             fused=True,
         )
         epochs = range(1, self.settings.epochs + 1)
-        bar = tqdm(epochs, desc="training", unit="epoch", leave=False, disable=not display_progressbar)
+        bar = progress(epochs, "training", unit="epoch", show=display_progressbar)
         for epoch in bar:
             losses, live = self._epoch(optimiser)
             self._check_live(live.masked_fill(~losses.isfinite(), torch.nan), epoch)

@@ -10,7 +10,11 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
+from captum_concepts.writing import written
+
 MANIFEST = ".quantus-concepts.json"
+#: Of what an interrupted run goes on from.
+KEPT = "kept"
 
 
 class OutputFolder:
@@ -38,6 +42,7 @@ class OutputFolder:
         self._made: list[Path] = []
         self._stale: list[str] = []
         self._written: list[str] = []
+        self._unfinished = False
 
     @property
     def path(self) -> Path:
@@ -93,6 +98,26 @@ class OutputFolder:
         self._written.append(relative)
         self._write_manifest()
 
+    def keep(self) -> Path:
+        """Return the folder of what an interrupted run goes on from; the same --out is then taken again."""
+        self._unfinished = True
+        kept = self.path / KEPT
+        self._make(kept)
+        self._write_manifest()
+        return kept
+
+    @property
+    def kept_any(self) -> bool:
+        """Whether something is kept for a run to go on from."""
+        kept = self.path / KEPT
+        return kept.is_dir() and any(kept.iterdir())
+
+    def finish(self) -> None:
+        """Say that the run is complete, so that its folder is not taken for an interrupted one."""
+        if self._unfinished:
+            self._unfinished = False
+            self._write_manifest()
+
     def write_bytes(self, name: str, data: bytes) -> Path:
         """Write one file."""
         with self.file(name) as temporary:
@@ -121,8 +146,9 @@ class OutputFolder:
             raise ValueError(f"The output folder `{path}` is a file. Choose a folder with --out.")
         if path.is_dir():
             present = sorted(entry.name for entry in path.iterdir())
-            self._stale = _read_manifest(path) if present else []
-            self._check_free(path, present)
+            self._stale, interrupted = _read_manifest(path) if present else ([], "")
+            if interrupted != self.command:
+                self._check_free(path, present)
         self._make(path)
         return path
 
@@ -172,22 +198,25 @@ class OutputFolder:
         self._stale = []
 
     def _write_manifest(self) -> None:
-        content = {"program": "quantus-concepts", "command": self.command, "files": self._written}
-        temporary = self.path / f".{uuid.uuid4().hex}.json"
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        temporary.replace(self.path / MANIFEST)
+        content: dict[str, object] = {"program": "quantus-concepts", "command": self.command, "files": self._written}
+        content |= {"finished": False} if self._unfinished else {}
+        with written(self.path / MANIFEST) as temporary:
+            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _read_manifest(path: Path) -> list[str]:
-    """Return the files of an earlier run; names that lead out of the folder are not ours and left out."""
+def _read_manifest(path: Path) -> tuple[list[str], str]:
+    """Return the files of an earlier run that lie in its folder, and the command it was if it did not end."""
     try:
-        names = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        names, interrupted = content["files"], "" if content.get("finished", True) else content["command"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return [], ""
     if not isinstance(names, list):
-        return []
+        return [], ""
     inside = (PurePosixPath(name) for name in names if isinstance(name, str))
-    return [str(name) for name in inside if not name.is_absolute() and ".." not in name.parts and name.parts]
+    return [
+        str(name) for name in inside if not name.is_absolute() and ".." not in name.parts and name.parts
+    ], interrupted
 
 
 def _free(path: Path) -> Path:

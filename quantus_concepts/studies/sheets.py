@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from captum_concepts.checks import check_shape
-from quantus_concepts.studies.figures import INK
+from quantus_concepts.studies.charts import INK
 
 #: Equal steps of the map look equal, also in grey and to colour-blind readers.
 COLOUR_MAP = "viridis"

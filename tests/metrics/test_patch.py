@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -343,8 +344,9 @@ class TestKinds:
         assert torch.equal(default.images, optimise_patch(net, images, masks, objects, steps=2, step_size=500).images)
 
     def test_progress_is_shown_only_on_demand(
-        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any
+        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         optimise_patch(net, images, masks, objects, steps=1)
         assert capsys.readouterr().err == ""
         optimise_patch(net, images, masks, objects, steps=1, display_progressbar=True)
@@ -451,6 +453,7 @@ def test_settings_that_cannot_be(name: str, value: Any) -> None:
 def test_long_work_shows_progress(
     net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr("quantus_concepts.metrics.patch_optimisation.LONG", 0)
     optimise_patch(net, images, masks, objects, steps=1, display_progressbar=False)
     assert capsys.readouterr().err == ""

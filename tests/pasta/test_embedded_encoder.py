@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from quantus_concepts.datasets.ratings.simulated_raters import SimulatedRatings, simulated_ratings
+from quantus_concepts.datasets.ratings.raters import SimulatedRatings, simulated_ratings
 from quantus_concepts.datasets.ratings.split import leak_free_split
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoder import is_encoder

@@ -1,6 +1,7 @@
 import pytest
 
-from quantus_concepts.datasets.ratings.released_concepts import RELEASED_CONCEPTS, released_scale
+from quantus_concepts.datasets.ratings.files import released_scale
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 from quantus_concepts.pasta.sentences import concept_sentence, released_sentence
 
 

@@ -16,7 +16,7 @@ from torchvision.models import resnet18
 
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import BAMFolder
-from quantus_concepts.studies import figures
+from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import run as run_module
 from quantus_concepts.studies.concepts.results import METRICS, MODELS

@@ -8,13 +8,13 @@ import shutil
 import uuid
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from captum_concepts.checks import check_whole
+from captum_concepts.progress import progress
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -119,7 +119,7 @@ def write_bam(
         temporary.mkdir(parents=True)
         _make_folders(temporary, layout)
         total = sum(len(dataset) for dataset in splits)
-        with tqdm(total=total, desc="composing", unit="image", disable=not display_progressbar, leave=False) as bar:
+        with progress(description="composing", total=total, unit="image", show=display_progressbar) as bar:
             boxes = [_write_images(dataset, temporary, layout, bar) for dataset in splits]
         _write_lists(temporary, layout, splits, boxes)
         settings = {"program": _PROGRAM, "seed": seed, "image_size": image_size, "test_share": test_share}
@@ -180,7 +180,7 @@ def _make_folders(root: Path, layout: Layout) -> None:
         (root / layout.mask_path(split, "-")).parent.mkdir()
 
 
-def _write_images(dataset: ObjectsOnScenes, root: Path, layout: Layout, bar: tqdm) -> dict[str, tuple[int, ...]]:
+def _write_images(dataset: ObjectsOnScenes, root: Path, layout: Layout, bar: Any) -> dict[str, tuple[int, ...]]:
     """Write images and masks of one split, and return the boxes by name."""
     boxes: dict[str, tuple[int, ...]] = {}
     n_pairs = len(dataset.object_names) * len(dataset.scene_names)

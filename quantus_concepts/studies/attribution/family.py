@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
 from quantus_concepts.studies.attribution.augmentation import Augmentation
-from quantus_concepts.studies.attribution.checkpoints import ModelFiles
 from quantus_concepts.studies.attribution.samples import (
     ComposedImages,
     StreamedSamples,
@@ -25,6 +24,7 @@ from quantus_concepts.studies.attribution.samples import (
     tensor_hash,
 )
 from quantus_concepts.studies.fitting import LEARNING_RATE, WEIGHT_DECAY, KeptSamples, Samples, fit
+from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.training import SmallResNet, run_together
 
 #: Of networks that are not the small one: they are large, and most bring weights that should not be lost.
@@ -50,7 +50,7 @@ class _Training:
     network: nn.Module
     labels: Tensor
     learning_rate: float
-    files: ModelFiles | None
+    files: Kept | None
 
 
 def train_family(
@@ -95,7 +95,7 @@ def train_family(
         files = None
         if folder is not None:
             settings = _settings(job, labels[job.name], network, epochs, batch_size, rate, seed, augment)
-            files = ModelFiles(folder, job.name, settings, checkpoint_seconds)
+            files = Kept(folder, job.name, settings, checkpoint_seconds)
         models[job.name] = network.to(device).eval()
         if files is None or (weights := files.load()) is None:
             pending.append(_Training(job, network, labels[job.name], rate, files))

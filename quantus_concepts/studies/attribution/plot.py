@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from quantus_concepts.studies.attribution.premises import CommonalityRow
 from quantus_concepts.studies.attribution.results import CONTROLS, Record, methods_of
 from quantus_concepts.studies.attribution.writing import WRITERS, correlation, whole
-from quantus_concepts.studies.figures import INK, new_axes, tidy
+from quantus_concepts.studies.charts import INK, new_axes, tidy
 from quantus_concepts.studies.records import find, select
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart.

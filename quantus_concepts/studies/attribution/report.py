@@ -26,8 +26,8 @@ from quantus_concepts.studies.attribution.tables import (
 from quantus_concepts.studies.attribution.truth import mark, unverified
 from quantus_concepts.studies.attribution.verdicts import verdicts
 from quantus_concepts.studies.attribution.writing import enumerate_names, minus
-from quantus_concepts.studies.figures import png_base64
-from quantus_concepts.studies.pages import render_page
+from quantus_concepts.studies.charts import png_base64
+from quantus_concepts.studies.page import render_page
 from quantus_concepts.studies.records import find, select
 from quantus_concepts.studies.report_tables import ReportTable
 

@@ -13,7 +13,7 @@ from quantus_concepts.studies.attribution.premises import PremiseCheck
 from quantus_concepts.studies.attribution.results import CONTROLS, TCAV, Record, against, methods_of
 from quantus_concepts.studies.attribution.truth import mark, unverified
 from quantus_concepts.studies.attribution.writing import contrast, enumerate_names, span
-from quantus_concepts.studies.figures import new_axes
+from quantus_concepts.studies.charts import new_axes
 from quantus_concepts.studies.records import find, select
 from quantus_concepts.studies.report_tables import Cell, ReportTable, Row
 

@@ -43,14 +43,14 @@ from quantus_concepts.studies.attribution.saliency import CONTRAST, DEPENDENCE, 
 from quantus_concepts.studies.attribution.samples import Target
 from quantus_concepts.studies.attribution.tables import main_table
 from quantus_concepts.studies.backbone_option import SMALL, said_normalisation
-from quantus_concepts.studies.figures import save_figures
-from quantus_concepts.studies.notes import warnings_as_notes
+from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.option_values import option_name
 from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.page import versions
 from quantus_concepts.studies.records import to_frame
 from quantus_concepts.studies.report_tables import terminal
+from quantus_concepts.studies.run import warnings_as_notes
 from quantus_concepts.studies.sheets import Sheet, plot_sheet
-from quantus_concepts.studies.versions import versions
 
 #: Rows of each saliency sheet, in images.
 N_SHOWN = 3

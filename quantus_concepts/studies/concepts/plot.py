@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from quantus_concepts.studies.charts import INK, new_axes, tidy
 from quantus_concepts.studies.concepts.palette import COLOURS, CONTROL, EXPLANATION_LABELS, MARKERS, colour_of
 from quantus_concepts.studies.concepts.plot_cgim import plot_cgim_histograms, plot_ranked_items, ranked_items
 from quantus_concepts.studies.concepts.results import (
@@ -22,7 +23,6 @@ from quantus_concepts.studies.concepts.results import (
     models_of,
     over_seeds,
 )
-from quantus_concepts.studies.figures import INK, new_axes, tidy
 from quantus_concepts.studies.records import find, select
 
 

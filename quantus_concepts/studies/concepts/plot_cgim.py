@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from quantus_concepts.studies.charts import INK, new_axes, tidy
 from quantus_concepts.studies.concepts.controls import control_of
 from quantus_concepts.studies.concepts.palette import CONTROL, EXPLANATION_LABELS, colour_of
 from quantus_concepts.studies.concepts.results import (
@@ -22,7 +23,6 @@ from quantus_concepts.studies.concepts.results import (
     models_of,
     over_seeds,
 )
-from quantus_concepts.studies.figures import INK, new_axes, tidy
 from quantus_concepts.studies.records import find, select
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from quantus_concepts.studies.charts import png_base64
 from quantus_concepts.studies.concepts import paper as published
 from quantus_concepts.studies.concepts.controls import control_of
 from quantus_concepts.studies.concepts.palette import EXPLANATION_LABELS
@@ -32,8 +33,7 @@ from quantus_concepts.studies.concepts.results import (
 )
 from quantus_concepts.studies.concepts.tables import CHANCE, MARKS, PAPER, SET_NAMES, PaperTable, defined_frame
 from quantus_concepts.studies.concepts.verdicts import verdicts
-from quantus_concepts.studies.figures import png_base64
-from quantus_concepts.studies.pages import render_page
+from quantus_concepts.studies.page import render_page
 from quantus_concepts.studies.records import select
 
 LEGEND = {

@@ -18,10 +18,12 @@ from captum_concepts.backbones import Backbone
 from captum_concepts.cbm import ConceptLayer
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
+from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.studies.backbone_option import Network, cut_network, load_network
+from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class, load_data
 from quantus_concepts.studies.concepts.gallery import draw_gallery
 from quantus_concepts.studies.concepts.models import (
@@ -48,15 +50,14 @@ from quantus_concepts.studies.concepts.results import (
 )
 from quantus_concepts.studies.concepts.tables import paper_tables
 from quantus_concepts.studies.concepts.terminal import main_table
-from quantus_concepts.studies.figures import save_figures
 from quantus_concepts.studies.loading import KeptImages, sample_loader
-from quantus_concepts.studies.notes import warnings_as_notes
 from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.page import versions
 from quantus_concepts.studies.records import to_frame
 from quantus_concepts.studies.report_tables import terminal
+from quantus_concepts.studies.run import warnings_as_notes
 from quantus_concepts.studies.training import SmallResNet, train_together
 from quantus_concepts.studies.usual_means import better_normalised
-from quantus_concepts.studies.versions import versions
 
 TOPS = (1, 3, 5)
 ALPHAS = (1.0, 3.0, 6.0)
@@ -250,7 +251,7 @@ def _plain_accuracy(
 ) -> list[Record]:
     """Return the accuracy of the network's own classifier, where it has one for these classes."""
     predicted = []
-    device = next(module.parameters()).device
+    device = device_of(module)
     with torch.no_grad():
         for batch in loader:
             logits = module(batch.image.to(device))

@@ -10,10 +10,9 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.agreement import LEAST_SPLITS
-from quantus_concepts.studies.notes import warnings_as_notes
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.ablations import ABLATIONS, DRAWING, ablated
 from quantus_concepts.studies.pasta.paper import PAPER, paper_table
@@ -40,6 +39,7 @@ from quantus_concepts.studies.pasta.study_options import (
 )
 from quantus_concepts.studies.pasta.tables import ARROWS, SHOWN, SIMULATED
 from quantus_concepts.studies.report_tables import ReportTable, Row
+from quantus_concepts.studies.run import warnings_as_notes
 from quantus_concepts.studies.run_options import (
     BatchSizeOption,
     DeviceOption,

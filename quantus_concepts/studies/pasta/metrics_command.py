@@ -14,11 +14,11 @@ import typer
 
 from captum_concepts.checks import check_range
 from captum_concepts.paper_methods import build_methods
+from captum_concepts.running import device_of
 from captum_concepts.steered_rise import SteeredRISE
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values
-from quantus_concepts.studies.notes import warnings_as_notes
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.metrics_report import MASK_ERROR, SCORE, metrics_study
 from quantus_concepts.studies.pasta.options import Options
@@ -35,6 +35,7 @@ from quantus_concepts.studies.pasta.uses import (
     train_classifier,
 )
 from quantus_concepts.studies.rating.train_options import MANY
+from quantus_concepts.studies.run import warnings_as_notes
 from quantus_concepts.studies.run_options import (
     BatchSizeOption,
     DeviceOption,
@@ -141,7 +142,7 @@ def _of_methods(
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
     """Explain by RISE: the steered one without a score."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     images, classes = torch.as_tensor(inputs, device=device), torch.as_tensor(targets, device=device)
     found = SteeredRISE(model).attribute(images, classes, lam=0, n_masks=n_masks, cells=5, seed=seed)
     return found.cpu().numpy()

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.studies.pasta.paper import paper_table
 from quantus_concepts.studies.pasta.sensitivity import (
     EXPLAINER,

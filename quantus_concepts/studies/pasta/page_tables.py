@@ -10,7 +10,7 @@ import numpy as np
 
 from quantus_concepts.datasets.ratings.explanations import MODALITIES
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
 from quantus_concepts.studies.attribution.writing import correlation, minus
 from quantus_concepts.studies.pasta.paper import SOURCE, paper_table

@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.studies.figures import INK, new_axes, tidy
+from quantus_concepts.studies.charts import INK, new_axes, tidy
 from quantus_concepts.studies.pasta.results import (
     CEILING,
     HUMAN,

@@ -14,11 +14,11 @@ import typer
 from markupsafe import escape
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.pasta.correlations import RatingCorrelation
-from quantus_concepts.studies.figures import png_base64
+from quantus_concepts.studies.charts import png_base64
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.pages import render_page
+from quantus_concepts.studies.page import render_page, versions
 from quantus_concepts.studies.pasta.page_tables import report_tables
 from quantus_concepts.studies.pasta.paper import SOURCE
 from quantus_concepts.studies.pasta.plot import default_figures
@@ -31,7 +31,6 @@ from quantus_concepts.studies.pasta.verdicts import SIMULATED as SIMULATED_TEXT
 from quantus_concepts.studies.pasta.verdicts import verdicts
 from quantus_concepts.studies.records import to_frame
 from quantus_concepts.studies.report_tables import terminal
-from quantus_concepts.studies.versions import versions
 
 if TYPE_CHECKING:
     from quantus_concepts.studies.pasta.seeds import Outcome, Plan

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import typer
 
-from quantus_concepts.datasets.ratings.simulated_raters import simulated_ratings
-from quantus_concepts.studies.notes import warnings_as_notes
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.embedded import EMBEDDED_SETTINGS, embedded_embedder
 from quantus_concepts.studies.pasta.options import Options
@@ -18,6 +17,7 @@ from quantus_concepts.studies.pasta.seeds import Plan, train_seeds
 from quantus_concepts.studies.pasta.uses import gather_uses
 from quantus_concepts.studies.pasta.uses_results import Uses
 from quantus_concepts.studies.rating.train_run import save_scorers
+from quantus_concepts.studies.run import warnings_as_notes
 
 COMMAND = "pasta"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts.paper_methods import build_methods
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.metrics.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer

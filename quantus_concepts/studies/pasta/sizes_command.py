@@ -13,7 +13,6 @@ import typer
 from captum_concepts.checks import check_range
 from quantus_concepts.pasta.embedded_encoder import EMBEDDED, EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.studies.notes import warnings_as_notes
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.options import Options
 from quantus_concepts.studies.pasta.seeds import train_seeds
@@ -32,6 +31,7 @@ from quantus_concepts.studies.pasta.study_options import (
 )
 from quantus_concepts.studies.pasta.uses import N_CLASSIFIER
 from quantus_concepts.studies.rating.train_options import MANY
+from quantus_concepts.studies.run import warnings_as_notes
 from quantus_concepts.studies.run_options import (
     BatchSizeOption,
     DeviceOption,

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from quantus_concepts.functional.agreement import LEAST_SPLITS
-from quantus_concepts.studies.figures import new_axes, tidy
+from quantus_concepts.studies.charts import new_axes, tidy
 from quantus_concepts.studies.pasta.plot import KIND_NAMES
 from quantus_concepts.studies.pasta.results import SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.sizes import ACCURACY, CONTROLS, METHODS, SCORE, slopes

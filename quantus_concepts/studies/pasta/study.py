@@ -19,13 +19,12 @@ from rich.table import Table
 from quantus_concepts.functional.agreement import LEAST_SPLITS, correlation_interval
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.studies.attribution.writing import minus
-from quantus_concepts.studies.figures import png_base64, save_figures
+from quantus_concepts.studies.charts import png_base64, save_figures
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.pages import render_page
+from quantus_concepts.studies.page import render_page, versions
 from quantus_concepts.studies.pasta.tables import SIMULATED
 from quantus_concepts.studies.pasta.verdicts import SIMULATED as SIMULATED_TEXT
 from quantus_concepts.studies.report_tables import Cell, ReportTable, terminal
-from quantus_concepts.studies.versions import versions
 
 SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned Evaluations"
 #: Measures in [-1, 1], whose intervals are those of their Fisher z.

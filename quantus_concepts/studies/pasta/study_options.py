@@ -11,9 +11,9 @@ import torch
 import typer
 
 from captum_concepts.checks import check_range
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.simulated_raters import simulated_ratings
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedded_encoder import EMBEDDED
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings

@@ -14,12 +14,12 @@ from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCo
 from torch import Tensor
 
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_methods
-from captum_concepts.randomness import seeded_generators
+from captum_concepts.running import device_of, seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.simulated_raters import N_CLASSES, N_CONCEPTS
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values
@@ -177,7 +177,7 @@ def _faithful(
     rows = np.flatnonzero(np.ptp(summed.reshape(len(summed), -1), axis=1) > 0)
     if rows.size:
         # It draws from NumPy's global generator.
-        with seeded_generators(next(of.model.parameters()).device, seed):
+        with seeded_generators(device_of(of.model), seed):
             values[rows] = metric(of.model, images[rows], of.predicted[rows], summed[rows])
     return values
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from quantus_concepts.datasets.ratings.questions import question_named
-from quantus_concepts.studies.figures import INK, new_axes, tidy
+from quantus_concepts.studies.charts import INK, new_axes, tidy
 from quantus_concepts.studies.pasta.plot import WIDTH
 from quantus_concepts.studies.pasta.tables import SIMULATED
 from quantus_concepts.studies.pasta.uses_results import AVERAGE, CHOICE, PerturbedRow, RankedRow, Uses

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from quantus_concepts.datasets.ratings.explanations import MODALITIES
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import CONFIDENCE, relation
 from quantus_concepts.studies.attribution.writing import correlation, enumerate_names, minus
 from quantus_concepts.studies.concepts.verdicts import percent

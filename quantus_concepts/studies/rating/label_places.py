@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from matplotlib.axes import Axes
 
-from quantus_concepts.studies.figures import INK
+from quantus_concepts.studies.charts import INK
 
 SIZE = 6.8
 #: Mean width of a letter, and height of a line, as a share of the size of the type.

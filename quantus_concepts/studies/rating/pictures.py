@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import overlay, unit_maps
-from quantus_concepts.studies.figures import INK, png_base64
+from quantus_concepts.studies.charts import INK, png_base64
 
 N_CONCEPTS = 15
 #: Of JPEG; with full colour resolution, since maps are red on blue.

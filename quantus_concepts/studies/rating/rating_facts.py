@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.studies.pasta.results import Summary
 

@@ -16,7 +16,6 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.matching import embedder_for
 from quantus_concepts.pasta.scorer import Scorer, label_index
 from quantus_concepts.pasta.scorer_files import load_scorer
-from quantus_concepts.studies.notes import warnings_as_notes
 from quantus_concepts.studies.option_values import AUTO, torch_device
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.encoder_option import load_encoder
@@ -34,6 +33,7 @@ from quantus_concepts.studies.rating.score_table import Scores, terminal_table
 from quantus_concepts.studies.rating.sheet import words
 from quantus_concepts.studies.rating.train_options import ALL, question_names
 from quantus_concepts.studies.report_tables import terminal
+from quantus_concepts.studies.run import warnings_as_notes
 
 COMMAND = "pasta-score"
 SHOWN_PROBLEMS = 10

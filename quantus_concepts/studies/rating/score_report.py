@@ -13,9 +13,9 @@ from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.pasta.mixture import plot_mixture
-from quantus_concepts.studies.figures import png_base64, save_figures
+from quantus_concepts.studies.charts import png_base64, save_figures
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.pages import render_page
+from quantus_concepts.studies.page import render_page
 from quantus_concepts.studies.rating.explanation_files import ExplanationFile
 from quantus_concepts.studies.rating.pictures import (
     data_url,

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from captum_concepts.checks import check_choice, check_range
+from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED
 from quantus_concepts.datasets.ratings.explanations import MODALITIES
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
-from quantus_concepts.datasets.ratings.released_records import LABELS, PREDICTED
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS
 from quantus_concepts.functional.votes import JOINS
 from quantus_concepts.pasta.sentences import SENTENCES

@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.released_records import PREDICTED
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.metrics.explainer_values import metric_values
 from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer_files import save_scorer
-from quantus_concepts.studies.notes import warnings_as_notes
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.pasta.encoder_option import load_encoder
 from quantus_concepts.studies.pasta.report import write_report
@@ -25,6 +24,7 @@ from quantus_concepts.studies.pasta.results import SCORER, summary
 from quantus_concepts.studies.pasta.seeds import Outcome, Plan, train_seeds
 from quantus_concepts.studies.pasta.uses_results import Uses
 from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.run import warnings_as_notes
 
 COMMAND = "pasta-train"
 FIGURE_NAMES = ("MSE", "QWK", "SCC")

@@ -11,7 +11,7 @@ from quantus_concepts.studies.attribution.plot import plot_idr
 from quantus_concepts.studies.attribution.premises import CommonalityRow, PremiseCheck
 from quantus_concepts.studies.attribution.report import render_report, signs, write_report
 from quantus_concepts.studies.attribution.results import Record
-from quantus_concepts.studies.figures import save_figures
+from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.output import OutputFolder
 
 F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)

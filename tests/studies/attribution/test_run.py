@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
 from fixtures_attribution import FOLDERS, TINY, write_folders
-from quantus_concepts.studies import figures
+from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.attribution import global_method
 from quantus_concepts.studies.attribution import run as run_module

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.concepts.plot import plot_cem
 from quantus_concepts.studies.concepts.report import render_report, write_report
 from quantus_concepts.studies.concepts.results import Record, baseline_name, item_records, setting_name
 from quantus_concepts.studies.concepts.tables import paper_tables
 from quantus_concepts.studies.concepts.verdicts import percent, verdicts
-from quantus_concepts.studies.figures import save_figures
 from quantus_concepts.studies.output import OutputFolder
 
 POST_HOC, TRADITIONAL = "post-hoc CBM", "traditional CBM"

@@ -41,7 +41,7 @@ class Balance(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def _small_pictures(monkeypatch):
-    monkeypatch.setattr("quantus_concepts.studies.figures.DPI", 30)
+    monkeypatch.setattr("quantus_concepts.studies.charts.DPI", 30)
 
 
 @lru_cache

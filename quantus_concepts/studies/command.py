@@ -1,0 +1,182 @@
+"""A command made of its options: one dataclass declares their names, defaults, help and bounds, and nothing twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import torch
+
+AUTO = "auto"
+RUN = "Run"
+#: Most that counts of images, epochs and the like may be.
+MANY = 10_000_000
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    *,
+    panel: str | None = None,
+    flag: str | None = None,
+    bounds: tuple[float, float] | None = None,
+    open_low: bool = False,
+    choices: Sequence[str] | str | None = None,
+    argument: bool = False,
+    shown: bool = True,
+) -> Any:
+    """Declare an option as the field of a dataclass.
+
+    `bounds` and `choices` are checked where the options are made, by a command or by a call; None passes. `choices`
+    may name where they stand, ``"package.module:NAME"``, so that ``--help`` need not load it. `flag` replaces the
+    name on the command line, `argument` makes it positional, and without `shown` no report lists it.
+    """
+    metadata: dict[str, Any] = {"help": help, "panel": panel, "flag": flag, "bounds": bounds, "open_low": open_low}
+    metadata |= {"choices": choices, "argument": argument, "shown": shown}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The base of all options: checks what their declarations say."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        from captum_concepts.checks import check_choice, check_range
+
+        for field in dataclasses.fields(self):
+            value, said = getattr(self, field.name), field.metadata
+            if value is None or not said:
+                continue
+            if said["choices"] is not None:
+                check_choice(option_name(field.name), value, resolve(said["choices"]))
+            if said["bounds"] is not None:
+                check_range(option_name(field.name), value, *said["bounds"], open_low=said["open_low"])
+
+    def settings(self) -> dict[str, str]:
+        """Return what a report lists: the options by name, without those that were not given."""
+        return {
+            field.name.replace("_", " "): str(value)
+            for field in dataclasses.fields(self)
+            if field.metadata.get("shown") and (value := getattr(self, field.name)) is not None
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressOptions(Options):
+    """Whether to show how far a run is."""
+
+    progress: bool = option(True, "Progress bars.", panel=RUN, shown=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOptions(Options):
+    """Where a run writes."""
+
+    out: Path | None = option(None, "Folder to write; by default a new one under reports/.", panel=RUN)
+    overwrite: bool = option(False, "Replace an earlier run in --out.", panel=RUN, shown=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedOptions(Options):
+    """What is drawn."""
+
+    seed: int = option(0, "Of everything that is drawn.", panel=RUN, bounds=(0, 2**31))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Options):
+    """Where and in which pieces a run computes."""
+
+    device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN)
+    batch_size: int = option(64, "Images at once.", panel=RUN, bounds=(1, MANY))
+
+    def torch_device(self) -> torch.device:
+        """Return the device of the models."""
+        return torch_device(self.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
+    """What every study is asked for."""
+
+
+#: Whose fields come last on the command line.
+SHARED = (ProgressOptions, OutOptions, SeedOptions, DeviceOptions)
+
+
+def option_name(field: str) -> str:
+    """Return the option of a field: ``n_train`` is ``--n-train``."""
+    return "--" + field.replace("_", "-")
+
+
+def resolve(value: Any) -> Any:
+    """Return what a string ``"package.module:NAME"`` stands for; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    module, _, name = value.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def command(options: type[Options], run: Callable[[Any], object] | str) -> Callable[..., None]:
+    """Make the command of some options: `run` gets them, and what it returns is printed last.
+
+    The options' docstring is the command's help. `run` may be named, ``"package.module:NAME"``, and is then loaded
+    when the command runs, not when its help is asked for.
+    """
+    hints = typing.get_type_hints(options)
+    shared = {field.name for base in SHARED for field in dataclasses.fields(base)}
+    fields = sorted(dataclasses.fields(options), key=lambda field: field.name in shared)
+
+    def call(**given: Any) -> None:
+        typer.echo(resolve(run)(options(**given)))
+
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+            annotation=Annotated[hints[field.name], _declaration(field)],
+        )
+        for field in fields
+    ]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__doc__ = inspect.getdoc(options)
+    return call
+
+
+def _declaration(field: dataclasses.Field[Any]) -> Any:
+    said = field.metadata
+    if said["argument"]:
+        return typer.Argument(help=said["help"], show_default=False)
+    # A switch that is off needs no --no-.
+    flag = said["flag"] or (option_name(field.name) if field.default is False else None)
+    return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"])
+
+
+def torch_device(name: str) -> torch.device:
+    """Return the device that `--device` names."""
+    import torch
+
+    if name == AUTO:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        usable = [AUTO, "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        usable += ["mps"] if torch.backends.mps.is_available() else []
+        raise ValueError(
+            f"Expected argument `--device` to be one of {usable}, the devices of this machine, but got {name!r}."
+        ) from error
+    return device

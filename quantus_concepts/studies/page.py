@@ -1,0 +1,106 @@
+"""The report of a study: findings, sections of tables and charts, settings; one HTML file with everything in it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import escape
+
+from quantus_concepts.studies.charts import Chart, png, png_base64
+from quantus_concepts.studies.findings import Finding
+from quantus_concepts.studies.tables import Table
+
+PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, what is said below it, tables and charts, and what is folded away."""
+
+    heading: str
+    text: str = ""
+    tables: Sequence[Table] = ()
+    charts: Sequence[Chart] = ()
+    folded: Sequence[Table] = ()
+    after: str = ""
+
+
+@dataclass
+class Page:
+    """What a study declares of its report.
+
+    `main` are the tables and `told` the findings that the terminal shows. `template` may extend ``page.html.j2`` from
+    the study's own folder, and finds `content` beside what every page has; `banner` stands above all else.
+    """
+
+    title: str
+    findings: Sequence[Finding]
+    sections: Sequence[Section]
+    main: Sequence[Table] = ()
+    told: Sequence[Finding] = ()
+    banner: str = ""
+    source: str = ""
+    template: str = "page.html.j2"
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def charts(self) -> list[Chart]:
+        """All charts, in order."""
+        return [chart for section in self.sections for chart in section.charts]
+
+
+def render(
+    page: Page,
+    *,
+    settings: Mapping[str, Any],
+    notes: Sequence[str],
+    files: Sequence[str],
+    drawn: Mapping[str, bytes] | None = None,
+    created: datetime | None = None,
+) -> str:
+    """Return the report as one self-contained HTML document; `drawn` are the charts' pictures where they exist."""
+    pictures = drawn or {chart.name: png(chart.figure) for chart in page.charts}
+    return render_page(
+        page.template,
+        page=page,
+        title=page.title,
+        created=f"{created or datetime.now():%d %B %Y, %H:%M}",
+        pictures=pictures,
+        settings=settings,
+        notes=notes,
+        versions=versions(),
+        files=files,
+        **page.content,
+    )
+
+
+def render_page(template: str, **content: Any) -> str:
+    """Render a template of ``studies/templates`` or of a study's folder, ``concepts/page.html.j2``."""
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("quantus_concepts.studies", "templates"), PackageLoader("quantus_concepts.studies", "")]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["png"] = png_base64
+    return environment.get_template(template).render(**({"signs": escape} | content))
+
+
+def versions() -> dict[str, str]:
+    """Return versions by name, of Python, the platform and the packages that are installed."""
+    found = {"Python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:  # run from a checkout
+            continue
+    return found

@@ -1,0 +1,104 @@
+"""Results of a study: one tidy frame, a row a number, and what is asked of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from quantus_concepts.functional.intervals import relation, t_interval
+
+PAPER = "paper"
+#: Columns that hold what was found; all others say of what.
+NUMBERS = ("value", "low", "high", "n", "undefined", "chance", "reference", "seed")
+UNBOUNDED = (-math.inf, math.inf)
+
+
+def pick(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+    """Return the rows that have the values wanted; a list stands for any of its values, None for none."""
+    kept = np.ones(len(frame), dtype=bool)
+    for name, value in wanted.items():
+        column = frame[name]
+        one_of = column.isin(value) if isinstance(value, list | tuple | set) else column == value
+        kept &= np.asarray(column.isna() if value is None else one_of, dtype=bool)
+    return frame[kept]
+
+
+def one(frame: pd.DataFrame, **wanted: Any) -> pd.Series | None:
+    """Return the first row that has the values wanted, None where there is none or its value is NaN."""
+    found = pick(frame, **wanted)
+    found = found[found["value"].notna()]
+    return None if found.empty else found.iloc[0]
+
+
+def names(frame: pd.DataFrame, column: str, order: Sequence[str] = ()) -> list[Any]:
+    """Return what occurs in a column, in the order given and then as it comes."""
+    found = list(dict.fromkeys(frame[column].dropna()))
+    return [name for name in order if name in found] + [name for name in found if name not in order]
+
+
+def keys(frame: pd.DataFrame) -> list[str]:
+    """Return the columns that say what a number is of."""
+    return [column for column in frame.columns if column not in NUMBERS]
+
+
+def over_seeds(
+    frame: pd.DataFrame,
+    bounds: Callable[[pd.Series], tuple[float, float]] = lambda _: UNBOUNDED,
+    controls: Sequence[str] = (),
+    interval: Callable[[np.ndarray, tuple[float, float]], tuple[float, float]] = t_interval,
+) -> pd.DataFrame:
+    """Average over seeds: means, with the 95 % interval over the seeds; a single seed keeps the interval it has.
+
+    Of `controls`, which are models, the ends are those of a distribution and are averaged as well. `bounds` gives the
+    ends of the scale of a row.
+    """
+    rows = []
+    for _, group in frame.groupby(keys(frame), dropna=False, sort=False):
+        first = group.iloc[0].to_dict()
+        if len(group) > 1:
+            values = group["value"].to_numpy(dtype=np.float64)
+            values = values[~np.isnan(values)]
+            first["value"] = float(values.mean()) if values.size else math.nan
+            for name in {"chance", "reference"} & first.keys():
+                first[name] = group[name].mean()
+            for name in {"n", "undefined"} & first.keys():
+                first[name] = group[name].sum()
+            if first.get("model") in controls:
+                first["low"], first["high"] = group["low"].mean(), group["high"].mean()
+            else:
+                first["low"], first["high"] = interval(values, bounds(group.iloc[0]))
+        rows.append(first)
+    joined = pd.DataFrame(rows, columns=frame.columns)
+    return joined.drop(columns="seed", errors="ignore")
+
+
+def against_control(frame: pd.DataFrame, control: str) -> pd.Series:
+    """Say of each row whether its value lies above, among ("at") or below what 95 % of a random control score.
+
+    The control is the rows whose model is `control` and whose other keys are the same; "" where there are none.
+    """
+    by = [name for name in keys(frame) if name != "model"]
+    ends = frame.loc[frame["model"] == control, [*by, "low", "high"]].drop_duplicates(by)
+    beside = frame[by].merge(ends, on=by, how="left")
+    said = [
+        relation((value, value), (low, high)) if model != control else ""
+        for model, value, low, high in zip(frame["model"], frame["value"], beside["low"], beside["high"], strict=True)
+    ]
+    return pd.Series(said, index=frame.index, dtype=object)
+
+
+def against(row: Mapping[str, Any], reference: Mapping[str, Any] | float) -> str:
+    """Say whether a number lies above, at or below another, or a value, by its 95 % interval."""
+    other = (reference, reference) if isinstance(reference, float | int) else (reference["low"], reference["high"])
+    return relation((row["low"], row["high"]), other)
+
+
+def published(package: str, **types: Any) -> pd.DataFrame:
+    """Read the paper's numbers, the ``paper.csv`` of a study, whose rows have "paper" in place of a model."""
+    with resources.files(package).joinpath("paper.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file, keep_default_na=False, na_values={name: [""] for name in NUMBERS}, dtype=types)

@@ -1,0 +1,128 @@
+"""A study and its run: collect a tidy frame, declare a page over it, and write the folder of results."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pandas as pd
+import typer
+from torch import Tensor
+
+from quantus_concepts.studies.charts import save_figures
+from quantus_concepts.studies.command import OutOptions
+from quantus_concepts.studies.kept import Kept
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.page import Page, render
+from quantus_concepts.studies.tables import terminal, terminal_table
+
+O = TypeVar("O", bound=OutOptions)  # noqa: E741
+
+
+@dataclass
+class Run(Generic[O]):
+    """One run of a study: its options and folder, and what the report says beside the numbers."""
+
+    options: O
+    folder: OutputFolder
+    settings: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    #: What the page needs and is no number: pictures, whether the data are published, ...
+    facts: dict[str, Any] = field(default_factory=dict)
+    #: Frames that get a file of their own beside results.csv.
+    frames: dict[str, pd.DataFrame] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> bool:
+        """Whether to show progress bars."""
+        return bool(getattr(self.options, "progress", False))
+
+    def say(self, text: str) -> None:
+        """Say what is being done."""
+        if self.progress:
+            typer.echo(text, err=True)
+
+    def note(self, *texts: str) -> None:
+        """Add what a reader of the report has to know, each text once."""
+        self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
+
+    def kept(
+        self, name: str, settings: Mapping[str, Any], make: Callable[[Kept], Mapping[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Return tensors that are expensive to make: from an interrupted run of the same --out, or made and kept.
+
+        `settings` are all that they depend on. `make` is handed the files, to write and read checkpoints.
+        """
+        files = Kept(self.folder.keep(), name, settings)
+        found = files.load()
+        if found is None:
+            found = {key: tensor.detach().cpu() for key, tensor in make(files).items()}
+            files.save(found)
+        return found
+
+
+@dataclass(frozen=True)
+class Study(Generic[O]):
+    """A study: from options to one tidy frame, and from the frame to a page. Called with options, it runs."""
+
+    name: str
+    collect: Callable[[O, Run[O]], pd.DataFrame]
+    page: Callable[[pd.DataFrame, Run[O]], Page]
+
+    def __call__(self, options: O) -> Path:
+        """Run the study, print its main tables, and write results.csv, figures and report.html."""
+        started = time.monotonic()
+        with OutputFolder(self.name, options.out, overwrite=options.overwrite) as folder:
+            run = Run(options, folder, settings=options.settings())
+            with told_if_interrupted(folder), warnings_as_notes() as warned:
+                frame = self.collect(options, run)
+            run.note(*warned)
+            run.settings["time"] = f"{time.monotonic() - started:.0f} s"
+            write(self.page(frame, run), frame, run)
+            folder.finish()
+        return folder.path
+
+
+def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
+    """Write frames, figures and report.html, and print notes, the main tables and the findings told."""
+    for name, each in {"results": frame, **run.frames}.items():
+        with run.folder.file(f"{name}.csv") as path:
+            each.to_csv(path, index=False)
+    saved = save_figures(run.folder, {chart.name: chart.figure for chart in page.charts})
+    drawn = {chart.name: path.read_bytes() for chart, path in zip(page.charts, saved, strict=True)}
+    files = [f"{name}.csv" for name in ("results", *run.frames)]
+    run.folder.write_text("report.html", render(page, settings=run.settings, notes=run.notes, files=files, drawn=drawn))
+    for note in run.notes:
+        typer.echo(f"Note: {note}", err=True)
+    console = terminal()
+    for table in page.main:
+        console.print(terminal_table(table))
+    for finding in page.told:
+        console.print(str(finding), highlight=False)
+
+
+@contextmanager
+def told_if_interrupted(folder: OutputFolder) -> Iterator[None]:
+    """Say how to go on where a run was interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder.kept_any:
+            typer.echo(f"What is done is kept: go on with the same options and --out {folder.path}.", err=True)
+        raise
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[list[str]]:
+    """Collect warnings; yield the list, which is full only at the end."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield notes
+    notes += dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)

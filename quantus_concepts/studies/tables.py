@@ -1,0 +1,186 @@
+"""Tables of a study, declared over a frame and shown on a page or on a terminal."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from quantus_concepts.studies.findings import number
+
+#: Columns of a table in a file or a pipe.
+FILE_WIDTH = 100
+#: Signs of a number that is not above what it is held against.
+MARKS = {"at": "≈", "below": "▼"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: a number as text, its interval in small type, a sign in front of it."""
+
+    text: str = ""
+    small: str = ""
+    mark: str = ""
+    best: bool = False
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table that is laid out."""
+
+    label: str
+    cells: tuple[Cell, ...]
+    control: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """A declaration: which columns of a tidy frame make the rows, and which the columns, of a table.
+
+    `rows` and `columns` name one or two columns of `frame`; of two, the first makes groups. Their values stand in the
+    order in which they occur. A cell shows ``value`` as `write` does and below it ``low`` and ``high``; where the frame
+    has columns ``text``, ``small``, ``mark`` ("above", "at", "below" or a sign), ``best`` and ``style``, these decide.
+    `labels` renames rows and columns, `heads` puts small print below a column's name, `controls` are rows in grey.
+    """
+
+    title: str
+    note: str
+    frame: pd.DataFrame
+    rows: Sequence[str]
+    columns: Sequence[str]
+    write: Callable[[float], str] = number
+    span: Callable[[float, float], str] | None = None
+    labels: Mapping[Any, str] = field(default_factory=dict)
+    heads: Mapping[Any, str] = field(default_factory=dict)
+    controls: Collection[str] = ()
+    key: str = ""
+    unverified: str = ""
+
+    @property
+    def column_keys(self) -> list[tuple[Any, ...]]:
+        """The columns, each by its one or two values."""
+        return _found(self.frame, self.columns)
+
+    @property
+    def groups(self) -> list[tuple[str, list[Row]]]:
+        """The rows by group, whose name is "" where rows have one value only."""
+        places = list(self.columns)
+        cells = {
+            (tuple(row[name] for name in self.rows), tuple(row[name] for name in places)): self._cell(row)
+            for row in self.frame.to_dict("records")
+        }
+        laid = [
+            (
+                key,
+                Row(
+                    self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in self.column_keys), self._grey(key)
+                ),
+            )
+            for key in _found(self.frame, self.rows)
+        ]
+        if len(self.rows) == 1:
+            return [("", [row for _, row in laid])]
+        return [(self.label(name), [row for _, row in group]) for name, group in groupby(laid, lambda each: each[0][0])]
+
+    @property
+    def spans(self) -> list[tuple[str, int]]:
+        """The heads over the columns, and how many columns each spans."""
+        return [(self.label(name), len(list(group))) for name, group in groupby(key[0] for key in self.column_keys)]
+
+    @property
+    def subheads(self) -> list[str]:
+        """The second line of the heads; empty where columns have one value only."""
+        below = [key[1] if len(key) > 1 else self.heads.get(key[0], "") for key in self.column_keys]
+        return [self.label(name) for name in below] if any(below) else []
+
+    @property
+    def starts(self) -> list[bool]:
+        """Which columns begin a group."""
+        firsts = [key[0] for key in self.column_keys]
+        return [place == 0 or name != firsts[place - 1] for place, name in enumerate(firsts)]
+
+    @property
+    def marked(self) -> bool:
+        """Whether a cell has a sign, which the key then explains."""
+        return any(cell.mark for _, rows in self.groups for row in rows for cell in row.cells)
+
+    def label(self, name: Any) -> str:
+        """Return how a value is written."""
+        return self.labels.get(name, str(name))
+
+    def with_frame(self, frame: pd.DataFrame) -> Table:
+        """Return the same table of another frame."""
+        return replace(self, frame=frame)
+
+    def _grey(self, key: tuple[Any, ...]) -> bool:
+        return key[-1] in self.controls
+
+    def _cell(self, row: Mapping[str, Any]) -> Cell:
+        value = row.get("value", math.nan)
+        text = row.get("text")
+        shown = text if isinstance(text, str) else self.write(value)
+        small = row.get("small")
+        if not isinstance(small, str):
+            low, high = row.get("low", math.nan), row.get("high", math.nan)
+            small = "" if math.isnan(value) or math.isnan(low) else (self.span or self._span)(low, high)
+        mark, style = (each if isinstance(each := row.get(name), str) else "" for name in ("mark", "style"))
+        mark = {"above": "", **MARKS}.get(mark, mark)
+        return Cell(shown, small, mark, row.get("best") is True, style)
+
+    def _span(self, low: float, high: float) -> str:
+        return f"{self.write(low)}{' to ' if low < 0 else '–'}{self.write(high)}"
+
+
+def _found(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the values of columns in the order in which they occur, those of one group together."""
+    pairs = list(dict.fromkeys(frame[list(columns)].itertuples(index=False, name=None)))
+    order = list(dict.fromkeys(pair[0] for pair in pairs))
+    return sorted(pairs, key=lambda pair: order.index(pair[0]))
+
+
+def terminal() -> Console:
+    """Return the console that every command prints its table on; a `[red]` in a name is no markup there."""
+    console = Console(file=sys.stdout, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = FILE_WIDTH
+    return console
+
+
+def terminal_table(table: Table) -> RichTable:
+    """Return a table for the terminal, without what is in small type."""
+    mark = f"{table.unverified}: " if table.unverified else ""
+    shown = RichTable(
+        title=f"{mark}{table.title}",
+        title_style="bold",
+        title_justify="left",
+        caption=table.note,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    shown.add_column("", overflow="fold")
+    subheads = table.subheads or [""] * len(table.column_keys)
+    for key, below in zip(table.column_keys, subheads, strict=True):
+        head = table.label(key[0])
+        shown.add_column(f"{head}\n{below}" if below else head, justify="right")
+    for group, rows in table.groups:
+        if group:
+            shown.add_section()
+            shown.add_row(Text(group, "bold"))
+        for row in rows:
+            label = f"  {row.label}" if group else row.label
+            cells = (f"{cell.mark}{cell.text}" for cell in row.cells)
+            shown.add_row(label, *cells, style="dim" if row.control else None)
+    return shown

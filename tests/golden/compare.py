@@ -1,0 +1,118 @@
+"""Two tables of results held against each other: rows by their keys, in any order, columns in any order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+#: Whether a value found is that recorded: the keys of its row, its column, recorded, found.
+Same = Callable[[Mapping[str, str], str, str, str], bool]
+
+
+@dataclass
+class Renamed:
+    """What is called otherwise now, or is gone on purpose (a new name of nothing)."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, texts: Sequence[str]) -> Renamed:
+        """Read ``old.csv=new.csv``, ``column=new`` and ``column:text=new``; an empty new name says that it is gone."""
+        made = cls()
+        for text in texts:
+            old, equals, new = text.partition("=")
+            if not equals:
+                raise ValueError(f"Expected old=new but got {text!r}.")
+            column, colon, cell = old.partition(":")
+            if colon:
+                made.cells.setdefault(column, {})[cell] = new
+            else:
+                (made.files if old.endswith(".csv") else made.columns)[old] = new
+        return made
+
+    def applied(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return what was recorded under the names of now."""
+        for column, names in self.cells.items():
+            if column in frame:
+                gone = [old for old, new in names.items() if not new]
+                frame = frame[~frame[column].isin(gone)].assign(
+                    **{column: lambda f, c=column, n=names: f[c].replace(n)}
+                )
+        frame = frame.drop(columns=[old for old, new in self.columns.items() if not new and old in frame])
+        return frame.rename(columns=self.columns)
+
+
+def normal(text: str) -> str:
+    """Return a number as Python writes it, so that 1 is 1.0, nothing for NaN, and other text as it is."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return "" if math.isnan(number) else repr(number)
+
+
+def to_the_bit(row: Mapping[str, str], column: str, recorded: str, found: str) -> bool:
+    """Whether two values are the same number or text."""
+    return recorded == found
+
+
+def differences(
+    recorded: pd.DataFrame,
+    found: pd.DataFrame,
+    keys: Sequence[str],
+    same: Same = to_the_bit,
+    more_rows: bool = False,
+) -> tuple[list[str], list[str]]:
+    """Return what differs, and what is new and no difference.
+
+    A column, or a row, that was recorded and is not found differs; so does a row that was not recorded, unless
+    `more_rows`. New columns are only told.
+    """
+    wrong = [f"column {column!r} is missing" for column in recorded if column not in found]
+    told = [f"new column {column!r}" for column in found if column not in recorded]
+    keys = [key for key in keys if key in recorded and key in found]
+    values = [column for column in recorded if column in found and column not in keys]
+    old, new = (_by_key(frame, keys, values) for frame in (recorded, found))
+    for key, rows in old.items():
+        others = new.get(key, [])
+        name = ", ".join(f"{column} {cell}" for column, cell in zip(keys, key, strict=True) if cell)
+        if len(others) < len(rows):
+            wrong.append(f"{len(rows) - len(others)} rows are missing: {name}")
+        elif len(others) > len(rows):
+            (told if more_rows else wrong).append(f"{len(others) - len(rows)} new rows: {name}")
+        for row, other in zip(rows, others, strict=False):
+            wrong += [
+                f"{name}: {column} was {was or 'NaN'}, is {now or 'NaN'}{_distance(was, now)}"
+                for column, was, now in zip(values, row, other, strict=True)
+                if not same(dict(zip(keys, key, strict=True)), column, was, now)
+            ]
+    unknown = [key for key in new if key not in old]
+    (told if more_rows else wrong).extend(f"new row: {', '.join(cell for cell in key if cell)}" for key in unknown)
+    return wrong, told
+
+
+def repeated(frame: pd.DataFrame, keys: Sequence[str]) -> int:
+    """Count the rows that have the keys of a row before them."""
+    return int(frame.duplicated(list(keys)).sum())
+
+
+def _by_key(
+    frame: pd.DataFrame, keys: Sequence[str], values: Sequence[str]
+) -> Mapping[tuple[str, ...], list[tuple[str, ...]]]:
+    rows: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for row in frame.to_dict("records"):
+        key = tuple(normal(row[column]) for column in keys)
+        rows.setdefault(key, []).append(tuple(normal(row[column]) for column in values))
+    return {key: sorted(of) for key, of in rows.items()}
+
+
+def _distance(was: str, now: str) -> str:
+    try:
+        return f" ({float(now) - float(was):+.2g})"
+    except ValueError:
+        return ""

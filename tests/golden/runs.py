@@ -1,0 +1,346 @@
+"""One small run of every command and of every metric, with fixed seeds: what is run, and which tables it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
+
+from explanation_folders import write_folders as write_explanations
+from fixtures_attribution import write_folders as write_sources
+from fixtures_pasta import write_pasta_release
+from golden.every_metric import evaluate_every_metric
+from quantus_concepts.studies.app import main
+
+RATED = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
+QUIET = "--no-progress --device cpu"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One or more calls of the command line in a folder shared by all runs.
+
+    Attributes
+    ----------
+    commands
+        The arguments; each command writes into the folder of its ``--out``.
+    tables
+        File kept -> the columns that identify a row of it; all others are values.
+    source
+        File kept -> where it is found, if elsewhere than in the folder of the run's name.
+    needs
+        Runs that come first.
+    prepare, finish
+        What is written into the folder before, and made of what the commands wrote after.
+    """
+
+    commands: Sequence[str]
+    tables: Mapping[str, Sequence[str]]
+    needs: Sequence[str] = ()
+    prepare: Callable[[], object] | None = None
+    finish: Callable[[], object] | None = None
+    source: Mapping[str, str] = field(default_factory=dict)
+
+
+def _sources() -> None:
+    if Path("sources").exists():
+        return
+    write_sources(Path("sources"))
+    rng = np.random.default_rng(0)
+    for name, colour in zip("abcde", np.eye(5, 3) * 160 + np.eye(5, 3, -2) * 120 + np.eye(5, 3, -3) * 120, strict=True):
+        Path("sources/colours", name).mkdir(parents=True)
+        for number in range(8):
+            pixels = colour + rng.integers(0, 60, (24, 24, 3))
+            Image.fromarray(pixels.astype(np.uint8)).save(f"sources/colours/{name}/{number}.png")
+
+
+def _rated() -> None:
+    write_pasta_release(Path("rated"), datasets=("coco", "catsdogscars"), n_images=6, explainers=RATED)
+
+
+def _votes() -> None:
+    for annotator, shift in (("Anna", 0), ("Ben", 1)):
+        records = []
+        for index, image in enumerate(("000_cat", "001_dog", "002_bird")):
+            number, label = image.split("_")
+            votes = {f"Q{question}": 1 + (index + question + shift) % 5 for question in range(1, 5)}
+            records += [
+                {
+                    "img": f"images/pets_{image}.png",
+                    "explication": f"expl/pets_{number}_{explainer}_{label}.png",
+                    "GTclass": label,
+                    "predictedclass": label,
+                    "Annotation": [{"annotator": annotator} | votes],
+                }
+                for explainer in ("grad-cam", "lime-2", "words")
+            ]
+        Path(f"{annotator}.json").write_text(json.dumps(records))
+
+
+def _premises() -> None:
+    """Keep the report's table of premises, which are in no other file."""
+    pages = html_tables(Path("attribution/report.html"))
+    _, (header, *rows) = next((caption, rows) for caption, rows in pages if "Premises." in caption)
+    # Without the small notes beside names and numbers.
+    table = [[text.split("  ")[0] for text in row] for row in (header, *rows)]
+    pd.DataFrame(table[1:], columns=["quantity", *table[0][1:]]).to_csv("attribution/premises.csv", index=False)
+
+
+def _every_metric() -> None:
+    Path("metrics").mkdir()
+    evaluation = evaluate_every_metric()
+    evaluation.summary.to_csv("metrics/summary.csv", index=False)
+    scores = [
+        (method, metric, number, score)
+        for method, of in evaluation.results.items()
+        for metric, found in of.items()
+        for number, score in enumerate(found)
+    ]
+    pd.DataFrame(scores, columns=["method", "metric", "number", "score"]).to_csv("metrics/scores.csv", index=False)
+
+
+RUNS = {
+    "concepts": Run(
+        [
+            "benchmark concepts --n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
+            f"--n-pos 10 --n-neg 10 --batch-size 16 --seeds 2 {QUIET} --out concepts"
+        ],
+        {"results.csv": ("model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item", "seed")},
+    ),
+    "attribution": Run(
+        [
+            "benchmark attribution --data folders --objects sources/cutouts --scenes sources/scenes --n-train 12 "
+            "--n-test 4 --test-share 0.25 --image-size 24 --epochs 12 --batch-size 16 --train-batch-size 8 "
+            "--n-images 12 --n-patches 4 --patch-steps 20 --n-samples 2 --n-steps 3 --robustness "
+            f"{QUIET} --out attribution"
+        ],
+        {"results.csv": ("method", "metric", "k", "seed", "variant"), "premises.csv": ("quantity",)},
+        prepare=_sources,
+        finish=_premises,
+    ),
+    "attribution-relative": Run(
+        [
+            "benchmark attribution --data folders --objects sources/cutouts --scenes sources/colours --n-train 4 "
+            "--n-test 2 --test-share 0.25 --image-size 16 --epochs 10 --batch-size 16 --train-batch-size 8 --relative "
+            "--n-relative 8 --methods grad-cam,Saliency --no-tcav --n-images 4 --n-patches 2 --patch-steps 2 "
+            f"{QUIET} --out attribution-relative"
+        ],
+        {"results.csv": ("method", "metric", "k", "seed", "variant")},
+        prepare=_sources,
+    ),
+    "pasta": Run(
+        [
+            "benchmark pasta --n-images 20 --n-per-image 12 --image-size 32 --seeds 2 --epochs 2 --n-explained 6 "
+            f"--n-masks 8 --classifier-epochs 1 --regressors {QUIET} --out pasta"
+        ],
+        {
+            "results.csv": ("model", "question", "measure", "modality", "raters", "seed"),
+            "correlations.csv": ("metric", "question"),
+            "faithfulness.csv": ("name",),
+            "steering.csv": ("name",),
+            "wins.csv": ("explainer",),
+        },
+    ),
+    "pasta-train": Run(
+        [
+            "pasta train --data rated --question Q1,Q5 --encoder embedded --seeds 2 --epochs 4 --learning-rate 0.001 "
+            f"--sparseness --regressors {QUIET} --out pasta-train"
+        ],
+        {
+            "results.csv": ("model", "question", "measure", "modality", "raters", "seed"),
+            "correlations.csv": ("metric", "question"),
+        },
+        prepare=_rated,
+    ),
+    "pasta-score": Run(
+        [
+            "pasta score --images rated/result_dataset/imgs --explanations rated/result_dataset/expl "
+            f"--scorer pasta-train/scorer.safetensors --labels-from image-name {QUIET} --out pasta-score",
+            "pasta score --images pets/images --explanations pets/explanations "
+            f"--scorer pasta-train/scorer.safetensors {QUIET} --out pasta-score-maps",
+        ],
+        {"scores.csv": ("explainer", "explanation"), "maps.csv": ("explainer", "explanation")},
+        needs=("pasta-train",),
+        prepare=lambda: write_explanations(Path("pets")),
+        source={"maps.csv": "pasta-score-maps/scores.csv"},
+    ),
+    "pasta-sheet": Run(
+        [
+            "pasta sheet --images pets/images --explanations pets/explanations --picture-size 40 --no-progress "
+            "--out pasta-sheet"
+        ],
+        {"files.csv": ("file",)},
+        prepare=lambda: write_explanations(Path("pets")),
+        finish=lambda: write_digests(Path("pasta-sheet")),
+    ),
+    "pasta-join": Run(
+        ["pasta join Anna.json Ben.json --data pasta-sheet --out pasta-join"],
+        {"files.csv": ("file",)},
+        needs=("pasta-sheet",),
+        prepare=_votes,
+        finish=lambda: write_digests(Path("pasta-join")),
+    ),
+    "pasta-ablate": Run(
+        [f"pasta ablate --epochs 2 --n-images 12 --seeds 2 {QUIET} --out pasta-ablate"],
+        {
+            "results.csv": ("ablation", "variant", "model", "question", "modality", "measure"),
+            "splits.csv": ("ablation", "variant", "model", "question", "modality", "measure", "seed"),
+        },
+    ),
+    "pasta-sizes": Run(
+        [
+            "pasta sizes --epochs 1 --n-images 16 --seeds 2 --widths 4,8 --channels 4,8 --n-networks 2 --n-explained 6 "
+            f"--classifier-epochs 1 --n-train 64 {QUIET} --out pasta-sizes"
+        ],
+        {
+            "results.csv": ("part", "name", "parameters", "measure", "model", "modality", "question"),
+            "networks.csv": ("name", "parameters", "measure", "seed"),
+            "encoders.csv": ("name", "parameters", "model", "question", "modality", "measure", "seed"),
+        },
+    ),
+    "pasta-metrics": Run(
+        [
+            "pasta metrics --n-images 16 --n-explained 4 --classifier-epochs 1 --n-masks 4 --n-samples 1 --n-train 64 "
+            f"{QUIET} --out pasta-metrics"
+        ],
+        {
+            "results.csv": ("table", "model", "metric", "explainer", "question", "measure"),
+            "explanations.csv": ("image", "explainer", "modality"),
+        },
+    ),
+    "compose": Run(
+        ["compose --n-per-pair 2 --test-share 0.5 --image-size 32 --lossless --no-progress --out compose"],
+        {"files.csv": ("file",)},
+        finish=lambda: write_digests(Path("compose")),
+    ),
+    "metrics": Run(
+        [], {"summary.csv": ("method", "metric"), "scores.csv": ("method", "metric", "number")}, finish=_every_metric
+    ),
+}
+
+
+def tables_of(name: str, folder: Path, done: set[str]) -> dict[str, pd.DataFrame]:
+    """Do a run in a folder, and those it needs that are not done, and return its tables, every cell as text."""
+    with chdir(folder), quick_figures():
+        _do(name, done)
+        run = RUNS[name]
+        return {file: read_table(Path(run.source.get(file, f"{name}/{file}"))) for file in run.tables}
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table, every cell as the text that stands there."""
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def _do(name: str, done: set[str]) -> None:
+    if name in done:
+        return
+    run = RUNS[name]
+    for needed in run.needs:
+        _do(needed, done)
+    if run.prepare is not None:
+        run.prepare()
+    for command in run.commands:
+        said = io.StringIO()
+        with redirect_stdout(said), redirect_stderr(said):
+            code = main(shlex.split(command))
+        if code != 0:
+            raise RuntimeError(f"{command} ended with {code}:\n{said.getvalue()}")
+    if run.finish is not None:
+        run.finish()
+    done.add(name)
+
+
+@contextmanager
+def quick_figures() -> Iterator[None]:
+    """Save figures coarsely: drawing takes most of the time of a small run, and no table has anything of it."""
+    save = Figure.savefig
+
+    def coarse(self: Figure, *args: Any, **kwargs: Any) -> None:
+        save(self, *args, **(kwargs | {"dpi": 10}))
+
+    with mock.patch.object(Figure, "savefig", coarse), mpl.rc_context({"savefig.bbox": "standard"}):
+        yield
+
+
+def write_digests(folder: Path) -> None:
+    """Write what files hold, without what depends on how they are packed: pixels, arrays, JSON, text."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != ".quantus-concepts.json":
+            found[path.relative_to(folder).as_posix()] = hashlib.sha256(_content(path)).hexdigest()[:16]
+    frame = pd.DataFrame(sorted(found.items()), columns=["file", "digest"])
+    frame.to_csv(folder / "files.csv", index=False)
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix == ".png":
+        pixels = np.asarray(Image.open(path))
+        return f"{pixels.shape} {pixels.dtype} ".encode() + pixels.tobytes()
+    if path.suffix == ".npy":
+        array = np.load(path)
+        return f"{array.shape} {array.dtype} ".encode() + array.tobytes()
+    if path.suffix == ".html":
+        # The page itself may change; what it asks about may not.
+        (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', path.read_text("utf-8"), re.S)
+        content = json.loads(data)
+        content = {key: content[key] for key in ("questions", "items", "seed")} | {"n": len(content["pictures"])}
+        return json.dumps(content, sort_keys=True).encode()
+    if path.suffix == ".json":
+        return json.dumps(json.loads(path.read_text("utf-8")), sort_keys=True).encode()
+    return path.read_bytes()
+
+
+class _Tables(HTMLParser):
+    """The caption and the text of every cell of every table; two blanks stand before what is set small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: list[tuple[str, list[list[str]]]] = []
+        self.inside = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag == "table":
+            self.tables.append(("", []))
+        elif tag == "tr":
+            self.tables[-1][1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][1][-1].append("")
+            self.inside = tag
+        elif tag == "caption":
+            self.inside = tag
+        elif tag == "small" and self.inside:
+            self.handle_data("  ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self.inside:
+            self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        caption, rows = self.tables[-1] if self.tables else ("", [])
+        if self.inside == "caption":
+            self.tables[-1] = (caption + data, rows)
+        elif self.inside:
+            rows[-1][-1] += data
+
+
+def html_tables(path: Path) -> list[tuple[str, list[list[str]]]]:
+    """Return the tables of a page, each its caption and its rows of texts."""
+    parser = _Tables()
+    parser.feed(path.read_text("utf-8"))
+    return parser.tables
