@@ -388,16 +388,8 @@ CASES: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "a std of 0": (lambda: Faithfulness(mean=[0.5], std=[0]), ValueError, r"`std` positive"),
     "mean and std of other lengths": (lambda: Faithfulness(mean=[0, 0], std=[1]), ValueError, r"\(2,\) and \(1,\)"),
-    "a range upside down": (
-        lambda: Faithfulness(pixel_range=(1, 0)),
-        ValueError,
-        r"`pixel_range` to be \(black",
-    ),
-    "a range of three": (
-        lambda: Faithfulness(pixel_range=(0, 1, 2)),
-        ValueError,
-        r"`pixel_range` to be \(black",
-    ),
+    "a range upside down": (lambda: Faithfulness(pixel_range=(1, 0)), ValueError, r"`pixel_range` to be \(black"),
+    "a range of three": (lambda: Faithfulness(pixel_range=(0, 1, 2)), ValueError, r"`pixel_range` to be \(black"),
     "thresholds as shares": (lambda: Faithfulness(thresholds=(0.1,)), TypeError, r"`thresholds` to be a whole number"),
     "other outputs": (lambda: Faithfulness(outputs="scores"), ValueError, r"`outputs` to be one of"),
     "no image at a time": (lambda: Faithfulness(chunk_size=0), ValueError, r"`chunk_size` to be at least 1"),

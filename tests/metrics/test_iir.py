@@ -244,13 +244,7 @@ class TestPatches:
         iir = IIR(patch=self.patch(steps=1), disable_warnings=True)
         for i in range(8):
             rows = slice(i, i + 1)
-            iir(
-                model,
-                normalised[rows],
-                classes[rows],
-                s_batch=world.masks[rows],
-                explain_func=known_truth.gradient,
-            )
+            iir(model, normalised[rows], classes[rows], s_batch=world.masks[rows], explain_func=known_truth.gradient)
         assert len(iir._made) + len(iir._made_before) <= 2
 
     def test_batches_do_not_matter(

@@ -198,10 +198,7 @@ class TestHost:
                 "PASTA-score": PASTAScore(scorer, PoolingEncoder(), labels=classes),
                 "Sparseness": quantus.Sparseness(),
             },
-            xai_methods={
-                "random": random,
-                "Saliency": {"method": "Saliency"},
-            },
+            xai_methods={"random": random, "Saliency": {"method": "Saliency"}},
             model=Model().eval(),
             x_batch=images,
             y_batch=classes,

@@ -75,12 +75,7 @@ def masks() -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"step_size": 2000.0, "eta1": 0.05, "eta2": 0.2},
-        {"squared": True, "step_size": 5.0},
-    ],
+    "settings", [{}, {"step_size": 2000.0, "eta1": 0.05, "eta2": 0.2}, {"squared": True, "step_size": 5.0}]
 )
 def test_ten_steps_agree_with_the_reference(
     settings: dict[str, Any], net: Any, images: Tensor, masks: Tensor, objects: Tensor
