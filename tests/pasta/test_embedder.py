@@ -205,7 +205,7 @@ def test_settings_make_the_same_embedder():
     again = Embedder.from_settings(CountingEncoder(), settings, batch_size=3)
     assert again.settings == embedder.settings
     assert torch.equal(again.embed_concepts(VALUES, NAMES), embedder.embed_concepts(VALUES, NAMES))
-    assert Embedder.from_settings(CountingEncoder(), settings, n_top=9).n_top == 9
+    assert Embedder.from_settings(CountingEncoder(), settings, n_top=9).settings["n_top"] == 9
     assert Embedder.from_settings(CountingEncoder(), {}).settings == Embedder(CountingEncoder()).settings
     with pytest.raises(ValueError, match=r"`settings` to have some of .* but it has \['colour'\]"):
         Embedder.from_settings(CountingEncoder(), {"colour": "bwr"})

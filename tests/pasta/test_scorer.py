@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.pasta.scorer import LABEL_ALIASES, RELEASED_LABELS, Scorer, label_index
+from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, label_index
+from quantus_concepts.pasta.scorer import Scorer
 from reference import ratings as reference
 
 LABELS = ("bird", "car", "cat")
