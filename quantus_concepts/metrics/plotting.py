@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
