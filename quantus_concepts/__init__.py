@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Subject,
         check_premise,
         optimise_patch,
+        score_concepts,
         score_contrasts,
         score_relative,
     )
@@ -67,6 +68,7 @@ __all__ = [
     "pasta",
     "plot_summary",
     "positive_percentile",
+    "score_concepts",
     "score_contrasts",
     "score_relative",
     "summarise",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.premises import Limits, Premise, PremiseCheck, check_premise
     from quantus_concepts.metrics.region_attributions import RegionAttributions, attribute_regions
     from quantus_concepts.metrics.relative_scores import score_relative
+    from quantus_concepts.metrics.score_concepts import score_concepts
     from quantus_concepts.metrics.subjects import Subject
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
@@ -45,6 +46,7 @@ __all__ = [
     "check_premise",
     "metric_values",
     "optimise_patch",
+    "score_concepts",
     "score_contrasts",
     "score_relative",
 ]
