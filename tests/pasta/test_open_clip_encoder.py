@@ -14,7 +14,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from quantus_concepts.pasta import downloads
-from quantus_concepts.pasta.encoder import as_encoder
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoder import PARTS, as_encoder
 from quantus_concepts.pasta.fingerprints import FileHashes
 from quantus_concepts.pasta.open_clip_encoder import PRESETS, OpenClipEncoder
 from tiny_encoder import CONFIG, tiny_open_clip
@@ -368,5 +369,6 @@ def test_a_configuration_that_does_not_work():
     ],
 )
 def test_bad_images(encoder, images, error, message):
-    with pytest.raises(error, match=message):
-        encoder.encode_images(images)
+    for each in (encoder, EmbeddedEncoder(), as_encoder(types.SimpleNamespace(**dict.fromkeys(PARTS, pytest.fail)))):
+        with pytest.raises(error, match=message):
+            each.encode_images(images)
