@@ -8,6 +8,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.utils.data import Dataset
 
+SPLITS = ("train", "test")
+
 
 class ConceptSample(NamedTuple):
     """One image and what people said of it.

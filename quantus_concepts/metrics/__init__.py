@@ -3,6 +3,7 @@
 from quantus_concepts.metrics.cem import CEM
 from quantus_concepts.metrics.cgim import CGIM
 from quantus_concepts.metrics.clm import CLM
+from quantus_concepts.metrics.explainer_values import Explainer, metric_values
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.idr import IDR
 from quantus_concepts.metrics.iir import IIR
@@ -18,9 +19,11 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
+    "Explainer",
     "Faithfulness",
     "PASTAScore",
     "Patch",
     "PatchResult",
+    "metric_values",
     "optimise_patch",
 ]

@@ -1,99 +1,77 @@
 """What predicts how people would rate an explanation: encoder, embedding, scorer, and what a score is used for."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-    from quantus_concepts.datasets.ratings.questions import QUESTIONS
-    from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
-    from quantus_concepts.metrics.explainer_values import Explainer, metric_values
-    from quantus_concepts.pasta.blip import blip_encoder
-    from quantus_concepts.pasta.cache import EmbeddingCache
-    from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
-    from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
-    from quantus_concepts.pasta.embedder import Embedder
-    from quantus_concepts.pasta.labels import RELEASED_LABELS
-    from quantus_concepts.pasta.mixture import Mixture, best_explainer, plot_mixture
-    from quantus_concepts.pasta.object_encoder import ObjectEncoder
-    from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
-    from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation, perturb
-    from quantus_concepts.pasta.regressors import Regressor, fit_regressor
-    from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
-    from quantus_concepts.pasta.scorer import Scorer
-    from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
-    from quantus_concepts.pasta.steering import score_masks
-    from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+from captum_concepts.lazy import lazily
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 
-# A module is imported when a name of it is first asked for (PEP 562).
-_NAMES = {
-    "datasets.ratings.explanations": ("ConceptExplanation", "DrawingExplanation", "MapExplanation"),
-    "datasets.ratings.questions": ("QUESTIONS",),
-    "datasets.ratings.vocabularies": ("RELEASED_CONCEPTS",),
-    "metrics.explainer_values": ("Explainer", "metric_values"),
-    "pasta.blip": ("blip_encoder",),
-    "pasta.cache": ("EmbeddingCache",),
-    "pasta.correlations": ("RatingCorrelation", "rating_correlations", "sparseness"),
-    "pasta.embedded_encoder": ("EmbeddedEncoder",),
-    "pasta.embedder": ("Embedder",),
-    "pasta.labels": ("RELEASED_LABELS",),
-    "pasta.mixture": ("Mixture", "best_explainer", "plot_mixture"),
-    "pasta.object_encoder": ("ObjectEncoder",),
-    "pasta.open_clip_encoder": ("OpenClipEncoder",),
-    "pasta.perturbations": ("PERTURBATIONS", "Perturbation", "perturb"),
-    "pasta.regressors": ("Regressor", "fit_regressor"),
-    "pasta.robustness": ("RobustnessPairs", "robustness_pairs"),
-    "pasta.scorer": ("Scorer",),
-    "pasta.scorer_files": ("load_scorer", "save_scorer"),
-    "pasta.steering": ("score_masks",),
-    "pasta.training": ("Training", "TrainingSettings", "train_scorer"),
+_PLACES = {
+    "PERTURBATIONS": "perturbations",
+    "RELEASED_LABELS": "labels",
+    "EmbeddedEncoder": "embedded_encoder",
+    "Embedder": "embedder",
+    "EmbeddingCache": "cache",
+    "Mixture": "mixture",
+    "ObjectEncoder": "object_encoder",
+    "OpenClipEncoder": "open_clip_encoder",
+    "Perturbation": "perturbations",
+    "RatingCorrelation": "correlations",
+    "Regressor": "regressors",
+    "RobustnessPairs": "robustness",
+    "Scorer": "scorer",
+    "Training": "training",
+    "TrainingSettings": "training",
+    "best_explainer": "mixture",
+    "blip_encoder": "blip",
+    "fit_regressor": "regressors",
+    "load_scorer": "scorer_files",
+    "perturb": "perturbations",
+    "plot_mixture": "mixture",
+    "rating_correlations": "correlations",
+    "robustness_pairs": "robustness",
+    "save_scorer": "scorer_files",
+    "score_masks": "steering",
+    "sparseness": "correlations",
+    "train_scorer": "training",
 }
-_MODULE_OF = {name: f"quantus_concepts.{module}" for module, names in _NAMES.items() for name in names}
-
 __all__ = [
-    "PERTURBATIONS",
     "QUESTIONS",
     "RELEASED_CONCEPTS",
-    "RELEASED_LABELS",
     "ConceptExplanation",
     "DrawingExplanation",
-    "EmbeddedEncoder",
-    "Embedder",
-    "EmbeddingCache",
-    "Explainer",
     "MapExplanation",
-    "Mixture",
-    "ObjectEncoder",
-    "OpenClipEncoder",
-    "Perturbation",
-    "RatingCorrelation",
-    "Regressor",
-    "RobustnessPairs",
-    "Scorer",
-    "Training",
-    "TrainingSettings",
-    "best_explainer",
-    "blip_encoder",
-    "fit_regressor",
-    "load_scorer",
-    "metric_values",
-    "perturb",
-    "plot_mixture",
-    "rating_correlations",
-    "robustness_pairs",
-    "save_scorer",
-    "score_masks",
-    "sparseness",
-    "train_scorer",
+    *_PLACES,
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+if TYPE_CHECKING:
+    from quantus_concepts.pasta.blip import blip_encoder as blip_encoder
+    from quantus_concepts.pasta.cache import EmbeddingCache as EmbeddingCache
+    from quantus_concepts.pasta.correlations import RatingCorrelation as RatingCorrelation
+    from quantus_concepts.pasta.correlations import rating_correlations as rating_correlations
+    from quantus_concepts.pasta.correlations import sparseness as sparseness
+    from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder as EmbeddedEncoder
+    from quantus_concepts.pasta.embedder import Embedder as Embedder
+    from quantus_concepts.pasta.labels import RELEASED_LABELS as RELEASED_LABELS
+    from quantus_concepts.pasta.mixture import Mixture as Mixture
+    from quantus_concepts.pasta.mixture import best_explainer as best_explainer
+    from quantus_concepts.pasta.mixture import plot_mixture as plot_mixture
+    from quantus_concepts.pasta.object_encoder import ObjectEncoder as ObjectEncoder
+    from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder as OpenClipEncoder
+    from quantus_concepts.pasta.perturbations import PERTURBATIONS as PERTURBATIONS
+    from quantus_concepts.pasta.perturbations import Perturbation as Perturbation
+    from quantus_concepts.pasta.perturbations import perturb as perturb
+    from quantus_concepts.pasta.regressors import Regressor as Regressor
+    from quantus_concepts.pasta.regressors import fit_regressor as fit_regressor
+    from quantus_concepts.pasta.robustness import RobustnessPairs as RobustnessPairs
+    from quantus_concepts.pasta.robustness import robustness_pairs as robustness_pairs
+    from quantus_concepts.pasta.scorer import Scorer as Scorer
+    from quantus_concepts.pasta.scorer_files import load_scorer as load_scorer
+    from quantus_concepts.pasta.scorer_files import save_scorer as save_scorer
+    from quantus_concepts.pasta.steering import score_masks as score_masks
+    from quantus_concepts.pasta.training import Training as Training
+    from quantus_concepts.pasta.training import TrainingSettings as TrainingSettings
+    from quantus_concepts.pasta.training import train_scorer as train_scorer
+else:
+    __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+#: The 12 parts of the paper's Table 4 in its order, left and right together; its "head" is the forehead.
 PARTS = (
     "back",
     "beak",

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS, SPECIES, AttributeGroup, choose_groups, class_table
 from quantus_concepts.datasets.birds.painting import locate_parts, map_parts, map_touches, paint_image, paint_values
 from quantus_concepts.datasets.birds.scenery import Scene, draw_scene
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
-SPLITS = ("train", "test")
 # Numbers drawn for the attributes of an image, whatever the number of groups: the scene stays the same.
 _ATTRIBUTE_NUMBERS = 64
 _LABEL_STREAM = 3

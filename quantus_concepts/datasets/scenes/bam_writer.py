@@ -15,6 +15,7 @@ from PIL import Image
 
 from captum_concepts.checks import check_whole
 from captum_concepts.progress import progress
+from quantus_concepts.datasets.base import SPLITS
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -25,7 +26,6 @@ from quantus_concepts.datasets.scenes.bam_layout import (
     Layout,
     folder_names,
 )
-from quantus_concepts.datasets.scenes.composed import SPLITS
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes, check_test_share
 from quantus_concepts.datasets.scenes.pasting import Pasted
 from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource

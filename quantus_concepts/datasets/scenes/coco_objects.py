@@ -6,6 +6,7 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ import numpy as np
 from matplotlib.path import Path as Outline
 
 from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.images import image_head, turned
-from quantus_concepts.datasets.scenes.image_folders import load_pixels
-from quantus_concepts.datasets.scenes.pasting import tight_box
+from quantus_concepts.datasets.images import image_head, load_pixels, turned
+from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
 
 #: The ten classes of the authors' release.
@@ -102,8 +102,11 @@ class COCOObjects(ObjectSource):
         )
         fitting = [a for a in wanted if _fits(a, photographs[a["image_id"]], min_area, truncated)]
         if largest_only:
-            fitting = _largest(fitting, photographs)
-        chosen = _first(fitting, max_per_class)
+            fitting = [
+                max(same, key=lambda a: _area(a, _size(photographs[a["image_id"]])))
+                for _, same in groupby(fitting, lambda a: (a["category_id"], a["image_id"]))
+            ]
+        chosen = [a for _, same in groupby(fitting, lambda a: a["category_id"]) for a in islice(same, max_per_class)]
         self._check_counts(
             Counter(labels[a["category_id"]] for a in wanted), {labels[a["category_id"]] for a in chosen}
         )
@@ -130,9 +133,7 @@ class COCOObjects(ObjectSource):
                 f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
                 "photograph but it covers none. Remove it."
             )
-        row0, col0, row1, col1 = tight_box(mask)
-        rows, columns = slice(row0, row1), slice(col0, col1)
-        return Cutout(np.ascontiguousarray(pixels[rows, columns]), np.ascontiguousarray(mask[rows, columns]))
+        return cut_out(pixels, mask)
 
     def _check_counts(self, before: Counter[int], there: set[int]) -> None:
         for label, name in enumerate(self.class_names):
@@ -269,28 +270,6 @@ def _coco() -> Any:
             "Run-length encoded masks need pycocotools, which is not installed: "
             'pip install "quantus-concepts[coco]" (or pip install pycocotools).'
         ) from error
-
-
-def _largest(annotations: list[dict[str, Any]], photographs: dict[Any, Any]) -> list[dict[str, Any]]:
-    best: dict[tuple[Any, Any], tuple[float, dict[str, Any]]] = {}
-    for annotation in annotations:
-        key = annotation["category_id"], annotation["image_id"]
-        area = _area(annotation, _size(photographs[annotation["image_id"]]))
-        if key not in best or area > best[key][0]:
-            best[key] = area, annotation
-    return [annotation for _, annotation in best.values()]
-
-
-def _first(annotations: list[dict[str, Any]], count: int | None) -> list[dict[str, Any]]:
-    if count is None:
-        return annotations
-    seen: Counter[Any] = Counter()
-    chosen = []
-    for annotation in annotations:
-        seen[annotation["category_id"]] += 1
-        if seen[annotation["category_id"]] <= count:
-            chosen.append(annotation)
-    return chosen
 
 
 def _size(photograph: dict[str, Any]) -> tuple[int, int]:

@@ -12,20 +12,17 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_whole
+from quantus_concepts.datasets.base import SPLITS
 from quantus_concepts.datasets.scenes.composed import (
     GREY,
     NO_BOX,
-    SPLITS,
     VIEWS,
     Box,
     ComposedDataset,
-    ComposedSample,
 )
 from quantus_concepts.datasets.scenes.pasting import Pasted, Recent, fit_scene, place, premultiply, tight_box
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
 from quantus_concepts.datasets.scenes.splitting import split_groups, take_turns
-
-__all__ = ["VIEWS", "ComposedSample", "Cutout", "ObjectSource", "ObjectsOnScenes", "SceneSource"]
 
 #: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).
 PAPER_OBJECT, PAPER_SCENE = "dog", "bamboo forest"

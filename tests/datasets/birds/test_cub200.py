@@ -6,8 +6,9 @@ import torch
 from torchvision.transforms import v2
 
 from fixtures_cub import ATTRIBUTES, GROUPS, write_cub
+from quantus_concepts.datasets.birds.attributes import PARTS
 from quantus_concepts.datasets.birds.cub200 import CUB200
-from quantus_concepts.datasets.birds.cub200_attributes import ATTRIBUTE_GROUPS, CBM_ATTRIBUTES, PARTS
+from quantus_concepts.datasets.birds.cub200_attributes import ATTRIBUTE_GROUPS, CBM_ATTRIBUTES
 from quantus_concepts.datasets.transforms import default_transform
 
 MARKS = "attributes/image_attribute_labels.txt"
@@ -24,27 +25,15 @@ def _marks(cub):
 
 
 def test_table_of_groups_is_that_of_the_official_names():
-    assert [(group, len(values)) for group, values in GROUPS] == list(ATTRIBUTE_GROUPS)
+    assert [(group, len(values.split())) for group, values in GROUPS.items()] == list(ATTRIBUTE_GROUPS)
     assert len(ATTRIBUTES) == 312
 
 
 def test_concepts_of_each_part_are_those_of_the_papers_table_4(cub):
     data = CUB200(cub)
     counts = {name: int((data.part_of_concept == i).sum()) for i, name in enumerate(data.part_names)}
-    assert counts == {
-        "back": 9,
-        "beak": 9,
-        "belly": 7,
-        "breast": 9,
-        "crown": 6,
-        "forehead": 8,
-        "eye": 1,
-        "leg": 3,
-        "wing": 12,
-        "nape": 6,
-        "tail": 14,
-        "throat": 5,
-    }
+    assert data.part_names == list(PARTS)
+    assert list(counts.values()) == [9, 9, 7, 9, 6, 8, 1, 3, 12, 6, 14, 5]
     assert int((data.part_of_concept == -1).sum()) == 23
     assert int((data.part_of_concept >= 0).sum()) == 89
 
@@ -304,14 +293,6 @@ def test_missing_images_are_listed(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"2 of 6 images .*Albatross_0001_1\.jpg, .*Albatross_0002_2\.jpg\. "):
         CUB200(cub)
     assert len(CUB200(cub, split="test")) == 6
-
-
-def test_a_truncated_image_is_named(tmp_path):
-    data = CUB200(write_cub(tmp_path))
-    path = data.image_paths[3]
-    path.write_bytes(path.read_bytes()[:800])
-    with pytest.raises(ValueError, match=rf"{path.name} cannot be read"):
-        data[3]
 
 
 def test_a_class_without_training_images_has_no_majority(tmp_path):
