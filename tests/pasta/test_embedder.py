@@ -46,14 +46,14 @@ def assert_same_levels(found, expected):
 def test_what_the_encoder_sees_is_the_overlay():
     encoder = PoolingEncoder()
     embedder = Embedder(encoder, batch_size=7)
-    embedded = embedder.embed_maps(IMAGES, MAPS)
+    embeddings = embedder.embed_maps(IMAGES, MAPS)
     shown = overlay(pillow_resized(IMAGES, 224), resized(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
     assert_same_levels(encoder.batches[-1], shown)
     assert torch.equal(embedder.pictures(IMAGES, MAPS), encoder.batches[-1])
-    assert torch.equal(embedded, PoolingEncoder().encode_images(encoder.batches[-1]))
+    assert torch.equal(embeddings, PoolingEncoder().encode_images(encoder.batches[-1]))
     # only the order of a map's values, up to a scale, is seen
-    assert torch.equal(embedder.embed_maps(IMAGES, 4 * MAPS), embedded)
-    np.testing.assert_allclose(embedder.embed_maps(IMAGES, 3 * MAPS - 8), embedded, atol=1e-4)
+    assert torch.equal(embedder.embed_maps(IMAGES, 4 * MAPS), embeddings)
+    np.testing.assert_allclose(embedder.embed_maps(IMAGES, 3 * MAPS - 8), embeddings, atol=1e-4)
 
 
 def test_other_ways_of_showing_maps():
@@ -70,12 +70,12 @@ def test_a_drawing_goes_to_the_encoder_as_it_is():
     encoder = PoolingEncoder()
     embedder = Embedder(encoder, saliency="masked", normalise="shap")
     drawn = (torch.rand(3, 3, 20, 31, generator=torch.Generator().manual_seed(2)) * 255).round() / 255
-    embedded = embedder.embed_drawings(drawn)
+    embeddings = embedder.embed_drawings(drawn)
     assert torch.equal(encoder.batches[-1], drawn)
-    assert torch.equal(embedded, PoolingEncoder().encode_images(drawn))
+    assert torch.equal(embeddings, PoolingEncoder().encode_images(drawn))
     mixed = [DrawingExplanation(each) for each in (drawn[0], IMAGES[0], drawn[2])]
     found = embedder.embed([mixed[0], ConceptExplanation({"a": 1.0}), *mixed[1:]])
-    assert torch.equal(found[[0, 3]], embedded[[0, 2]])
+    assert torch.equal(found[[0, 3]], embeddings[[0, 2]])
     assert torch.equal(found[2], embedder.embed_drawings(IMAGES[:1])[0])
     assert embedder.embed_drawings(drawn[:0]).shape == (0, encoder.dim)
     with pytest.raises(ValueError, match="`images` to lie in"):
@@ -172,16 +172,16 @@ def test_concepts_by_hand():
 
 def test_each_text_is_encoded_once():
     encoder = PoolingEncoder()
-    embedded = Embedder(encoder).embed_concepts(VALUES[[0, 1, 0, 0]], NAMES)
+    embeddings = Embedder(encoder).embed_concepts(VALUES[[0, 1, 0, 0]], NAMES)
     assert len(encoder.texts_seen) == 2
-    assert torch.equal(embedded[[0, 0, 0]], embedded[[0, 2, 3]])
+    assert torch.equal(embeddings[[0, 0, 0]], embeddings[[0, 2, 3]])
 
 
 def test_weighted_sum_of_equation_15():
     encoder = PoolingEncoder()
-    embedded = Embedder(encoder, concepts="weighted").embed_concepts(VALUES, NAMES)
+    embeddings = Embedder(encoder, concepts="weighted").embed_concepts(VALUES, NAMES)
     names = PoolingEncoder().encode_texts(NAMES).numpy()
-    for row, values in zip(embedded, VALUES.numpy(), strict=True):
+    for row, values in zip(embeddings, VALUES.numpy(), strict=True):
         expected = sum(v * e for v, e in zip(values, names, strict=True)) / np.sqrt((values**2).sum())
         np.testing.assert_allclose(row, expected, rtol=1e-4)
     assert encoder.texts_seen == NAMES
@@ -232,9 +232,9 @@ def test_the_cache_gives_what_was_computed_and_computes_only_what_is_missing(tmp
 def test_maps_that_come_twice_are_encoded_once(tmp_path):
     encoder = PoolingEncoder()
     twice = [0, 1, 0, 1, 1]
-    embedded = Embedder(encoder, cache=tmp_path).embed_maps(IMAGES[twice], MAPS[twice])
+    embeddings = Embedder(encoder, cache=tmp_path).embed_maps(IMAGES[twice], MAPS[twice])
     assert encoder.images_seen == 2
-    assert torch.equal(embedded, embedded[twice])
+    assert torch.equal(embeddings, embeddings[twice])
 
 
 @pytest.mark.parametrize(
@@ -301,15 +301,15 @@ def test_nothing_of_the_users_changes():
     embedder = Embedder(tiny_open_clip())
     images, maps, values = IMAGES.clone().requires_grad_(), MAPS.clone().requires_grad_(), VALUES.clone()
     state = torch.get_rng_state()
-    embedded = embedder.embed_maps(images, maps)
+    embeddings = embedder.embed_maps(images, maps)
     embedder.embed_concepts(values, NAMES)
     assert torch.equal(state, torch.get_rng_state())
     assert torch.equal(images, IMAGES)
     assert torch.equal(maps, MAPS)
     assert torch.equal(values, VALUES)
-    assert not embedded.requires_grad
+    assert not embeddings.requires_grad
     # not a tensor of inference mode: a scorer can be trained on it
-    torch.nn.Linear(16, 1)(embedded).sum().backward()
+    torch.nn.Linear(16, 1)(embeddings).sum().backward()
 
 
 @pytest.mark.parametrize(

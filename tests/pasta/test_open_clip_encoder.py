@@ -50,11 +50,11 @@ def test_agrees_with_open_clip_itself(encoder):
 
 
 def test_embeddings_are_not_normalised_and_float32(encoder):
-    for embedded in (encoder.encode_images(IMAGES), encoder.encode_texts(["a", "b, c"])):
-        assert embedded.shape[1] == encoder.dim == 16
-        assert embedded.dtype == torch.float32
-        assert not embedded.requires_grad
-        assert (embedded.norm(dim=1) - 1).abs().min() > 0.05
+    for embeddings in (encoder.encode_images(IMAGES), encoder.encode_texts(["a", "b, c"])):
+        assert embeddings.shape[1] == encoder.dim == 16
+        assert embeddings.dtype == torch.float32
+        assert not embeddings.requires_grad
+        assert (embeddings.norm(dim=1) - 1).abs().min() > 0.05
     assert encoder.encode_images(IMAGES.double()).dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(encoder.encode_images(IMAGES), encoder.encode_images(IMAGES))
