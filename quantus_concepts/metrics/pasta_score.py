@@ -17,10 +17,10 @@ from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.pasta.denormalising import Denormalisation
-from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
-from quantus_concepts.pasta.matching import embedder_for, scorer_from
 from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import scorer_from
 
 #: Images whose range is looked at together.
 CHECKED_AT_ONCE = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ class DrawsScores:
     evaluation_scores: Any
     default_plot_func: Callable[..., Any] | None
 
-    def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
+    def plot_scores(self, scores: Any = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw a histogram of scores, by default those of the last call with what is known of them.
 
         Parameters
@@ -39,11 +39,10 @@ class DrawsScores:
         """
         last = self.records[-1] if scores is None and self.records else None
         chance = math.nan if last is None else last.chance
-        if scores is None:
-            scores = self.evaluation_scores if last is None else last.values
+        known: Any = self.evaluation_scores if last is None else last.values
         if ax is None:
             _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
-        values = np.asarray(scores, dtype=float)
+        values = np.asarray(known if scores is None else scores, dtype=float)
         defined = values[np.isfinite(values)]
         ax.hist(defined, bins=20, color="#3b6ea5", edgecolor="white")
         if defined.size:
