@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from quantus_concepts.pasta.encoder import as_encoder, is_encoder
+from quantus_concepts.pasta.encoder import is_encoder
+from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from tiny_encoder import CONFIG, CountingEncoder, tiny_open_clip
 
