@@ -40,25 +40,6 @@ def write_pasta_release(
     The map of an explainer in ALPHA_EXPLAINERS has four channels, the last of which is the map; concepts are written
     with the interval of their value, as LIME does (id 41), or as the counterfactual explainer does (id 39): a key for
     each of two directions, with a trailing blank, and "No counterfactual" with infinity.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder to write into.
-    datasets : sequence of str
-        Keys of CLASSES.
-    n_images : int
-        Images of each data set.
-    explainers : sequence of str
-        Ids; those in CONCEPT_EXPLAINERS are written as concepts.
-    n_annotators : int
-        Votes on each question.
-    size : int
-        Width and height of the images in pixels.
-    prefix : str
-        Folder the paths in the file start with.
-    seed : int
-        Seed of everything.
     """
     rng = np.random.default_rng(seed)
     base = folder / prefix
