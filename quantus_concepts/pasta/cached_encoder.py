@@ -38,17 +38,17 @@ class CachedEncoder:
         device: torch.device | None = None,
     ) -> Tensor:
         """Return embeddings of maps on their images, each shown in its own way."""
-        shapes = [
-            {"image": tuple(image.shape), "map": tuple(heat.shape)} for image, heat in zip(images, maps, strict=True)
+        kinds = [
+            {**how, "image": tuple(image.shape), "map": tuple(heat.shape)}
+            for how, image, heat in zip(settings, images, maps, strict=True)
         ]
-        kinds = [{**how, **shape} for how, shape in zip(settings, shapes, strict=True)]
-        keys = self._keys("map", kinds, zip(_floats(images), _floats(maps), strict=True))
+        keys = self._keys("map", kinds, zip(_arrays(images), _arrays(maps), strict=True))
         return self._of(len(images), keys, encode, device)
 
     def of_drawings(self, levels: Tensor) -> Tensor:
         """Return embeddings of pictures (N, 3, H, W) of 8 bits."""
-        contents = ([each] for each in levels.cpu().contiguous().numpy())
-        keys = self._keys("drawing", [{"picture": tuple(levels.shape[1:])}] * len(levels), contents)
+        kinds = [{"picture": tuple(levels.shape[1:])}] * len(levels)
+        keys = self._keys("drawing", kinds, zip(_arrays(levels), strict=True))
         return self._of(len(levels), keys, lambda some: self.encode_levels(levels[list(some)]), levels.device)
 
     def of_texts(self, texts: Sequence[str]) -> Tensor:
@@ -116,8 +116,9 @@ class CachedEncoder:
             yield items[start : start + self.batch_size]
 
 
-def _floats(values: Tensor | Sequence[Tensor]) -> Iterator[np.ndarray]:
-    """Go through arrays whose bytes can be hashed; those of one tensor leave its device together."""
-    together = values.detach().float().cpu() if isinstance(values, Tensor) else values
+def _arrays(values: Tensor | Sequence[Tensor]) -> Iterator[np.ndarray]:
+    """Go through arrays whose bytes are hashed, floats as float32; those of one tensor leave its device together."""
+    together = values.detach().cpu() if isinstance(values, Tensor) else values
     for each in together:
-        yield np.ascontiguousarray(each.detach().float().cpu().numpy())
+        plain = each.detach().cpu()
+        yield np.ascontiguousarray((plain.float() if plain.is_floating_point() else plain).numpy())

@@ -97,18 +97,19 @@ class Mixture:
         axes = ("N", *["..."] * (len(shape) - 1))
         for name in self.names:
             check_shape(f"maps[{name!r}]", maps[name], axes, (len(self.choice), *shape[1:]))
-        first, *others = (
+        values: list[Any] = [
             value.detach() if isinstance(value := maps[name], Tensor) else np.asarray(value) for name in self.names
-        )
-        index: Any = torch.as_tensor(self.choice, device=first.device) if isinstance(first, Tensor) else self.choice
-        taken = first.clone() if isinstance(first, Tensor) else first.copy()
-        if self.undefined and isinstance(taken, Tensor) and not taken.is_floating_point():
-            taken = taken.float()
-        elif self.undefined and isinstance(taken, np.ndarray) and taken.dtype.kind != "f":
-            taken = taken.astype(np.float32)
+        ]
+        index: Any = self.choice
+        first, *others = values
+        if isinstance(first, Tensor):
+            index = torch.as_tensor(index, device=first.device)
+            taken = first.clone() if first.is_floating_point() or not self.undefined else first.float()
+            others = [each.to(taken) for each in others]
+        else:
+            taken = first.copy() if first.dtype.kind == "f" or not self.undefined else first.astype(np.float32)
         for i, each in enumerate(others, start=1):
-            chosen = each[index == i]
-            taken[index == i] = chosen.to(taken) if isinstance(taken, Tensor) else chosen
+            taken[index == i] = each[index == i]
         if self.undefined:
             taken[index == UNDEFINED] = math.nan
         return taken
