@@ -9,7 +9,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_finite, to_numpy
+from captum_concepts.checks import check_choice
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
@@ -21,7 +21,7 @@ from quantus_concepts.metrics.inference import (
 )
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
-from quantus_concepts.metrics.truth import checked_classes, class_labels
+from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
 
 
 class CGIM(ConceptMetric):
@@ -93,16 +93,7 @@ class CGIM(ConceptMetric):
         super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
-        truth = to_numpy(class_concepts)
-        if truth.ndim != 2:
-            raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
-        check_finite("class_concepts", truth)
-        if truth.min() < 0 or truth.max() > 1:
-            raise ValueError(
-                f"Expected argument `class_concepts` to lie in [0, 1] but got values from {truth.min()} to "
-                f"{truth.max()}. Divide percentages by 100."
-            )
-        self.class_concepts = truth.astype(float)
+        self.class_concepts = checked_class_concepts(class_concepts)
         self.per = per
         self.importance = importance
         self._bind(labels=labels)

@@ -20,6 +20,7 @@ from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 #: Why a score is undefined whose patch was not made well enough.
 UNCONVERGED = "the model sees the patch (`converged` is false)"
+UNATTRIBUTED = "attributions are 0 inside the mask, so that no change is relative to them"
 
 
 class IIR(ReExplainingMetric):
@@ -204,7 +205,7 @@ class IIR(ReExplainingMetric):
         after = self._attributed_again(module, patched_batch, y_batch, masks_batch)
         before = self._attributed(a_batch, masks_batch)
         if unattributed := int((usable & (before == 0).numpy()).sum()):
-            self.fail("attributions are 0 inside the mask, so that no change is relative to them", unattributed)
+            self.fail(UNATTRIBUTED, unattributed)
         scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
         return np.where(usable, scores.numpy(), np.nan).tolist()
 
@@ -233,10 +234,15 @@ class IIR(ReExplainingMetric):
 
     def _measure(self, x_batch: np.ndarray, patched: np.ndarray, logits: Tensor, logits_patched: Tensor) -> np.ndarray:
         """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""
-        distance = torch.linalg.vector_norm((logits_patched - logits).double(), dim=1)
-        relative = (distance / torch.linalg.vector_norm(logits.double(), dim=1)).cpu().numpy()
-        same_class = (logits.argmax(1) == logits_patched.argmax(1)).cpu().numpy()
-        converged = same_class & (relative <= self.tolerance)
+        relative, converged = patch_effect(logits, logits_patched, self.tolerance)
         size = np.linalg.norm((patched - x_batch.astype(float)).reshape(len(x_batch), -1), axis=1)
         self._measured.append((relative, size, converged))
         return converged
+
+
+def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return (n,) logit distances as a share of ||f(x)||, and (n,) of bool: which patches the model overlooks."""
+    distance = torch.linalg.vector_norm((patched - logits).double(), dim=1)
+    relative = (distance / torch.linalg.vector_norm(logits.double(), dim=1)).cpu().numpy()
+    same_class = (logits.argmax(1) == patched.argmax(1)).cpu().numpy()
+    return relative, same_class & (relative <= tolerance)

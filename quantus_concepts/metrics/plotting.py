@@ -39,11 +39,10 @@ class DrawsScores:
         """
         last = self.records[-1] if scores is None and self.records else None
         chance = math.nan if last is None else last.chance
-        if scores is None:
-            scores = self.evaluation_scores if last is None else last.values
+        known: Any = self.evaluation_scores if last is None else last.values
         if ax is None:
             _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
-        values = np.asarray(scores, dtype=float)
+        values = np.asarray(known if scores is None else scores, dtype=float)
         defined = values[np.isfinite(values)]
         ax.hist(defined, bins=20, color="#3b6ea5", edgecolor="white")
         if defined.size:

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
 from captum_concepts.running import predict_logits
-from quantus_concepts.functional import concept_attribution, positive_percentile
+from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.attributions import missing
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import check_mask_size, listed, region_masks, unusable_masks
 from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
 from quantus_concepts.metrics.quantus_arguments import OF_REGIONS
+from quantus_concepts.metrics.region_attributions import region_attribution
 from quantus_concepts.metrics.truth import class_labels
 
 N_CHECKED = 2
@@ -129,12 +130,11 @@ class ReExplainingMetric(ConceptMetric):
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""
         # Conditions (n,) of bool stand under what is wrong where they do not hold.
         # Samples without a mask were counted when the call began.
-        left = np.asarray(masks.any((1, 2, 3)))
-        for reason, met in conditions.items():
-            if missed := int((left & ~met).sum()):
-                self.leave_out(reason, missed)
-            left = left & met
-        return left
+        marked = np.asarray(masks.any((1, 2, 3)))
+        why = first_unmet(marked, conditions)
+        for reason in conditions:
+            self.leave_out(reason, int((why == reason).sum()))
+        return marked & (why == "")
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         if self.call.refused:
@@ -210,7 +210,15 @@ class ReExplainingMetric(ConceptMetric):
         maps, _ = self.usable(a_batch, (channels, *masks.shape[2:]), "a map (C, H, W) of the images' size")
         # A copy only where torch needs one: of whole numbers, and of arrays that cannot be written.
         exact = np.require(maps, maps.dtype if maps.dtype in (np.float32, np.float64) else float, ("C", "W"))
-        return concept_attribution(torch.as_tensor(exact), torch.as_tensor(masks)).double()
+        return region_attribution(torch.as_tensor(exact), torch.as_tensor(masks))
+
+
+def first_unmet(entered: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return (n,) of str: what is wrong with each sample that entered, the first condition it does not meet, or ""."""
+    why = np.full(len(entered), "", dtype=object)
+    for reason, met in conditions.items():
+        why[entered & (why == "") & ~met] = reason
+    return why
 
 
 def telling_samples(a_batch: np.ndarray) -> np.ndarray:
