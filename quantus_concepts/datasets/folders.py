@@ -1,4 +1,4 @@
-"""Folders of images, one for each class."""
+"""Folders of images, one for each class, and the names in them."""
 
 from __future__ import annotations
 
@@ -36,3 +36,9 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
             )
     labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(paths) for paths in found])
     return [folder.name for folder in folders], [path for paths in found for path in paths], labels
+
+
+def some_names(names: Sequence[str | Path], limit: int = 5) -> str:
+    """Write out the first few."""
+    shown = (name.as_posix() if isinstance(name, Path) else name for name in names[:limit])
+    return ", ".join(shown) + (", ..." if len(names) > limit else "")

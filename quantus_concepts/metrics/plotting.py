@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ class DrawsScores:
     evaluation_scores: Any
     default_plot_func: Callable[..., Any] | None
 
-    def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
+    def plot_scores(self, scores: Any = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw a histogram of scores, by default those of the last call with what is known of them.
 
         Parameters

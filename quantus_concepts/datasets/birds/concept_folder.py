@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range
-from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
+from captum_concepts.checks import check_choice
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,
     read_concepts,
@@ -113,9 +113,7 @@ class ConceptFolder(ConceptDataset):
     ) -> None:
         if split is not None:
             check_choice("split", split, SPLITS)
-        check_range("test_share", test_share, 0.0, 1.0, open_low=True)
-        if test_share == 1.0:
-            raise ValueError("Expected argument `test_share` to lie in (0, 1) but got 1.0.")
+        check_test_share(test_share)
         if parts is None and part_of_concept is not None:
             raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
         self.root = Path(root)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_whole
 from quantus_concepts.datasets.base import SPLITS
-from quantus_concepts.datasets.folders import class_folders, image_files
+from quantus_concepts.datasets.folders import class_folders, image_files, some_names
 from quantus_concepts.datasets.images import image_size as size_of_image
 from quantus_concepts.datasets.images import load_pixels
 from quantus_concepts.datasets.scenes.bam_layout import (
@@ -208,7 +208,7 @@ class BAMFolder(ComposedDataset):
         if missing:
             raise FileNotFoundError(
                 f"Expected the images of {base.with_name('val.txt')} in {base} but {len(missing)} of {len(labels)} are "
-                f"missing: {_some(missing)}."
+                f"missing: {some_names(missing)}."
             )
         if not labels:
             raise ValueError(f"Expected images in {base.with_name('val.txt')} but it is empty.")
@@ -221,7 +221,7 @@ class BAMFolder(ComposedDataset):
         if different:
             raise ValueError(
                 f"Expected the same images in {self.root / OBJ} and {self.root / folder} ({SPLIT_FOLDERS[self.split]}) "
-                f"but {len(different)} are only in one of them: {_some(different)}."
+                f"but {len(different)} are only in one of them: {some_names(different)}."
             )
 
     def _class_names(self, folder: str, labels: dict[str, int]) -> list[str]:
@@ -252,7 +252,9 @@ class BAMFolder(ComposedDataset):
         boxes = read_boxes(path)
         missing = [name for name in self.names if name not in boxes]
         if missing:
-            raise ValueError(f"Expected a box for each image in {path} but {len(missing)} have none: {_some(missing)}.")
+            raise ValueError(
+                f"Expected a box for each image in {path} but {len(missing)} have none: {some_names(missing)}."
+            )
         stored = self._stored[0]
         for name in self.names:
             if max(boxes[name]) > stored:
@@ -264,7 +266,3 @@ class BAMFolder(ComposedDataset):
     def _scaled(self, box: Box) -> Box:
         row0, col0, row1, col1 = (value * self.image_size // self._stored[0] for value in box)
         return row0, col0, max(row1, row0 + 1), max(col1, col0 + 1)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

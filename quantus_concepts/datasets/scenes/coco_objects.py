@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.path import Path as Outline
 
 from captum_concepts.checks import check_choice, check_range, check_whole
+from quantus_concepts.datasets.folders import some_names
 from quantus_concepts.datasets.images import image_head, load_pixels, turned
 from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
@@ -279,8 +280,7 @@ def _size(photograph: dict[str, Any]) -> tuple[int, int]:
 def _check_there(paths: Iterable[Path], folder: Path) -> None:
     missing = [path.name for path in dict.fromkeys(paths) if not path.is_file()]
     if missing:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise FileNotFoundError(
-            f"Expected the photographs of the annotations in {folder} but {len(missing)} are missing: {shown}. "
-            "Download them, or take the annotation file that belongs to this folder."
+            f"Expected the photographs of the annotations in {folder} but {len(missing)} are missing: "
+            f"{some_names(missing)}. Download them, or take the annotation file that belongs to this folder."
         )
