@@ -19,7 +19,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.pasta.sentences import concept_sentence
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.rating.explanation_files import find_explanations
+from quantus_concepts.studies.rating.find import find_explanations
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUIET = ("--device", "cpu", "--no-progress")

@@ -8,13 +8,8 @@ import pytest
 from PIL import Image
 
 from explanation_folders import CONCEPTS, write_folders
-from quantus_concepts.studies.rating.explanation_files import (
-    FileExplanations,
-    check_explanations,
-    find_explanations,
-    problems,
-    usable,
-)
+from quantus_concepts.studies.rating.files import FileExplanations, check_explanations, problems, usable
+from quantus_concepts.studies.rating.find import find_explanations
 
 
 @pytest.fixture
