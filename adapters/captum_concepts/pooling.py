@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.checks import is_integral
 from captum_concepts.running import tensor_output
 
 Pool = str | Callable[[Tensor], Tensor]
@@ -24,11 +25,7 @@ class Pooling(nn.Module):
     maps: Any
 
     def __init__(
-        self,
-        pool: Pool = "mean",
-        maps: Maps | None = None,
-        owner: nn.Module | None = None,
-        linear: bool | None = None,
+        self, pool: Pool = "mean", maps: Maps | None = None, owner: nn.Module | None = None, linear: bool | None = None
     ) -> None:
         super().__init__()
         if isinstance(pool, str) and pool != "mean":
@@ -122,7 +119,7 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
     """Return concept indices, checked."""
     indices = torch.as_tensor(concepts)
-    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+    if not is_integral(indices):
         raise TypeError(f"Expected argument `concepts` to hold concept indices but got {indices.dtype}.")
     if indices.ndim not in (1, 2) or (indices.ndim == 2 and len(indices) != n_samples):
         raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -192,6 +193,5 @@ def nearest_functions(module: ModuleType, name: str, shown: int = 5) -> list[str
 
 
 def error_text(error: BaseException) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Return the kind of an error and what it says, on one line."""
+    return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}".removesuffix(": ")

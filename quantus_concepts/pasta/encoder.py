@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
@@ -41,6 +42,69 @@ class Encoder(Protocol):
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Return embeddings (N, dim), float32, not normalised, of N texts, on the encoder's device."""
+
+
+class BatchEncoder(Encoder):
+    """What the encoders of this package share: checks, empty batches, and the device of what is returned."""
+
+    name = ""
+
+    @torch.no_grad()
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Embed images.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), floating, in [0, 1], of any size.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, not normalised, on the device of `images`.
+
+        Raises
+        ------
+        TypeError
+            If `images` is not a tensor of a floating-point dtype.
+        ValueError
+            If the shape is wrong or values are outside [0, 1], or the encoder cannot be built or gives no (N, dim).
+        """
+        check_images(images)
+        if not len(images):
+            return images.new_empty(0, self.dim, dtype=torch.float32)
+        return self._embed_images(images).to(images.device)
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            N of them; what is longer than the encoder's context is cut off, as its tokenizer does it.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, not normalised, on the encoder's device.
+
+        Raises
+        ------
+        ValueError
+            If the encoder or its tokenizer cannot be had, do not fit each other, or give no (N, dim).
+        """
+        if not len(texts):
+            return torch.empty(0, self.dim, device=self.device)
+        return self._embed_texts(list(texts))
+
+    @abstractmethod
+    def _embed_images(self, images: Tensor) -> Tensor:
+        """Return embeddings (n, dim), float32, of at least one image, on any device."""
+
+    @abstractmethod
+    def _embed_texts(self, texts: list[str]) -> Tensor:
+        """Return embeddings (n, dim), float32, of at least one text."""
 
 
 MEMBERS = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")

@@ -81,18 +81,3 @@ def test_images_are_independent_of_each_other():
         for i in range(2)
     ]
     np.testing.assert_array_equal(together, torch.cat(apart))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ((PATCHED[:1], LOGITS, IMAGES, DELTA), r"`logits_patched` to have shape \(N, K\) = \(2, 2\) but got \(1, 2\)"),
-        ((PATCHED[0], LOGITS[0], IMAGES, DELTA), r"`logits` to have shape \(N, K\) but got \(2,\)"),
-        ((PATCHED, LOGITS, IMAGES, DELTA[..., :1]), r"`delta` to have shape \(N, C, H, W\) = \(2, 1, 1, 2\)"),
-        ((PATCHED, LOGITS, IMAGES[:1], DELTA[:1]), r"`images` to have shape \(N, C, H, W\) = \(2, "),
-        ((PATCHED, LOGITS, IMAGES[0], DELTA[0]), r"`images` to have shape \(N, C, H, W\)"),
-    ],
-)
-def test_bad_shapes(arguments, match):
-    with pytest.raises(ValueError, match=match):
-        patch_objective(*arguments, (0, 255))

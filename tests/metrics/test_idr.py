@@ -83,12 +83,6 @@ def test_images_classified_wrongly_with_or_without_the_feature_are_undefined(whe
     np.testing.assert_array_equal(score(world), np.where(np.arange(8) == 3, np.nan, 1))
 
 
-def test_labels_tell_the_true_class(world: World) -> None:
-    other = 1 - world.scene_labels
-    assert np.isnan(score(world, call={"y_batch": other})).all()
-    assert score(world, labels=world.scene_labels, call={"y_batch": other}) == [1.0] * 8
-
-
 def test_counterpart_in_a_loop(world: World) -> None:
     loop = IDR(normalise=False)
     for rows in (slice(0, 3), slice(3, 8)):

@@ -149,14 +149,6 @@ def test_contrast_labels_in_a_loop(world: World) -> None:
         loop(world.object_model, world.images, world.object_labels, explain_func=known_truth.knows)
 
 
-def test_both_models_are_put_back(world: World) -> None:
-    world.object_model.train()
-    world.scene_model.train()
-    assert score(world, known_truth.gradient) == score(World(), known_truth.gradient)
-    assert world.object_model.training
-    assert world.scene_model.training
-
-
 def test_a_second_model_in_double_precision(world: World) -> None:
     single = score(world, known_truth.knows)
     world.scene_model.double()

@@ -6,7 +6,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from quantus_concepts.pasta.scorer import RELEASED_LABELS, Scorer
+from quantus_concepts.pasta.labels import RELEASED_LABELS
+from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 from reference import ratings as reference
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,19 +66,6 @@ class ExplanationFile:
         values = read_map(self.path)
         check_proportions(values, tuple(image.shape[1:]))
         return MapExplanation(image, values, released_scale(self.name.explainer or "", float(values.min())))
-
-
-class FileExplanations(Sequence[Explanation]):
-    """Explanations that are read when asked for."""
-
-    def __init__(self, files: Sequence[ExplanationFile]) -> None:
-        self.files = list(files)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, i: Any) -> Any:
-        return FileExplanations(self.files[i]) if isinstance(i, slice) else self.files[i].read()
 
 
 def read_map(path: Path) -> Tensor:

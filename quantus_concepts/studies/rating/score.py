@@ -8,18 +8,17 @@ from dataclasses import replace
 
 import pandas as pd
 
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import question_named
-from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.matching import embedder_for
+from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.labels import label_index
 from quantus_concepts.pasta.mixture import Mixture, best_explainer
-from quantus_concepts.pasta.scorer import Scorer, label_index
+from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.pasta.encoder_option import load_encoder
 from quantus_concepts.studies.rating.files import (
     SHOWN,
     ExplanationFile,
-    FileExplanations,
     check_explanations,
     problems,
     usable,
@@ -49,7 +48,7 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     )
     files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
     good = _usable(files)
-    embeddings = embedder.embed(FileExplanations(good))
+    embeddings = embedder.embed(LazyExplanations(ExplanationFile.read, good))
     labels = None if scorer.labels is None else [file.label or None for file in good]
     votes = scorer.score(embeddings.to(scorer.device), labels, clip=options.clip).cpu().numpy()
     scores = best_first(_frame(files, pd.DataFrame(votes, columns=list(scorer.questions))), scorer.questions[0])

@@ -11,7 +11,7 @@ import torch
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, GradedExplainer
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.graded import SITUATIONS, GradedExplanations, plain_name
 
 PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
@@ -53,7 +53,7 @@ def test_the_same_explanation_comes_in_any_order_without_global_randomness(grade
 
 def test_every_map_fits_its_image_and_every_list_names_different_concepts(graded: GradedExplanations) -> None:
     for place, explainer in enumerate(EXPLAINERS):
-        explanation = graded.explanation(7, place)
+        explanation = graded.explanation((7, place))
         if explainer.modality == "map":
             assert isinstance(explanation, MapExplanation)
             assert explanation.map.shape == (48, 48)
@@ -174,7 +174,7 @@ def test_pairs_are_drawn_when_asked_for(graded: GradedExplanations) -> None:
         return view.parts.astype(float)
 
     lazy = GradedExplanations(graded.birds, [GradedExplainer("counted", "map", "counted", 0, rule)])
-    pairs = lazy.pairs(np.array([[2, 0], [5, 0], [1, 0]]))
+    pairs = LazyExplanations(lazy.explanation, [(2, 0), (5, 0), (1, 0)])
     assert len(pairs) == 3
     assert len(pairs[1:]) == 2
     assert not drawn
