@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from quantus_concepts.host import explained
 from quantus_concepts.studies.attribution.command import attribution
 from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_options import ComposeOptions
@@ -84,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, ValueError, TypeError, OSError) as error:
         message = getattr(error, "format_message", error.__str__)()
         typer.echo(f"Error: {' '.join(message.split())}", err=True)
+        return EXIT_BAD_INPUT
+    except ImportError as error:
+        told = explained(error)
+        if told is error:
+            raise
+        typer.echo(f"Error: {told}", err=True)
         return EXIT_BAD_INPUT
     if code == EXIT_INTERRUPTED:
         typer.echo("Interrupted; nothing half-written was left.", err=True)
