@@ -59,18 +59,9 @@ def write_cub(root: Path, attributes: str = "inside", extra_columns: bool = True
     Each attribute belongs to two classes of three (to one where its number is divisible by 4), and one training
     and one test image deviate in it from their class, so that every attribute is present in some and absent in
     some. A white dot of 5 x 5 pixels is painted at the beak, which is always visible as other parts are not, and
-    the class of an image is its background colour.
-
-    Parameters
-    ----------
-    root : Path
-        Folder to write into; the data set becomes ``root/CUB_200_2011``.
-    attributes : str
-        Where ``attributes.txt`` goes: "inside" (``attributes/``), "up" (``CUB_200_2011``) or "outside" (`root`).
-    extra_columns : bool
-        Whether some lines of ``image_attribute_labels.txt`` have one column more, as in the original.
-    seed : int
-        Seed of everything.
+    the class of an image is its background colour. `attributes` says where
+    ``attributes.txt`` goes: "inside" (``attributes/``), "up" (``CUB_200_2011``) or "outside" (`root`); with
+    `extra_columns` some lines of ``image_attribute_labels.txt`` have one column more, as in the original.
     """
     rng = np.random.default_rng(seed)
     cub = root / "CUB_200_2011"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.chain import ConceptChain, is_training
-from captum_concepts.pooling import Maps, Pool, resolve_stages, without_autocast
-from captum_concepts.running import first_floating
+from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.running import first_floating, without_autocast
 
 
 class BottleneckLayer(nn.Module):

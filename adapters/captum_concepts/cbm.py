@@ -18,8 +18,8 @@ from captum_concepts.checks import check_binary, check_choice, check_shape, to_t
 from captum_concepts.directions import METHODS
 from captum_concepts.embedding import run
 from captum_concepts.heads import HEADS
-from captum_concepts.pooling import Maps, Pool, at_least_float32, resolve_stages, without_autocast
-from captum_concepts.running import first_floating
+from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.running import at_least_float32, first_floating, without_autocast
 
 VALUES = ("margin", "raw")
 

@@ -17,11 +17,12 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     places: dict[str, str] = {}
     for statement in ast.parse(Path(file).read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
-            imports = (each for each in statement.body if isinstance(each, ast.ImportFrom) and each.module != package)
+            imports = (each for each in statement.body if isinstance(each, ast.ImportFrom))
             places |= {alias.name: str(each.module) for each in imports for alias in each.names}
 
     def __getattr__(name: str) -> Any:  # noqa: N807
-        if name in places:
+        # What is imported from the package itself are its modules.
+        if places.get(name, package) != package:
             value = getattr(import_module(places[name]), name)
         elif not name.startswith("_") and find_spec(f"{package}.{name}"):
             value = import_module(f"{package}.{name}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import is_integral
-from captum_concepts.running import tensor_output
+from captum_concepts.running import at_least_float32, tensor_output, without_autocast
 
 Pool = str | Callable[[Tensor], Tensor]
 Maps = Callable[[Tensor], Tensor]
@@ -103,17 +102,6 @@ def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
     rows = rows.expand(n, -1, -1) if rows.ndim == 2 else rows
     with without_autocast(maps.device):
         return torch.bmm(rows, maps.flatten(2)).reshape(n, -1, h, w)
-
-
-def at_least_float32(values: Tensor) -> Tensor:
-    """Return values of half precision in float32, and others as they are."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:

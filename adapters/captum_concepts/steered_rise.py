@@ -17,7 +17,7 @@ from captum_concepts.checks import check_choice, check_materialised, check_range
 from captum_concepts.outputs import as_targets
 from captum_concepts.progress import progress
 from captum_concepts.rise_masks import RandomMasks
-from captum_concepts.running import alone_with, evaluation_mode, tensor_output
+from captum_concepts.running import alone_with, evaluation_mode, tensor_output, without_autocast
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
@@ -174,7 +174,7 @@ class SteeredRISE(Attribution):
             for some, rows in _portions(len(masks), n, batch_size):
                 seen = masks.render(some, images.device, dtype)
                 weights = self._weights(asked, seen, rows, lam, activation)
-                with torch.autocast(images.device.type, enabled=False):
+                with without_autocast(images.device):
                     total[rows] += weights.to(dtype).T @ seen.flatten(1)
                 bar.update(weights.numel())
             bar.close()

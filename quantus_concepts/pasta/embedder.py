@@ -23,7 +23,8 @@ from quantus_concepts.datasets.ratings.explanations import (
 from quantus_concepts.functional.overlay import usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.cached_encoder import CachedEncoder
-from quantus_concepts.pasta.encoder import Encoder, as_encoder, check_images
+from quantus_concepts.pasta.encoder import Encoder, check_images
+from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.preprocessing import to_levels
 from quantus_concepts.pasta.presentation import Presentation, check_pairs
 from quantus_concepts.pasta.scorer import Scorer

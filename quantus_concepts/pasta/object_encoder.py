@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_shape
-from captum_concepts.running import evaluation_mode
+from captum_concepts.running import evaluation_mode, without_autocast
 from quantus_concepts.pasta.encoder import PARTS, BatchEncoder
 from quantus_concepts.pasta.fingerprints import module_hash, tokenizer_hash
 from quantus_concepts.pasta.preprocessing import translated
@@ -109,7 +109,7 @@ class ObjectEncoder(BatchEncoder):
 
     @contextmanager
     def _computing(self, device: torch.device) -> Iterator[None]:
-        with evaluation_mode(*self.modules), torch.autocast(device.type, enabled=False):
+        with evaluation_mode(*self.modules), without_autocast(device):
             yield
 
     def _checked(self, name: str, embeddings: Any, n: int) -> Tensor:

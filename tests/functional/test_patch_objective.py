@@ -60,12 +60,6 @@ def test_gradient_against_finite_differences(squared):
         return patch_objective(patched, logits, images, delta, (0.0, 1.0), 0.2, 0.3, squared)
 
     assert torch.autograd.gradcheck(value, delta.requires_grad_())
-    # and by hand, in one direction
-    direction = torch.randn(2, 2, 3, 4, generator=generator, dtype=torch.float64)
-    (gradient,) = torch.autograd.grad(value(delta).sum(), delta)
-    with torch.no_grad():
-        slope = (value(delta + 1e-6 * direction) - value(delta - 1e-6 * direction)).sum() / 2e-6
-    assert (gradient * direction).sum().item() == pytest.approx(slope.item(), rel=1e-6)
 
 
 def test_gradient_where_nothing_has_changed_is_finite():

@@ -294,11 +294,6 @@ class TestTheSameMethod:
         metric(name, world)(**call(name, world, explain_func=explain), a_batch=a_batch, batch_size=3)
         assert asked == [2, 3, 3, 2]
 
-    def test_given_without_the_function(self, name: str, world: World) -> None:
-        arguments = call(name, world, explain_func=None, a_batch=self.given(name, world))
-        with pytest.raises(ValueError, match=rf"{name} explains again.*: pass `explain_func`"):
-            metric(name, world)(**arguments)
-
 
 class TestInEvaluate:
     """The traps of quantus.evaluate; nothing else of a call is lost."""

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from pooling_encoder import PoolingEncoder
-from quantus_concepts.pasta.encoder import as_encoder, is_encoder
+from quantus_concepts.pasta.encoder import is_encoder
+from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from tiny_encoder import CONFIG, tiny_open_clip
 

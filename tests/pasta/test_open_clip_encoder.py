@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 
 from quantus_concepts.pasta import downloads
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
-from quantus_concepts.pasta.encoder import PARTS, as_encoder
+from quantus_concepts.pasta.encoder import PARTS
+from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.fingerprints import FileHashes
 from quantus_concepts.pasta.open_clip_encoder import PRESETS, OpenClipEncoder
 from tiny_encoder import CONFIG, tiny_open_clip

@@ -187,20 +187,9 @@ def test_pairs_are_drawn_when_asked_for(graded: GradedExplanations) -> None:
         pairs[3]
 
 
-@pytest.mark.parametrize(
-    ("concept", "plain"),
-    [
-        ("has_wing_color::red", "red wing"),
-        ("has_breast_pattern::striped", "striped breast"),
-        ("has_bill_shape::cone", "cone bill shape"),
-        ("has_size::small", "small size"),
-    ],
-)
-def test_names_are_plain_words(concept: str, plain: str) -> None:
-    assert plain_name(concept) == plain
-
-
-def test_plain_names_stay_different_in_the_whole_catalogue() -> None:
+def test_names_are_plain_words_and_stay_different_in_the_whole_catalogue() -> None:
+    concepts = ("has_wing_color::red", "has_breast_pattern::striped", "has_bill_shape::cone", "has_size::small")
+    assert [plain_name(name) for name in concepts] == ["red wing", "striped breast", "cone bill shape", "small size"]
     names = PaintedBirds(2, image_size=32, n_classes=2, n_concepts=104).concept_names
     assert len({plain_name(name) for name in names}) == len(names)
     assert not any("," in plain_name(name) for name in names)

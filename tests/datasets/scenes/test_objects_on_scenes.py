@@ -194,12 +194,6 @@ def test_share_of_the_test_split(count, share, expected):
     assert [int(test[labels == label].sum()) for label in (0, 1)] == [expected, expected]
 
 
-def test_a_class_does_not_change_the_split_of_another():
-    first = split_groups(np.repeat([0, 1], 9), np.arange(18), ["a", "b"], 0.3, [0], "scene")
-    second = split_groups(np.repeat([0, 1], [9, 30]), np.arange(39), ["a", "b"], 0.3, [0], "scene")
-    assert (first[:9] == second[:9]).all()
-
-
 def test_members_take_turns():
     turns = take_turns(np.array([3, 5, 8]), 8, [0, 1])
     assert sorted(turns[:3]) == sorted(turns[3:6]) == [3, 5, 8]
