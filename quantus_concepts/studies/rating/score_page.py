@@ -115,13 +115,13 @@ def _table_of_explainers(frame: pd.DataFrame, questions: list[str]) -> Table:
     frame = frame.assign(text=[_text(row) for row in rows], small=[_small(row) for row in rows])
     asked = " ".join(f"{name}: {question_named(name).text}" for name in questions)
     return Table(
-        "Predicted ratings, 1 to 5",
-        "Means, and deviations over explanations.",
+        "Predicted ratings, 1 to 5: means over explanations",
+        "",
         frame,
         ["explainer"],
         ["measure"],
         labels={name: f"{name} {arrow(name)}" for name in questions},
-        key=f"{asked} ↑ high is good, ↓ low is good.",
+        key=f"{asked} ↑ high is good, ↓ low is good. ± is the deviation over explanations.",
     )
 
 

@@ -74,7 +74,8 @@ def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
 def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
     scorer = load_scorer(trained / "scorer.safetensors")
     assert (scorer.settings["sentence"], scorer.labelled_by) == ("release", "image-name")
-    frame = score(release, trained / "scorer.safetensors", tmp_path / "scored")
+    # Of the folder, which holds a scorer of each split as well.
+    frame = score(release, trained, tmp_path / "scored")
     records = read_records(release)
     assert len(frame) == len(records) == 120
     assert set(frame.note) == {""}

@@ -213,13 +213,6 @@ def test_without_labels(root, capsys):
     assert "no label" not in capsys.readouterr().err
 
 
-def test_simulated_raters_are_named(root, capsys):
-    _scorer(root / "scorer.safetensors", ["cat", "dog", "bird"], simulated=True)
-    out = SCORE(_options(root, encoder="tiny"))
-    assert "simulated raters" in capsys.readouterr().err
-    assert "simulated raters" in (out / "report.html").read_text()
-
-
 def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
     scorer = Scorer(DIM, ("Q1",), None, (6, 5), encoder="siglip (mine.safetensors)", settings={})
     save_scorer(scorer, root / "scorer.safetensors")
@@ -289,15 +282,17 @@ def test_concepts_in_ascending_order(root):
     assert values[0] != values[1]
 
 
-def test_concepts_the_scorer_never_saw_are_named(root, capsys):
-    _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"])
-    SCORE(_options(root, scorer=root / "some.safetensors"))
-    assert re.search(
-        r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", capsys.readouterr().err
-    )
-    _scorer(root / "none.safetensors", ["cat", "dog", "bird"])
-    SCORE(_options(root, scorer=root / "none.safetensors", out=root / "other"))
-    assert "in none of the ratings" not in capsys.readouterr().err
+def test_simulated_raters_and_concepts_the_scorer_never_saw_are_named(root, capsys):
+    _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"], simulated=True)
+    out = SCORE(_options(root, scorer=root / "some.safetensors", encoder="tiny"))
+    told = capsys.readouterr().err
+    assert re.search(r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", told)
+    assert "simulated raters" in told
+    assert "simulated raters" in (out / "report.html").read_text()
+    SCORE(_options(root, out=root / "other"))
+    told = capsys.readouterr().err
+    assert "in none of the ratings" not in told
+    assert "simulated" not in told
 
 
 def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path, capsys):
