@@ -110,7 +110,7 @@ class RunOptions(ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
     """What every study is asked for."""
 
 
-#: Whose fields come last on the command line.
+#: Whose fields come last on the command line, of options that have them.
 SHARED = (ProgressOptions, OutOptions, SeedOptions, DeviceOptions)
 
 
@@ -134,7 +134,7 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     when the command runs, not when its help is asked for.
     """
     hints = typing.get_type_hints(options)
-    shared = {field.name for base in SHARED for field in dataclasses.fields(base)}
+    shared = {field.name for base in SHARED if issubclass(options, base) for field in dataclasses.fields(base)}
     fields = sorted(dataclasses.fields(options), key=lambda field: field.name in shared)
 
     def call(**given: Any) -> None:

@@ -331,38 +331,55 @@ def test_the_same_seed_gives_the_same_numbers_and_an_earlier_run_is_replaced_onl
     assert numbers("two", "--overwrite", "--seed", "1") != first
 
 
-def test_help_names_every_option_and_the_command_runs_as_a_module(capsys):
-    assert main([]) == 0
-    assert "benchmark" in capsys.readouterr().out
-    assert run("--help") == 0
-    page = capsys.readouterr().out
-    for option in ("--data", "--root", "--concepts", "--parts", "--backbone", "--layer", "--weights", "--device"):
-        assert option in page
-    done = subprocess.run(
-        [sys.executable, "-m", "quantus_concepts.studies.app", *COMMAND, "--data", "x"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
+HEAVY = ("torch", "torchvision", "quantus", "sklearn", "matplotlib", "pandas", "timm")
+
+
+@pytest.mark.xfail(reason="commands whose options are not declared yet load their modules", strict=False)
+@pytest.mark.parametrize("arguments", ["--help", "benchmark concepts --help", "pasta score --help", "--version"])
+def test_help_loads_nothing_heavy(arguments):
+    code = f"""
+import sys
+from quantus_concepts.studies.app import main
+assert main({arguments.split()}) == 0
+print("loaded:", [name for name in {HEAVY} if name in sys.modules])
+"""
+    assert python("-c", code).stdout.splitlines()[-1] == "loaded: []"
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_the_command_runs_as_a_module():
+    done = python("-m", "quantus_concepts.studies.app", *COMMAND, "--data", "x")
     assert done.returncode == 2
     assert done.stderr.startswith("Error: Expected argument `--data`")
 
 
-def test_help_names_what_there_is(capsys):
-    assert main(["--help"]) == 0
+COMMANDS = {
+    "": ("benchmark", "compose", "pasta"),
+    "benchmark concepts": ("--data", "--root", "--concepts", "--parts", "--backbone", "--layer", "--device"),
+    "benchmark attribution": ("--data", "--objects", "--methods", "--relative", "--no-tcav", "path.py:function"),
+    "compose": ("--objects", "--scenes", "--annotations", "--n-per-pair", "--lossless", "--out"),
+    "pasta score": ("--images", "--scorer", "--labels-from", "--no-clip", "--overwrite"),
+    "pasta sheet": ("--questions", "--light", "--max-megabytes"),
+    "pasta join": ("files", "--data"),
+}
+
+
+@pytest.mark.parametrize(("command", "named"), COMMANDS.items(), ids=COMMANDS)
+def test_help_names_what_there_is(command, named, capsys):
+    assert main([*command.split(), "--help"]) == 0
     page = capsys.readouterr().out
-    assert "compose" in page
-    assert "benchmark" in page
-    assert main(["benchmark", "attribution", "--help"]) == 0
-    page = capsys.readouterr().out
-    for option in ("--data", "--objects", "--methods", "--relative", "--no-tcav", "--models", "--backbone", "--device"):
-        assert option in page
-    assert "path.py:function" in page
-    assert main(["compose", "--help"]) == 0
-    page = capsys.readouterr().out
-    for option in ("--objects", "--scenes", "--annotations", "--n-per-pair", "--lossless", "--out"):
-        assert option in page
+    assert [name for name in named if name not in page] == []
+
+
+def test_no_arguments_are_a_call_for_help_and_the_version_is_told(capsys):
+    assert main([]) == 0
+    assert "benchmark" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"quantus-concepts \d+\.\d+.*", capsys.readouterr().out.strip())
 
 
 def test_composing_painted_objects_on_painted_scenes(capsys):

@@ -15,7 +15,7 @@ from quantus_concepts.studies.attribution.family import Job
 from quantus_concepts.studies.attribution.options import Options
 from quantus_concepts.studies.attribution.premises import CommonalityRow
 from quantus_concepts.studies.attribution.results import Record
-from quantus_concepts.studies.sheets import Sheet, SheetRow
+from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow
 
 #: The paper's k.
 COMMONALITIES = tuple(k / 10 for k in range(1, 11))
@@ -27,7 +27,7 @@ class RelativeOutcome:
 
     records: list[Record]
     commonality: list[CommonalityRow]
-    sheet: Sheet
+    sheet: PictureGrid
     notes: list[str]
 
 
@@ -89,7 +89,7 @@ def contrast_over_k(
     image = test.images([chosen[shown]])[0].permute(1, 2, 0).numpy() / 255
     mask = test.masks([chosen[shown]])[0, 0].numpy()
     lines = [
-        SheetRow(
+        PictureRow(
             method,
             image,
             [attributed.maps[name][0] for name in subjects],
@@ -99,7 +99,7 @@ def contrast_over_k(
         for method, attributed in found.items()
         if not attributed.failure
     ]
-    sheet = Sheet(
+    sheet = PictureGrid(
         "relative",
         [f"k = {k:g}" for k in COMMONALITIES],
         lines,

@@ -23,7 +23,7 @@ from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
 from quantus_concepts.studies.attribution.interleaving import Interleaved
 from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, Options
 from quantus_concepts.studies.attribution.robustness import CHANGES, PlacedObjects
-from quantus_concepts.studies.backbone_option import SMALL
+from quantus_concepts.studies.networks import SMALL
 
 #: Sizes that scenes can be painted in.
 SMALLEST_SCENE, LARGEST_SCENE = 32, 512

@@ -23,9 +23,16 @@ from quantus_concepts.studies.attribution.samples import (
     target_labels,
     tensor_hash,
 )
-from quantus_concepts.studies.fitting import LEARNING_RATE, WEIGHT_DECAY, KeptSamples, Samples, fit
 from quantus_concepts.studies.kept import Kept
-from quantus_concepts.studies.training import SmallResNet, run_together
+from quantus_concepts.studies.training import (
+    LEARNING_RATE,
+    WEIGHT_DECAY,
+    KeptSamples,
+    Samples,
+    SmallResNet,
+    fit,
+    run_together,
+)
 
 #: Of networks that are not the small one: they are large, and most bring weights that should not be lost.
 FINE_TUNING_RATE = 3e-4

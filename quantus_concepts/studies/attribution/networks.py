@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
-from quantus_concepts.studies.backbone_option import NO_WEIGHTS, SMALL, Network, load_network
+from quantus_concepts.studies.networks import NO_WEIGHTS, SMALL, Network, load_network
 from quantus_concepts.studies.training import STRIDE, FineResNet, seeded
 
 

@@ -11,7 +11,7 @@ import torch
 from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.metrics.patch_optimisation import ETA1, STEP_SIZE
 from quantus_concepts.studies.attribution.premises import Limits
-from quantus_concepts.studies.backbone_option import SMALL, said_normalisation
+from quantus_concepts.studies.networks import SMALL, said_normalisation
 from quantus_concepts.studies.option_values import AUTO, option_name, torch_device
 
 PAINTED, COCO, FOLDERS, BAM = "painted", "coco-miniplaces", "folders", "bam"

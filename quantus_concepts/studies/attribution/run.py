@@ -42,15 +42,15 @@ from quantus_concepts.studies.attribution.robustness_page import plot_robustness
 from quantus_concepts.studies.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
 from quantus_concepts.studies.attribution.samples import Target
 from quantus_concepts.studies.attribution.tables import main_table
-from quantus_concepts.studies.backbone_option import SMALL, said_normalisation
 from quantus_concepts.studies.charts import save_figures
+from quantus_concepts.studies.networks import SMALL, said_normalisation
 from quantus_concepts.studies.option_values import option_name
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.page import versions
+from quantus_concepts.studies.picture_grids import PictureGrid, plot_grid
 from quantus_concepts.studies.records import to_frame
 from quantus_concepts.studies.report_tables import terminal
 from quantus_concepts.studies.run import warnings_as_notes
-from quantus_concepts.studies.sheets import Sheet, plot_sheet
 
 #: Rows of each saliency sheet, in images.
 N_SHOWN = 3
@@ -67,7 +67,7 @@ class Outcome:
     records: list[Record] = field(default_factory=list)
     premises: list[PremiseCheck] = field(default_factory=list)
     commonality: list[CommonalityRow] = field(default_factory=list)
-    sheets: list[Sheet] = field(default_factory=list)
+    sheets: list[PictureGrid] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     paper: bool = False
@@ -90,7 +90,7 @@ def run(options: Options) -> Path:
         figures = default_figures(outcome.records, outcome.commonality, threshold=options.threshold)
         if options.robustness:
             figures["robustness"] = plot_robustness(outcome.records)[0]
-        sheets = {f"sheet_{sheet.name}": plot_sheet(sheet)[0] for sheet in outcome.sheets}
+        sheets = {f"sheet_{sheet.name}": plot_grid(sheet)[0] for sheet in outcome.sheets}
         with folder.file("results.csv") as path:
             to_frame(outcome.records, Record).to_csv(path, index=False)
         save_figures(folder, figures | sheets)

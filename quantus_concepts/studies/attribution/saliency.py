@@ -17,7 +17,7 @@ from quantus_concepts.studies.attribution.records import (
     SCENE_MODEL,
     SCENE_MODEL_BARE,
 )
-from quantus_concepts.studies.sheets import Sheet, SheetRow
+from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow
 
 #: A subject, and the label of its line from the data and the row's number.
 Line = tuple[str, Callable[[ComposedDataset, int], str]]
@@ -88,7 +88,7 @@ def lay_out(
     subjects: Mapping[str, Subject],
     rows: Sequence[int],
     data: ComposedDataset,
-) -> Sheet:
+) -> PictureGrid:
     """Lay out maps: for each image one line for each subject, a column for each method that did not fail."""
     shown = {method: found for method, found in attributed.items() if not found.failure}
     regions = data.masks(list(rows))[:, 0].numpy()
@@ -97,7 +97,7 @@ def lay_out(
         for subject_name, label in layout.lines:
             image = subjects[subject_name].batch([row])[0].permute(1, 2, 0).clamp(0, 1)
             laid_out.append(
-                SheetRow(
+                PictureRow(
                     label=label(data, row),
                     image=image.numpy(),
                     maps=[found.maps[subject_name][place] for found in shown.values()],
@@ -105,4 +105,4 @@ def lay_out(
                     values=[float(found.inside[subject_name][row]) for found in shown.values()],
                 )
             )
-    return Sheet(name=layout.name, columns=list(shown), rows=laid_out, caption=layout.caption)
+    return PictureGrid(name=layout.name, columns=list(shown), rows=laid_out, caption=layout.caption)

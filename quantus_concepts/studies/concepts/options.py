@@ -13,8 +13,8 @@ from captum_concepts.cbm import VALUES
 from captum_concepts.checks import check_choice, check_range
 from captum_concepts.directions import METHODS
 from quantus_concepts.functional.random_banks import N_BANKS
-from quantus_concepts.studies.backbone_option import RESNET18_CUB, SMALL, said_normalisation
 from quantus_concepts.studies.concepts.models import BankOptions
+from quantus_concepts.studies.networks import RESNET18_CUB, SMALL, said_normalisation
 from quantus_concepts.studies.option_values import AUTO, option_name, torch_device
 from quantus_concepts.studies.training import STRIDE
 

@@ -22,7 +22,6 @@ from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
-from quantus_concepts.studies.backbone_option import Network, cut_network, load_network
 from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class, load_data
 from quantus_concepts.studies.concepts.gallery import draw_gallery
@@ -51,6 +50,7 @@ from quantus_concepts.studies.concepts.results import (
 from quantus_concepts.studies.concepts.tables import paper_tables
 from quantus_concepts.studies.concepts.terminal import main_table
 from quantus_concepts.studies.loading import KeptImages, sample_loader
+from quantus_concepts.studies.networks import Network, cut_network, load_network
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.page import versions
 from quantus_concepts.studies.records import to_frame

@@ -14,7 +14,7 @@ from quantus_concepts.studies.charts import INK, new_axes, tidy
 from quantus_concepts.studies.pasta.plot import WIDTH
 from quantus_concepts.studies.pasta.tables import SIMULATED
 from quantus_concepts.studies.pasta.uses_results import AVERAGE, CHOICE, PerturbedRow, RankedRow, Uses
-from quantus_concepts.studies.sheets import Sheet, SheetRow, plot_sheet
+from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow, plot_grid
 
 CHOSEN, ALONE, MEAN = "#0072B2", "#9A9A9A", "#E69F00"
 #: Explainers that have a bar of their own.
@@ -37,10 +37,10 @@ def uses_figures(uses: Uses, simulated: bool) -> dict[str, Figure]:
     if uses.ranked:
         figures["ranked"] = plot_ranked(uses.ranked, uses.ranked_question, simulated)[0]
     if uses.steering:
-        figures["steering"] = plot_sheet(steering_sheet(uses, simulated))[0]
+        figures["steering"] = plot_grid(steering_sheet(uses, simulated))[0]
     for name, question, rows in (("light", "Q5", uses.light), ("strong", "Q6", uses.strong)):
         if rows:
-            figures[name] = plot_sheet(perturbation_sheet(rows, question, simulated))[0]
+            figures[name] = plot_grid(perturbation_sheet(rows, question, simulated))[0]
     return figures
 
 
@@ -153,26 +153,26 @@ def _draw_shown(panel: Axes, row: RankedRow) -> None:
     )
 
 
-def steering_sheet(uses: Uses, simulated: bool = False) -> Sheet:
+def steering_sheet(uses: Uses, simulated: bool = False) -> PictureGrid:
     """Lay out images explained with growing weight of the score."""
     columns = [f"λ = {weight:g}" for weight in uses.steering_weights]
-    sheet = Sheet("steering", columns)
+    sheet = PictureGrid("steering", columns)
     for row in uses.steering:
         values = ["" if math.isnan(score) else f"score {score:.2f}" for score in row.scores]
         label = f"{row.label}\n{SIMULATED}" if simulated else row.label
-        sheet.rows.append(SheetRow(label, row.image, list(row.maps), None, values))
+        sheet.rows.append(PictureRow(label, row.image, list(row.maps), None, values))
     return sheet
 
 
-def perturbation_sheet(rows: Sequence[PerturbedRow], question: str, simulated: bool = False) -> Sheet:
+def perturbation_sheet(rows: Sequence[PerturbedRow], question: str, simulated: bool = False) -> PictureGrid:
     """Lay out images and explanations before and after perturbations."""
-    sheet = Sheet("perturbations", ["perturbed", "explanation before", "explanation after"])
+    sheet = PictureGrid("perturbations", ["perturbed", "explanation before", "explanation after"])
     for row in rows:
         score = "" if math.isnan(row.score) else f"{question}: {row.score:.2f}"
         if score and simulated:
             score = f"{score}\n{SIMULATED}"
         sheet.rows.append(
-            SheetRow(
+            PictureRow(
                 f"{row.name.replace(' ', chr(10))}\n{row.magnitude:g}",
                 row.image,
                 [row.perturbed, row.map, row.perturbed_map],

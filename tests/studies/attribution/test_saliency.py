@@ -17,7 +17,7 @@ from quantus_concepts.studies.attribution.records import (
     SCENE_MODEL_BARE,
 )
 from quantus_concepts.studies.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
-from quantus_concepts.studies.sheets import plot_sheet
+from quantus_concepts.studies.picture_grids import plot_grid
 
 ROWS = [2, 9]
 SUBJECTS = (OBJECT_MODEL, SCENE_MODEL, SCENE_MODEL_BARE, BARE_MODEL, BARE_MODEL_PATCHED)
@@ -73,7 +73,7 @@ def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail
         np.testing.assert_array_equal(line.maps[1], methods["b"].maps[subject][place // 2])
     obj, scene = OBJECTS[data.object_labels[2]], SCENES[data.scene_labels[2]]
     assert (obj if layout is CONTRAST else scene) in sheet.rows[0].label
-    assert plot_sheet(sheet)[1].shape == (4, 3)
+    assert plot_grid(sheet)[1].shape == (4, 3)
 
 
 def test_the_first_images_show_all_classes_in_all_views(data):

@@ -9,16 +9,19 @@ from PIL import Image
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.rating.join_ratings import join_ratings, write_ratings
-from quantus_concepts.studies.rating.sheet import SheetOptions, asked_questions, make_sheet
+from quantus_concepts.studies.rating.join import join, join_ratings
+from quantus_concepts.studies.rating.options import JoinOptions, SheetOptions
+from quantus_concepts.studies.rating.sheet import asked_questions, make_sheet
+
+
+def _sheet(root, **changes):
+    return SheetOptions(images=root / "images", explanations=root / "explanations", progress=False, **changes)
 
 
 @pytest.fixture
 def data(tmp_path):
     root = write_folders(tmp_path / "data", 2, ("grad-cam", "words"))
-    make_sheet(
-        SheetOptions(root / "images", root / "explanations", picture_size=40, out=tmp_path / "sheet", progress=False)
-    )
+    make_sheet(_sheet(root, picture_size=40, out=tmp_path / "sheet"))
     return tmp_path / "sheet"
 
 
@@ -65,7 +68,7 @@ def test_votes_are_joined_by_explanation(data, tmp_path):
     nameless = _write(tmp_path / "carl.json", _record("grad-cam", "000", "cat", {"Q1": 3}))
     joined = join_ratings([first, again, nameless])
     assert joined.annotators == ["Anna", "carl"]
-    told = write_ratings([first, again, nameless], data, tmp_path / "out")
+    told = join(JoinOptions(files=[first, again, nameless], data=data, out=tmp_path / "out"))
     assert told.startswith("2 annotators: Anna, carl.")
     assert told.endswith(str(tmp_path / "out"))
     ratings = PastaRatings(tmp_path / "out")
@@ -106,20 +109,20 @@ def test_missing_files_are_all_listed(data, tmp_path):
     with pytest.raises(
         ValueError, match=r"2 are missing: activations/pets_000_grad-cam_cat\.npy, images/pets_001_dog\.png"
     ):
-        write_ratings([file], data, tmp_path / "out")
+        join(JoinOptions(files=[file], data=data, out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_questions_about_change_need_what_they_ask_about(tmp_path):
-    options = SheetOptions(tmp_path, tmp_path, questions="Q1,Q6")
+    options = _sheet(tmp_path, questions="Q1,Q6")
     with pytest.raises(ValueError, match=r"Q6 asks how .* with --strong"):
         asked_questions(options)
     with pytest.raises(ValueError, match="Q9"):
-        asked_questions(SheetOptions(tmp_path, tmp_path, questions="Q9"))
+        asked_questions(_sheet(tmp_path, questions="Q9"))
     with pytest.raises(ValueError, match="at least one question"):
-        asked_questions(SheetOptions(tmp_path, tmp_path, questions=" , "))
-    assert asked_questions(SheetOptions(tmp_path, tmp_path)) == ("Q1", "Q2", "Q3", "Q4")
-    assert asked_questions(SheetOptions(tmp_path, tmp_path, light=tmp_path)) == ("Q1", "Q2", "Q3", "Q4", "Q5")
+        asked_questions(_sheet(tmp_path, questions=" , "))
+    assert asked_questions(_sheet(tmp_path)) == ("Q1", "Q2", "Q3", "Q4")
+    assert asked_questions(_sheet(tmp_path, light=tmp_path)) == ("Q1", "Q2", "Q3", "Q4", "Q5")
 
 
 def test_sheet_on_the_command_line(tmp_path, capsys):
@@ -143,7 +146,7 @@ def test_sheet_on_the_command_line(tmp_path, capsys):
 def test_explainers_of_one_name_in_files_are_refused(tmp_path):
     root = write_folders(tmp_path, 1, ("grad_cam", "grad cam"))
     with pytest.raises(ValueError, match=r"'grad cam' and 'grad_cam' .* same explainer"):
-        make_sheet(SheetOptions(root / "images", root / "explanations", out=tmp_path / "out", progress=False))
+        make_sheet(_sheet(root, out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""The work of the command `pasta join`: the files of several annotators become one folder of ratings."""
+"""The command `pasta join`: the files of several annotators become one folder of ratings."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from quantus_concepts.datasets.ratings.files import (
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
 from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.rating.options import JoinOptions
+from quantus_concepts.studies.rating.release import MODALITY, VOTES
 
 #: In a file of the page: who answered. Left out of the joined file.
 ANNOTATOR = "annotator"
-VOTES = "Annotation"
-#: Of an explanation that was drawn already; there are no values of it.
-MODALITY = "modality"
 
 
 @dataclass
 class JoinedRatings:
-    """The votes of several annotators on the same explanations."""
+    """The votes of several annotators on the same explanations: by explanation, then by annotator."""
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     votes: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
@@ -47,6 +46,18 @@ class JoinedRatings:
         ]
 
 
+def join(options: JoinOptions) -> str:
+    """Write a folder that `PastaRatings` reads, and return what it holds."""
+    joined = join_ratings(options.files)
+    with OutputFolder("pasta-ratings", options.out, overwrite=options.overwrite) as folder:
+        for name in _rated_files(joined, options.data):
+            folder.write_bytes(name, (options.data / name).read_bytes())
+        folder.write_text(ANNOTATIONS, json.dumps(joined.as_records(), ensure_ascii=False, indent=1))
+    ratings = PastaRatings(folder.path, name="joined ratings")
+    lines = [f"{len(joined.annotators)} annotators: {', '.join(joined.annotators)}.", *ratings.notes, str(folder.path)]
+    return "\n".join(lines)
+
+
 def join_ratings(files: Sequence[Path]) -> JoinedRatings:
     """Join files of ratings."""
     # An annotator may have several files, such as one saved early and one complete; what they share must agree.
@@ -62,18 +73,6 @@ def join_ratings(files: Sequence[Path]) -> JoinedRatings:
     if faults:
         raise ValueError(f"These files of ratings cannot be joined: {list_some(dict.fromkeys(faults))}")
     return joined
-
-
-def write_ratings(files: Sequence[Path], data: Path, out: Path | None = None, *, overwrite: bool = False) -> str:
-    """Write a folder that `PastaRatings` reads."""
-    joined = join_ratings(files)
-    with OutputFolder("pasta-ratings", out, overwrite=overwrite) as folder:
-        for name in _rated_files(joined, data):
-            folder.write_bytes(name, (data / name).read_bytes())
-        folder.write_text(ANNOTATIONS, json.dumps(joined.as_records(), ensure_ascii=False, indent=1))
-    ratings = PastaRatings(folder.path, name="joined ratings")
-    lines = [f"{len(joined.annotators)} annotators: {', '.join(joined.annotators)}.", *ratings.notes, str(folder.path)]
-    return "\n".join(lines)
 
 
 def _add(joined: JoinedRatings, entry: dict[str, Any], file: Path) -> list[str]:

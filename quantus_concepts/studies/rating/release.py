@@ -1,16 +1,20 @@
-"""The folder that ratings refer to, in the layout of the release."""
+"""The folder that ratings refer to, and their records, in the layout of the release."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.studies.charts import png as figure_png
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.rating.explanation_files import ExplanationFile
-from quantus_concepts.studies.rating.pictures import concepts_png, png, shown_picture
+from quantus_concepts.studies.rating.files import ExplanationFile
+from quantus_concepts.studies.rating.pictures import encoded, plot_concepts, shown_picture
 
 IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"
+#: In a record: who voted what; the kind of an explanation that was drawn already, of which there are no values.
+VOTES, MODALITY = "Annotation", "modality"
 
 
 def explainer_id(explainer: str) -> str:
@@ -26,14 +30,16 @@ def explanation_stem(file: ExplanationFile) -> str:
     return "_".join(part for part in parts if part)
 
 
-def image_name(file: ExplanationFile) -> str:
-    """Return the path of the image within the folder of ratings."""
-    return f"{IMAGES}/{file.image.name}" if file.image is not None else ""
-
-
-def explanation_name(file: ExplanationFile) -> str:
-    """Return the path of the explanation's picture within the folder of ratings."""
-    return f"{PICTURES}/{explanation_stem(file)}.png"
+def empty_record(file: ExplanationFile) -> dict[str, Any]:
+    """Return the record of an explanation, without any vote."""
+    drawn = {MODALITY: "drawing"} if file.modality == "drawing" else {}
+    return drawn | {
+        "img": f"{IMAGES}/{file.image.name}" if file.image is not None else "",
+        "explication": f"{PICTURES}/{explanation_stem(file)}.png",
+        "GTclass": file.true_label,
+        "predictedclass": file.label,
+        VOTES: [],
+    }
 
 
 def check_explainers(files: Sequence[ExplanationFile]) -> None:
@@ -60,9 +66,9 @@ def write_rated(folder: OutputFolder, files: Sequence[ExplanationFile], picture_
             continue
         explanation = file.read()
         drawn = (
-            concepts_png(explanation)
+            figure_png(plot_concepts(explanation))
             if isinstance(explanation, ConceptExplanation)
-            else png(shown_picture(explanation, picture_size))
+            else encoded(shown_picture(explanation, picture_size), "PNG")
         )
         folder.write_bytes(f"{PICTURES}/{stem}.png", drawn)
         folder.write_bytes(f"{ACTIVATIONS}/{stem}{file.path.suffix.lower()}", file.path.read_bytes())

@@ -1,13 +1,28 @@
-"""What labels of explanations are taken from, a file of them among these."""
+"""What labels of explanations are taken from: their names, those of their images, or a file of labels."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from quantus_concepts.datasets.ratings.files import list_some
+from quantus_concepts.studies.rating.files import ExplanationFile
+from quantus_concepts.studies.rating.options import FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS
 
-FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
+
+def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[ExplanationFile]:
+    """Return explanations with the labels that an option asks for."""
+    if labels_from == FROM_FILE_NAME:
+        return list(files)
+    if labels_from == FROM_IMAGE_NAME:
+        # An explanation that needs no image may have none; it is called like its image.
+        return [replace(file, label=file.true_label) for file in files]
+    if labels_from == NO_LABELS:
+        return [replace(file, label="") for file in files]
+    rows = read_labels(Path(labels_from).expanduser())
+    return [_relabelled(file, rows) for file in files]
 
 
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
@@ -40,3 +55,11 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
     if faults:
         raise ValueError(f"Expected {path} to have one complete row for each image but {list_some(faults)}.")
     return found
+
+
+def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> ExplanationFile:
+    names = [file.path.stem] if file.image is None else [file.image.name, file.image.stem, file.path.stem]
+    row = next((rows[name] for name in names if name in rows), None)
+    if row is None:
+        return file if file.note else replace(file, note="not in the file of labels")
+    return replace(file, label=row["label"], true_label=row.get("true_label") or file.true_label)

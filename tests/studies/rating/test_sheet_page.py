@@ -11,8 +11,9 @@ from chromium import Visit, find_chromium, visit_all
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.studies.rating.join_ratings import write_ratings
-from quantus_concepts.studies.rating.sheet import SheetOptions, make_sheet
+from quantus_concepts.studies.rating.join import join
+from quantus_concepts.studies.rating.options import JoinOptions, SheetOptions
+from quantus_concepts.studies.rating.sheet import make_sheet
 
 N_ITEMS = 9
 #: Answer k of an annotator is a function of k: known for every explanation through the order in which they are shown.
@@ -133,9 +134,8 @@ PERTURBED = """
 @pytest.fixture(scope="module")
 def sheet(tmp_path_factory):
     root = write_folders(tmp_path_factory.mktemp("sheet"))
-    options = SheetOptions(
-        root / "images", root / "explanations", questions="Q3,Q1", picture_size=48, out=root / "out", progress=False
-    )
+    folders = {"images": root / "images", "explanations": root / "explanations"}
+    options = SheetOptions(**folders, questions="Q3,Q1", picture_size=48, out=root / "out", progress=False)
     make_sheet(options)
     return options
 
@@ -207,7 +207,8 @@ def test_text_cannot_leave_the_data(tmp_path):
     write_folders(tmp_path, 1, ("words",))
     file = next((tmp_path / "explanations" / "words").iterdir())
     file.write_text(json.dumps({"</script><script>alert(1)</script>": 1.0, "<b>": 0.5}))
-    make_sheet(SheetOptions(tmp_path / "images", tmp_path / "explanations", out=tmp_path / "out", progress=False))
+    folders = {"images": tmp_path / "images", "explanations": tmp_path / "explanations"}
+    make_sheet(SheetOptions(**folders, out=tmp_path / "out", progress=False))
     page = (tmp_path / "out" / "rate.html").read_text()
     assert "alert(1)</script>" not in page
     assert _data(page)["items"][0]["sections"]["shown"]["concepts"][0][0] == "</script><script>alert(1)</script>"
@@ -229,7 +230,7 @@ def test_keys_answer_and_the_file_is_read_back(sheet, told, tmp_path):
     assert list(first["Annotation"][0]) == ["annotator", "Q1", "Q3"]
 
     files = [tmp_path / f"human_annotations_{name}.json" for name in saved]
-    write_ratings(files, sheet.out, tmp_path / "joined")
+    join(JoinOptions(files=files, data=sheet.out, out=tmp_path / "joined"))
     ratings = PastaRatings(tmp_path / "joined")
     assert ratings.votes.shape == (N_ITEMS, 2, 6)
     assert sorted(set(ratings.explainer_ids)) == ["grad-cam", "lime-2", "words"]

@@ -8,13 +8,8 @@ import pytest
 from PIL import Image
 
 from explanation_folders import CONCEPTS, write_folders
-from quantus_concepts.studies.rating.explanation_files import (
-    FileExplanations,
-    check_explanations,
-    find_explanations,
-    problems,
-    usable,
-)
+from quantus_concepts.studies.rating.files import check_explanations, problems, usable
+from quantus_concepts.studies.rating.find import find_explanations
 
 
 @pytest.fixture
@@ -32,7 +27,7 @@ def test_explainers_images_and_labels(root):
     assert [file.modality for file in files] == ["map"] * 6 + ["concepts"] * 3
     assert [file.label for file in files[:3]] == ["cat", "dog", "bird"]
     assert problems(files) == ""
-    explanations = FileExplanations(usable(files))
+    explanations = [file.read() for file in usable(files)]
     np.testing.assert_array_equal(
         explanations[4].map, np.load(root / "explanations" / "lime_2" / "pets_001_dog.npy", allow_pickle=False)
     )

@@ -1,4 +1,4 @@
-"""Sheets of pictures: rows images, columns saliency maps of methods, or pictures made of the image."""
+"""Grids of pictures: rows images, columns saliency maps of methods, or pictures made of the image."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LINE = 13
 
 
 @dataclass
-class SheetRow:
-    """One row of a sheet."""
+class PictureRow:
+    """One row of a grid."""
 
     label: str
     image: np.ndarray
@@ -37,47 +37,47 @@ class SheetRow:
 
 
 @dataclass
-class Sheet:
+class PictureGrid:
     """Images and their maps."""
 
     name: str
     columns: list[str]
-    rows: list[SheetRow] = field(default_factory=list)
+    rows: list[PictureRow] = field(default_factory=list)
     caption: str = ""
 
 
-def plot_sheet(sheet: Sheet, ax: np.ndarray | None = None) -> tuple[Figure, np.ndarray]:
-    """Draw a sheet: the image with the mask's outline first, then the maps, each with its value."""
-    _check(sheet)
-    shape = (len(sheet.rows), 1 + len(sheet.columns))
+def plot_grid(grid: PictureGrid, ax: np.ndarray | None = None) -> tuple[Figure, np.ndarray]:
+    """Draw a grid: the image with the mask's outline first, then the maps, each with its value."""
+    _check(grid)
+    shape = (len(grid.rows), 1 + len(grid.columns))
     if ax is None:
-        fig, axes = _grid(*shape, scale=any(np.ndim(values) == 2 for row in sheet.rows for values in row.maps))
+        fig, axes = _new_axes(*shape, scale=any(np.ndim(values) == 2 for row in grid.rows for values in row.maps))
     else:
         axes = np.asarray(ax)
         check_shape("ax", axes, ("R", "C"), shape)
         fig = axes[0, 0].figure
-    for number, row in enumerate(sheet.rows):
+    for number, row in enumerate(grid.rows):
         _draw_image(axes[number, 0], row)
         for panel, values, score in zip(axes[number, 1:], row.maps, row.values, strict=True):
             _draw_map(panel, np.asarray(values, dtype=float), row, score)
-    for panel, title in zip(axes[0], ["image", *sheet.columns], strict=True):
+    for panel, title in zip(axes[0], ["image", *grid.columns], strict=True):
         panel.set_title(_wrap(title), fontsize=8.5, color=INK, pad=4)
     return fig, axes
 
 
-def _check(sheet: Sheet) -> None:
-    if not sheet.rows:
-        raise ValueError(f"Expected argument `sheet` to have rows but the sheet {sheet.name!r} has none.")
-    for number, row in enumerate(sheet.rows):
+def _check(grid: PictureGrid) -> None:
+    if not grid.rows:
+        raise ValueError(f"Expected argument `grid` to have rows but the grid {grid.name!r} has none.")
+    for number, row in enumerate(grid.rows):
         counts = (len(row.maps), len(row.values))
-        if counts != (len(sheet.columns),) * 2:
+        if counts != (len(grid.columns),) * 2:
             raise ValueError(
-                f"Expected row {number} of the sheet {sheet.name!r} to have one map and one value for each of its "
-                f"{len(sheet.columns)} columns but got {counts[0]} maps and {counts[1]} values."
+                f"Expected row {number} of the grid {grid.name!r} to have one map and one value for each of its "
+                f"{len(grid.columns)} columns but got {counts[0]} maps and {counts[1]} values."
             )
 
 
-def _grid(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]:
+def _new_axes(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]:
     width = LABELS + columns * (CELL + GAP) + (0.55 if scale else 0.15)
     height = TITLES + rows * (CELL + GAP) + 0.1
     fig = Figure(figsize=(width, height))
@@ -97,14 +97,14 @@ def _grid(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]:
     return fig, axes
 
 
-def _draw_image(panel: Axes, row: SheetRow) -> None:
+def _draw_image(panel: Axes, row: PictureRow) -> None:
     panel.imshow(np.clip(row.image, 0, 1), extent=_extent(row))
     _outline(panel, row)
     _bare(panel)
     panel.set_ylabel(_wrap(row.label), rotation=0, ha="right", va="center", fontsize=8.5, color=INK, labelpad=6)
 
 
-def _draw_map(panel: Axes, values: np.ndarray, row: SheetRow, score: float | str) -> None:
+def _draw_map(panel: Axes, values: np.ndarray, row: PictureRow, score: float | str) -> None:
     _bare(panel)
     if np.isnan(values).any():
         panel.set_facecolor("#EEEEEE")
@@ -128,7 +128,7 @@ def _draw_map(panel: Axes, values: np.ndarray, row: SheetRow, score: float | str
     )
 
 
-def _outline(panel: Axes, row: SheetRow) -> None:
+def _outline(panel: Axes, row: PictureRow) -> None:
     if row.mask is None or not row.mask.any() or row.mask.all():
         return
     # A frame of zeros closes the outline where the object touches the border.
@@ -141,7 +141,7 @@ def _outline(panel: Axes, row: SheetRow) -> None:
     panel.set_ylim(height, 0)
 
 
-def _extent(row: SheetRow) -> tuple[float, float, float, float]:
+def _extent(row: PictureRow) -> tuple[float, float, float, float]:
     height, width = row.image.shape[:2]
     return (0, width, height, 0)
 

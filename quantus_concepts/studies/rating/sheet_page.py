@@ -5,25 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from torch import Tensor
 
 from captum_concepts.progress import progress
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import Question, question_named
 from quantus_concepts.studies.page import render_page
-from quantus_concepts.studies.pasta.rated_files import explanation_name, image_name
-from quantus_concepts.studies.rating.explanation_files import ExplanationFile
-from quantus_concepts.studies.rating.pictures import (
-    data_url,
-    jpeg,
-    resized,
-    short_number,
-    shown_picture,
-    top_concepts,
-)
+from quantus_concepts.studies.rating.files import ExplanationFile
+from quantus_concepts.studies.rating.options import SheetOptions
+from quantus_concepts.studies.rating.pictures import data_url, listed_concepts, resized, shown_picture
+from quantus_concepts.studies.rating.release import empty_record
 
 MEGABYTE = 1_000_000
 #: What the ends of the five points say.
@@ -33,59 +29,42 @@ ENDS_OF_CHANGE = ("not at all", "completely")
 CHANGES = {"Q5": "light", "Q6": "strong"}
 
 
-def rating_page(
+def sheet_page(
     files: Sequence[ExplanationFile],
     questions: Sequence[str],
-    *,
-    changed: Mapping[str, Mapping[tuple[str, str], ExplanationFile]] | None = None,
-    seed: int = 0,
-    picture_size: int = 384,
-    max_megabytes: float = 50.0,
-    display_progressbar: bool = False,
+    changed: Mapping[str, Mapping[tuple[str, str], ExplanationFile]],
+    options: SheetOptions,
 ) -> str:
-    """Write the page."""
+    """Write the page; `changed` are the explanations of the perturbed images, by question."""
     asked = [question_named(name) for name in questions]
-    gallery = _Gallery(picture_size, max_megabytes)
+    gallery = _Gallery(options.picture_size, options.max_megabytes)
     items = []
-    for file in progress(files, "drawing", unit="explanation", show=display_progressbar):
+    for file in progress(files, "drawing", unit="explanation", show=options.progress):
         sections = {"shown": gallery.section(file)}
-        for question in asked:
-            if question.name in CHANGES:
-                after = (changed or {})[question.name][change_key(file)]
-                sections[question.name] = gallery.section(after, told=after.label if after.label != file.label else "")
+        for name in changed:
+            after = changed[name][change_key(file)]
+            sections[name] = gallery.section(after, told=after.label if after.label != file.label else "")
         items.append({"record": empty_record(file), "label": readable(file.label), "sections": sections})
         gallery.check(len(items), len(files))
     content = {
         "questions": [_told(question) for question in asked],
         "pictures": gallery.pictures,
         "items": items,
-        "seed": seed,
+        "seed": options.seed,
     }
-    content["id"] = hashlib.sha256(json.dumps([content["questions"], items, seed]).encode()).hexdigest()[:12]
+    content["id"] = hashlib.sha256(json.dumps([content["questions"], items, options.seed]).encode()).hexdigest()[:12]
     # "<" is all that could end the script element early.
     data = Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
     # Of drawings alone the colours are not known.
     colours = any(file.modality == "map" for file in files)
     return render_page(
-        "rating.html.j2",
+        "rating/sheet.html.j2",
         title="Rating explanations",
         data=data,
         colours=colours,
         n_items=len(items),
         n_questions=len(asked),
     )
-
-
-def empty_record(file: ExplanationFile) -> dict[str, Any]:
-    """Return the record of an explanation in the format of the release, without any vote."""
-    drawn = {"modality": "drawing"} if file.modality == "drawing" else {}
-    return drawn | {
-        "img": image_name(file),
-        "explication": explanation_name(file),
-        "GTclass": file.true_label,
-        "predictedclass": file.label,
-        "Annotation": [],
-    }
 
 
 def change_key(file: ExplanationFile) -> tuple[str, str]:
@@ -103,45 +82,39 @@ class _Gallery:
 
     def __init__(self, size: int, max_megabytes: float) -> None:
         self.size = size
-        self.max_bytes = max_megabytes * MEGABYTE
+        self.max_megabytes = max_megabytes
         self.pictures: dict[str, str] = {}
         self.n_bytes = 0
-        self._names: dict[str, str] = {}
+        self._names: dict[Path, str] = {}
 
     def section(self, file: ExplanationFile, told: str = "") -> dict[str, Any]:
         """Return an image and its explanation."""
-        section: dict[str, Any] = {"image": self._image(file), "told": readable(told)}
+        if file.image is None:
+            raise ValueError(f"People rate an explanation beside its image, but {file.path} has none. Leave it out.")
+        if file.image not in self._names:
+            self._add(file.image, resized(load_image(file.image), self.size))
+        section: dict[str, Any] = {"image": self._names[file.image], "told": readable(told)}
         explanation = file.read()
         if isinstance(explanation, ConceptExplanation):
-            top = top_concepts(explanation)
-            largest = max(abs(value) for _, value in top) or 1.0
-            section["concepts"] = [[name, short_number(value), round(value / largest, 4)] for name, value in top]
+            section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]
         else:
             section["drawn"] = file.modality == "drawing"
-            section["map"] = self._add(str(file.path), jpeg(shown_picture(explanation, self.size)))
+            section["map"] = self._add(file.path, shown_picture(explanation, self.size))
         return section
 
     def check(self, n_done: int, n_all: int) -> None:
         """Raise where the pictures are too many."""
-        if self.n_bytes > self.max_bytes:
+        if self.n_bytes > self.max_megabytes * MEGABYTE:
             raise ValueError(
-                f"The page would be larger than {self.max_bytes / MEGABYTE:g} MB: {n_done} of {n_all} explanations "
+                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} explanations "
                 "fill it. Take fewer with --n-items, smaller pictures with --picture-size, or allow more with "
                 "--max-megabytes."
             )
 
-    def _image(self, file: ExplanationFile) -> str:
-        path = str(file.image)
-        if path in self._names:
-            return self._names[path]
-        if file.image is None:
-            raise ValueError(f"People rate an explanation beside its image, but {file.path} has none. Leave it out.")
-        return self._add(path, jpeg(resized(load_image(file.image), self.size)))
-
-    def _add(self, path: str, data: bytes) -> str:
+    def _add(self, path: Path, picture: Tensor) -> str:
         # The name tells nothing of the file, so that nobody reads an explainer's name from the page.
         name = self._names[path] = f"p{len(self._names)}"
-        self.pictures[name] = data_url(data)
+        self.pictures[name] = data_url(picture)
         self.n_bytes += len(self.pictures[name])
         return name
 
