@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import typer
 
 from quantus_concepts.studies.attribution.command import attribution
+from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_command import compose
-from quantus_concepts.studies.concepts.command import concepts
+from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.ablate_command import ablate
 from quantus_concepts.studies.pasta.command import pasta as pasta_benchmark
 from quantus_concepts.studies.pasta.metrics_command import metrics
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 benchmark = typer.Typer(help="Evaluate models on a data set and write a report.")
 app.add_typer(benchmark, name="benchmark")
-benchmark.command()(concepts)
+benchmark.command("concepts")(command(ConceptOptions, "quantus_concepts.studies.concepts.study:STUDY"))
 benchmark.command()(attribution)
 benchmark.command("pasta")(pasta_benchmark)
 app.command()(compose)
