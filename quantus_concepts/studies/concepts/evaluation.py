@@ -125,9 +125,10 @@ def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> 
     depends = {"data": content.hexdigest(), "epochs": run.options.epochs, "seed": seed, "device": str(device)}
     state = run.kept(f"networks {seed}", depends, trained)
     for name, network in networks.items():
-        network.load_state_dict(
-            {key.removeprefix(f"{name}."): each for key, each in state.items() if key.startswith(name)}
-        )
+        own = f"{name}."
+        network.load_state_dict({key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
+        # As training leaves it: convolutions of another memory format round otherwise.
+        network.eval().to(memory_format=torch.channels_last)
     return networks["the backbone"], networks["the traditional CBM"]
 
 
