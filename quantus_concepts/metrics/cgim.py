@@ -96,16 +96,11 @@ class CGIM(ConceptMetric):
         self.class_concepts = checked_class_concepts(class_concepts)
         self.per = per
         self.importance = importance
-        self.labels = None if labels is None else self._checked("labels", labels)
+        self._bind(labels=labels)
         self._means: ClassMeans | None = None
         # Weights of a linear head; None for other heads, and as soon as an explanation is something else.
         self._theta: Tensor | None = None
         self._explained = False
-
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        return {k: v for k, v in super().get_params.items() if k not in ("_means", "_theta", "_explained")}
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         labels = class_labels(name, value)
@@ -149,33 +144,7 @@ class CGIM(ConceptMetric):
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Add some samples to the sums of their classes.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Concept values (n, L) or images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, L) importances; not used on images.
-        labels_batch : np.ndarray, optional
-            (n,) true classes.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            Empty: the scores are made when all samples are in.
-
-        Raises
-        ------
-        ValueError
-            If the model has another number of classes or concepts than `class_concepts`.
-        """
+        """Add some samples to the sums of their classes; the scores are made when all samples are in."""
         module = model.get_model()
         n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:

@@ -28,6 +28,7 @@ from quantus_concepts.metrics.inference import (
     concept_maps,
     concept_outputs,
 )
+from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import binary_masks
 from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
@@ -140,8 +141,7 @@ class CLM(ConceptMetric):
         self.mask_hit = mask_hit
         self.importance = importance
         self.part_of_concept = None if part_of_concept is None else self._checked_parts(part_of_concept)
-        self.points = None if points is None else self._checked("points", points)
-        self.masks = None if masks is None else self._checked("masks", masks)
+        self._bind(points=points, masks=masks)
 
     def _checked_parts(self, value: Any) -> np.ndarray:
         parts = checked_parts(value)
@@ -166,8 +166,7 @@ class CLM(ConceptMetric):
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if x_batch.ndim != 4:
-            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        check_images(x_batch)
         size = (x_batch.shape[2], x_batch.shape[3])
         if "points" in self.call.truth:
             check_places(torch.as_tensor(self.call.truth["points"]), size, ("sample", "part", "place"))
@@ -251,32 +250,7 @@ class CLM(ConceptMetric):
         places_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained concepts or, on images with a concept model, classes.
-        a_batch : np.ndarray
-            Maps (n, h, w) or (n, C, h, w); not used on images with a concept model.
-        masks_batch : np.ndarray, optional
-            (n, H, W) annotated pixels.
-        points_batch : np.ndarray, optional
-            (n, P, Q, 2) places of the parts, for images with a concept model.
-        places_batch : np.ndarray, optional
-            (n, Q, 2) places of the concept explained.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
+        """Score some maps, or some images with a concept model."""
         if self.call.on_images and points_batch is not None:
             scores = self._score_images(model.get_model(), x_batch, y_batch, points_batch)
         else:
@@ -325,7 +299,7 @@ class CLM(ConceptMetric):
         channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == size != a_batch.shape[2:]
         if a_batch.ndim == 4:
             a_batch = a_batch.sum(axis=3 if channel_last else 1)
-        usable = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
+        usable, finite = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
         maps = torch.as_tensor(usable.astype(float))
         if places is not None:
             return self._point_hits(maps, torch.as_tensor(places), size)
@@ -333,6 +307,6 @@ class CLM(ConceptMetric):
         if self.threshold is None:
             return mask_shares(maps, marked, (self.alpha,))[:, 0]
         shares = mask_threshold_shares(maps, marked, self.threshold)
-        reached = maps.isfinite().flatten(1).all(1) & marked.flatten(1).any(1)
-        self.leave_out("no pixel of the map reaches `threshold`", int((reached & shares.isnan()).sum()))
+        marked_map = torch.as_tensor(finite) & marked.flatten(1).any(1)
+        self.leave_out("no pixel of the map reaches `threshold`", int((marked_map & shares.isnan()).sum()))
         return shares

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice
-from captum_concepts.running import alone_with, first_floating, tensor_output, to_model
+from captum_concepts.running import alone_with, device_of, first_floating, tensor_output, to_model, without_autocast
 from quantus_concepts.metrics.protocols import ConceptModel, FeatureSharing, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
@@ -56,9 +56,7 @@ def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, conc
 
 def full_precision(model: Any) -> AbstractContextManager[Any]:
     """Switch off autocast on a model's device: it would round values to half precision and make them tie."""
-    reference = first_floating(model)
-    kind = "cpu" if reference is None else reference.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    return without_autocast(device_of(model))
 
 
 def in_precision_of(model: Any, values: Any) -> Any:
