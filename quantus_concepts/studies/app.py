@@ -13,7 +13,7 @@ from quantus_concepts.host import explained
 from quantus_concepts.studies.attribution.command import attribution
 from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_options import ComposeOptions
-from quantus_concepts.studies.concepts.command import concepts
+from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.ablate_command import ablate
 from quantus_concepts.studies.pasta.command import pasta as pasta_benchmark
 from quantus_concepts.studies.pasta.metrics_command import metrics
@@ -34,7 +34,7 @@ pasta = typer.Typer()
 # Modules of a command are named, and loaded when it runs: its options alone tell its help.
 app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
 app.add_typer(benchmark, name="benchmark")
-benchmark.command()(concepts)
+benchmark.command("concepts")(command(ConceptOptions, "quantus_concepts.studies.concepts.study:STUDY"))
 benchmark.command()(attribution)
 benchmark.command("pasta")(pasta_benchmark)
 app.add_typer(pasta, name="pasta")

@@ -17,11 +17,13 @@ from torchvision.models import resnet18
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import BAMFolder
 from quantus_concepts.studies import charts as figures
+from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts import run as run_module
-from quantus_concepts.studies.concepts.results import METRICS, MODELS
+from quantus_concepts.studies.concepts import evaluation, study
+from quantus_concepts.studies.concepts.names import MODELS
 
 COMMAND = ["benchmark", "concepts"]
+METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
 
 
 def words(text: str) -> list[str]:
@@ -105,7 +107,7 @@ def test_painted_birds_from_drawing_to_report(tmp_path, capsys):
     assert folder.parent == Path("reports")
     table = pd.read_csv(folder / "results.csv", dtype={"explanation": str, "item_kind": str}, keep_default_na=False)
     assert set(table.model) >= {*MODELS, "plain backbone", "parts of another image", "centred Gaussian"}
-    assert set(table.metric) == set(METRICS)
+    assert set(table.metric) == METRICS
     assert set(table.seed.astype(int)) == {0, 1}
     oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]
     # At least one concept is present in each image, and the oracle ranks it first.
@@ -301,20 +303,34 @@ def test_a_download_that_fails_is_told_in_one_line(own_images, capsys, monkeypat
     )
 
 
-@pytest.mark.parametrize("moment", ["load_data", "_run_seed", "draw_gallery", "main_table", "write_report"])
-def test_interrupting_leaves_nothing_half_written(moment, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "moment"),
+    [(study, "load_data"), (evaluation, "fit_bank"), (evaluation, "draw_gallery"), (floor, "render")],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_an_interrupted_run_leaves_nothing_half_written_and_goes_on(module, moment, tmp_path, capsys, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, moment, interrupt)
-    assert run(*TINY, "--seeds", "1", "--no-sweep") == 130
+    tiny = [*TINY, "--seeds", "1", "--no-sweep", "--out", "result"]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, moment, interrupt)
+        assert run(*tiny) == 130
     captured = capsys.readouterr()
     assert "Interrupted" in captured.err
     assert captured.out == ""
-    # Complete files of the end of a run may stay; a hidden one would be a temporary file.
-    left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
-    assert [name for name in left if name.startswith(".") and name != ".quantus-concepts.json"] == []
-    assert moment in ("main_table", "write_report") or list(tmp_path.iterdir()) == []
+    # What was trained is kept, complete files of the end of a run may stay; nothing is half a file.
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in left if path.suffix == ".tmp" or re.fullmatch(r"\.[0-9a-f]{32}.*", path.name)]
+    assert (not left) == (moment == "load_data")
+
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    if moment != "load_data":
+        monkeypatch.setattr(evaluation, "train_together", again)
+    assert run(*tiny) == 0
+    assert (tmp_path / "result" / "report.html").is_file()
 
 
 def test_the_same_seed_gives_the_same_numbers_and_an_earlier_run_is_replaced_only_when_asked(tmp_path, capsys):

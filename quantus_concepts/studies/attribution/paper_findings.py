@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from quantus_concepts.studies.attribution.paper import HIGHEST_CONTRAST, MISLED, ROBUST
 from quantus_concepts.studies.attribution.results import CONTROLS, TCAV, Record, against
 from quantus_concepts.studies.attribution.writing import enumerate_names
-from quantus_concepts.studies.concepts.verdicts import percent
+from quantus_concepts.studies.findings import percent
 from quantus_concepts.studies.records import find, select
 
 

@@ -19,7 +19,7 @@ from quantus_concepts.studies.attribution.results import (
 from quantus_concepts.studies.attribution.robustness_page import robustness_verdict
 from quantus_concepts.studies.attribution.truth import FAMILY, family_holds, unverified
 from quantus_concepts.studies.attribution.writing import contrast, correlation, enumerate_names, points, span, whole
-from quantus_concepts.studies.concepts.verdicts import percent
+from quantus_concepts.studies.findings import percent
 from quantus_concepts.studies.records import find, select
 from quantus_concepts.studies.verdict import Verdict
 

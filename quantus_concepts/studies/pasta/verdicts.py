@@ -10,7 +10,7 @@ from quantus_concepts.datasets.ratings.explanations import MODALITIES
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import CONFIDENCE, relation
 from quantus_concepts.studies.attribution.writing import correlation, enumerate_names, minus
-from quantus_concepts.studies.concepts.verdicts import percent
+from quantus_concepts.studies.findings import percent
 from quantus_concepts.studies.pasta.results import (
     CEILING,
     HUMAN,
