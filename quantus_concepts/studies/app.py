@@ -34,7 +34,7 @@ pasta = typer.Typer()
 # Modules of a command are named, and loaded when it runs: its options alone tell its help.
 app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
 app.add_typer(benchmark, name="benchmark")
-benchmark.command("concepts")(command(ConceptOptions, "quantus_concepts.studies.concepts.study:STUDY"))
+benchmark.command("concepts")(command(ConceptOptions, f"{STUDIES}.concepts.study:STUDY"))
 benchmark.command()(attribution)
 benchmark.command("pasta")(pasta_benchmark)
 app.add_typer(pasta, name="pasta")
