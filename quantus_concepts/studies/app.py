@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import typer
 
-from quantus_concepts.studies.attribution.command import attribution
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_command import compose
 from quantus_concepts.studies.concepts.command import concepts
 from quantus_concepts.studies.pasta.ablate_command import ablate
@@ -32,7 +33,7 @@ app = typer.Typer(
 benchmark = typer.Typer(help="Evaluate models on a data set and write a report.")
 app.add_typer(benchmark, name="benchmark")
 benchmark.command()(concepts)
-benchmark.command()(attribution)
+benchmark.command("attribution")(command(AttributionOptions, "quantus_concepts.studies.attribution.study:STUDY"))
 benchmark.command("pasta")(pasta_benchmark)
 app.command()(compose)
 pasta = typer.Typer(help="How people rate explanations: collect ratings, train scorers, score explanations.")

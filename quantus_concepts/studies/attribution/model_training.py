@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
 from quantus_concepts.studies.attribution.augmentation import Augmentation
-from quantus_concepts.studies.attribution.samples import (
+from quantus_concepts.studies.attribution.training_samples import (
     ComposedImages,
     StreamedSamples,
     Target,
@@ -53,7 +53,7 @@ class _Training:
     files: Kept | None
 
 
-def train_family(
+def train_models(
     jobs: Sequence[Job],
     build: Callable[[int, int], nn.Module],
     *,

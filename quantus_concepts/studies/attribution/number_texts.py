@@ -1,16 +1,12 @@
-"""How numbers of the attribution benchmark are written."""
+"""How numbers of this study are written."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from quantus_concepts.studies.attribution.results import Record
-
-
-def minus(text: str) -> str:
-    """Write a number with the sign for minus."""
-    return text.replace("-", "−")
+from quantus_concepts.studies.findings import minus
 
 
 def contrast(value: float) -> str:
@@ -22,7 +18,7 @@ def ratio(value: float) -> str:
     """Write a ratio that may be of any size."""
     if value == 0 or 0.1 <= value < 100:
         return f"{value:.2f}"
-    return f"{value:.0f}" if 100 <= value < 10_000 else _two_digits(value)
+    return f"{value:.0f}" if 100 <= value < 10_000 else two_digits(value)
 
 
 def points(value: float) -> str:
@@ -40,12 +36,8 @@ def correlation(value: float) -> str:
     return minus(f"{value:z.2f}")
 
 
-def divergence(value: float) -> str:
-    """Write a Kullback-Leibler divergence, which may be of any size."""
-    return _two_digits(value)
-
-
-def _two_digits(value: float) -> str:
+def two_digits(value: float) -> str:
+    """Write a number of any size, a divergence for instance."""
     text = f"{value:#.2g}".rstrip(".")
     number, sign, power = text.partition("e")
     return minus(f"{number}e{int(power)}" if sign else text)
@@ -63,15 +55,10 @@ WRITERS: dict[str, Callable[[float], str]] = {
 }
 
 
-def span(record: Record, write: Callable[[float], str] | None = None) -> str:
-    """Write a record's interval."""
-    if math.isnan(record.low) or math.isnan(record.high) or record.low == record.high:
+def span(row: Mapping[str, Any], write: Callable[[float], str] | None = None) -> str:
+    """Write a row's interval."""
+    low, high = row["low"], row["high"]
+    if math.isnan(low) or math.isnan(high) or low == high:
         return ""
-    write = write or WRITERS[record.metric]
-    return f"{write(record.low)}{' to ' if record.low < 0 else '–'}{write(record.high)}"
-
-
-def enumerate_names(names: Iterable[str]) -> str:
-    """Write names as a list in a sentence."""
-    *rest, last = names
-    return f"{', '.join(rest)} and {last}" if rest else last
+    write = write or WRITERS[row["metric"]]
+    return f"{write(low)}{' to ' if low < 0 else '–'}{write(high)}"
