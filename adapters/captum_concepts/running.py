@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,7 @@ def first_floating(module: nn.Module) -> Tensor | None:
 
 def device_of(module: Any, default: torch.device | None = None) -> torch.device:
     """Return the device of a module; without parameters and buffers the default, which is the CPU."""
-    reference = first_floating(module) if isinstance(module, nn.Module) else None
+    reference = first_floating(module) if hasattr(module, "parameters") else None
     return (default or torch.device("cpu")) if reference is None else reference.device
 
 
@@ -37,6 +38,17 @@ def to_model(model: nn.Module, array: Any) -> Tensor:
     if reference is None:
         return torch.as_tensor(np.asarray(array), dtype=torch.float32)
     return torch.as_tensor(array).to(device=reference.device, dtype=reference.dtype)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values of half precision in float32, and others as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def tensor_output(output: Any, source: str = "the model") -> Tensor:
@@ -192,6 +204,5 @@ def nearest_functions(module: ModuleType, name: str, shown: int = 5) -> list[str
 
 
 def error_text(error: BaseException) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Return the kind of an error and what it says, on one line."""
+    return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}".removesuffix(": ")

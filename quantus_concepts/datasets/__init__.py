@@ -1,7 +1,8 @@
 """Images annotated with classes, concepts and parts; objects on scenes, of which it is known what matters; ratings."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
     from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
@@ -23,38 +24,8 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
     from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
     from quantus_concepts.datasets.transforms import apply_transform, default_transform
-
-# One data set does not load the others: its module is imported when the name is first asked for (PEP 562).
-_MODULE_OF = {
-    "CUB200": "birds.cub200",
-    "BAMFolder": "scenes.bam_folder",
-    "COCOObjects": "scenes.coco_objects",
-    "ComposedDataset": "scenes.composed",
-    "ComposedSample": "scenes.composed",
-    "ConceptDataset": "base",
-    "ConceptFolder": "birds.concept_folder",
-    "ConceptSample": "base",
-    "Cutout": "scenes.sources",
-    "CutoutFolder": "scenes.image_folders",
-    "MixedScenes": "scenes.mixed_scenes",
-    "ObjectSource": "scenes.sources",
-    "ObjectsOnScenes": "scenes.objects_on_scenes",
-    "PaintedBirds": "birds.painted_birds",
-    "PaintedObjects": "scenes.painted_objects",
-    "PaintedScenes": "scenes.painted_scenes",
-    "PastaRatings": "ratings.released",
-    "RatedExplanations": "ratings.rated",
-    "SceneFolder": "scenes.image_folders",
-    "SceneSource": "scenes.sources",
-    "SimulatedRaters": "ratings.raters",
-    "SimulatedRatings": "ratings.raters",
-    "Split": "ratings.split",
-    "apply_transform": "transforms",
-    "default_transform": "transforms",
-    "leak_free_split": "ratings.split",
-    "simulated_ratings": "ratings.raters",
-    "write_bam": "scenes.bam_writer",
-}
+else:
+    __getattr__, __dir__ = lazily(__name__, __file__)
 
 __all__ = [
     "CUB200",
@@ -86,14 +57,3 @@ __all__ = [
     "simulated_ratings",
     "write_bam",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__

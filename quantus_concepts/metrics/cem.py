@@ -98,8 +98,7 @@ class CEM(ConceptMetric):
         self.top_l = top_l
         self.only_correct = only_correct
         self.importance = importance
-        self.concept_labels = None if concept_labels is None else self._checked("concept_labels", concept_labels)
-        self.labels = None if labels is None else self._checked("labels", labels)
+        self._bind(concept_labels=concept_labels, labels=labels)
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         if name == "labels":
@@ -121,13 +120,10 @@ class CEM(ConceptMetric):
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if "concept_labels" not in self.call.truth:
-            raise ValueError(
-                "CEM needs argument `concept_labels`: give it to the constructor, or with each call in `custom_batch`."
-            )
+        concept_labels = self._needed("concept_labels")
         self.call.clusters = y_batch
-        self.call.chances = self.call.truth["concept_labels"].mean(1).tolist()
-        n_concepts = self.call.truth["concept_labels"].shape[1]
+        self.call.chances = concept_labels.mean(1).tolist()
+        n_concepts = concept_labels.shape[1]
         if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
             raise ValueError(
                 f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
@@ -147,35 +143,7 @@ class CEM(ConceptMetric):
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface or None
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Concept values (n, L) or images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, L) importances; not used on images.
-        concept_labels_batch : np.ndarray
-            (n, L) of 0 and 1.
-        labels_batch : np.ndarray, optional
-            (n,) true classes.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-
-        Raises
-        ------
-        ValueError
-            If the model has another number of concepts than the labels.
-        """
+        """Score some samples by their importances, given or computed from images."""
         module: Any = None if model is None else model.get_model()
         predicted = None
         if self.call.on_images:

@@ -9,7 +9,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_finite, to_numpy
+from captum_concepts.checks import check_choice
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
@@ -21,7 +21,7 @@ from quantus_concepts.metrics.inference import (
 )
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
-from quantus_concepts.metrics.truth import checked_classes, class_labels
+from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
 
 
 class CGIM(ConceptMetric):
@@ -93,28 +93,14 @@ class CGIM(ConceptMetric):
         super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
-        truth = to_numpy(class_concepts)
-        if truth.ndim != 2:
-            raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
-        check_finite("class_concepts", truth)
-        if truth.min() < 0 or truth.max() > 1:
-            raise ValueError(
-                f"Expected argument `class_concepts` to lie in [0, 1] but got values from {truth.min()} to "
-                f"{truth.max()}. Divide percentages by 100."
-            )
-        self.class_concepts = truth.astype(float)
+        self.class_concepts = checked_class_concepts(class_concepts)
         self.per = per
         self.importance = importance
-        self.labels = None if labels is None else self._checked("labels", labels)
+        self._bind(labels=labels)
         self._means: ClassMeans | None = None
         # Weights of a linear head; None for other heads, and as soon as an explanation is something else.
         self._theta: Tensor | None = None
         self._explained = False
-
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        return {k: v for k, v in super().get_params.items() if k not in ("_means", "_theta", "_explained")}
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         labels = class_labels(name, value)
@@ -158,33 +144,7 @@ class CGIM(ConceptMetric):
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Add some samples to the sums of their classes.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Concept values (n, L) or images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, L) importances; not used on images.
-        labels_batch : np.ndarray, optional
-            (n,) true classes.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            Empty: the scores are made when all samples are in.
-
-        Raises
-        ------
-        ValueError
-            If the model has another number of classes or concepts than `class_concepts`.
-        """
+        """Add some samples to the sums of their classes; the scores are made when all samples are in."""
         module = model.get_model()
         n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:

@@ -193,31 +193,30 @@ def metric_values(
     return values
 
 
+@dataclass
 class _Measure:
     """Metrics of explanations of one explainer, with images of one size."""
 
-    def __init__(
-        self,
-        explainer: Explainer,
-        thresholds: tuple[int, ...],
-        noise: float,
-        n_samples: int,
-        batch_size: int,
-        seed: int,
-    ) -> None:
-        self.explainer, self.noise, self.n_samples, self.seed = explainer, noise, n_samples, seed
-        self.batch_size = batch_size
-        self.failures: set[str] = set()
+    explainer: Explainer
+    thresholds: tuple[int, ...]
+    noise: float
+    n_samples: int
+    batch_size: int
+    seed: int
+    failures: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        explainer = self.explainer
         units = {"pixel_range": (0.0, 1.0)} if explainer.mean is None else {}
         self.faithfulness = {
             name: Faithfulness(
                 kind,
-                thresholds=thresholds,
-                noise=noise if kind in ("uniform", "gaussian") else None,
+                thresholds=self.thresholds,
+                noise=self.noise if kind in ("uniform", "gaussian") else None,
                 mean=explainer.mean,
                 std=explainer.std,
-                chunk_size=batch_size,
-                seed=seed,
+                chunk_size=self.batch_size,
+                seed=self.seed,
                 disable_warnings=True,
                 **units,  # type: ignore[arg-type]
             )

@@ -10,10 +10,11 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_choice, check_whole, to_numpy
+from captum_concepts.checks import check_choice, check_whole
 from captum_concepts.running import alone_with, tensor_output, to_model
 from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_classes
@@ -95,6 +96,8 @@ class Faithfulness(ConceptMetric):
     evaluation_category = EvaluationCategory.FAITHFULNESS
     bounds = (0.0, 1.0)
 
+    results = ("sufficiency", "necessity")
+
     sufficiency: list[float]
     necessity: list[float]
 
@@ -130,25 +133,12 @@ class Faithfulness(ConceptMetric):
         self.sufficiency = []
         self.necessity = []
 
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        hidden = ("_pixels", "sufficiency", "necessity")
-        return {k: v for k, v in super().get_params.items() if k not in hidden}
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return to_numpy(value)
-
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return False
-
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         if model is None:
             raise ValueError("Faithfulness needs argument `model`, to see what it makes of perturbed images.")
-        if x_batch.ndim != 4:
-            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        check_images(x_batch)
         self._pixels.check_images(x_batch)
         n_pixels = x_batch.shape[2] * x_batch.shape[3]
         if not pixel_counts(n_pixels, self.thresholds).any():
@@ -168,28 +158,8 @@ class Faithfulness(ConceptMetric):
         a_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            Maps (n, H, W) or (n, C, H, W).
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
-        maps = self._relevance(a_batch, x_batch.shape[2:])
-        usable = np.isfinite(maps).all((1, 2))
+        """Score some samples; keep sufficiency and necessity."""
+        maps, usable = self._relevance(a_batch, x_batch.shape[2:])
         scores = np.full((3, len(x_batch)), np.nan)
         if usable.any():
             irrelevant, relevant = self._changes(
@@ -203,17 +173,17 @@ class Faithfulness(ConceptMetric):
         self.necessity.extend(scores[2].tolist())
         return scores[0].tolist()
 
-    def _relevance(self, a_batch: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-        """Return maps (n, H, W), summed over channels; NaN, with the reason noted, where there is no order."""
+    def _relevance(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return maps (n, H, W), summed over channels, and which of them give an order; the reason is noted."""
         if a_batch.ndim == 3:
             a_batch = a_batch[:, None]
         channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
-        maps = self.usable(a_batch, (channels, *size), "a map (C, H, W) of the images' size").sum(1, dtype=float)
+        given, usable = self.usable(a_batch, (channels, *size), "a map (C, H, W) of the images' size")
+        maps = given.sum(1, dtype=float)
         constant = np.ptp(maps, axis=(1, 2)) == 0
         if constant.any():
             self.fail("attributions are the same at every pixel, so that pixels have no order", int(constant.sum()))
-            maps[constant] = np.nan
-        return maps
+        return maps, usable & ~constant
 
     def _changes(
         self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, maps: Tensor, n_samples: int

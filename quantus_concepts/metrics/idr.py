@@ -8,7 +8,6 @@ import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
 from quantus_concepts.functional import idr
-from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
@@ -54,6 +53,7 @@ class IDR(ReExplainingMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("counterpart", "masks", "labels")
     other_side = "on the counterpart"
+    paired = ("counterpart", "it still has the feature")
     chance = 0.5
 
     def __init__(
@@ -69,25 +69,13 @@ class IDR(ReExplainingMetric):
         A score of 0 says that the method falls for it.
         """
         super().__init__(**quantus)
-        self.counterpart = None if counterpart is None else self._checked("counterpart", counterpart)
-        self._bind(masks, labels, agreement)
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return image_batch(name, value) if name == "counterpart" else super()._checked(name, value)
+        self._set(agreement, counterpart=counterpart, masks=masks, labels=labels)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if "counterpart" not in self.call.truth:
-            raise ValueError(
-                "IDR needs argument `counterpart`: give it to the constructor, or with each call in `custom_batch`."
-            )
-        counterpart = self.call.truth["counterpart"]
-        check_same_shape("counterpart", counterpart, x_batch)
-        extra = super()._check_call(model, x_batch, y_batch, s_batch)
-        check_aligned("counterpart", counterpart, x_batch, extra["masks"])
-        check_differs("counterpart", counterpart, x_batch, extra["masks"], "it still has the feature")
-        return extra
+        self._needed("counterpart")
+        return super()._check_call(model, x_batch, y_batch, s_batch)
 
     def evaluate_batch(
         self,
@@ -100,32 +88,7 @@ class IDR(ReExplainingMetric):
         counterpart_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W) with the feature.
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, C, H, W) attributions of `x_batch`.
-        masks_batch : np.ndarray
-            (n, 1, H, W) regions.
-        labels_batch : np.ndarray
-            (n,) true classes.
-        counterpart_batch : np.ndarray
-            Images (n, C, H, W) without the feature.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores: 0, 1 or NaN.
-        """
+        """Score some samples: 0, 1 or NaN."""
         module = model.get_model()
         correct = self._defined(
             masks_batch,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import to_numpy
 from quantus_concepts.functional import iir, perturbation
-from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
+from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.patch_optimisation import check_weight
 from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, QuantusArguments
@@ -90,6 +90,7 @@ class IIR(ReExplainingMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("patched", "masks", "labels")
     other_side = "on the patched images"
+    paired = ("patched", "it has no patch")
     quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
 
     def __init__(
@@ -119,14 +120,13 @@ class IIR(ReExplainingMetric):
             )
         if tolerance is not None:
             check_weight("tolerance", tolerance, positive=True)
-        self.patched = None if patched is None else self._checked("patched", patched)
         self.patch = patch
         self.threshold = threshold
         self.average = average
         if average:
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
-        self._bind(masks, labels, agreement)
+        self._set(agreement, patched=patched, masks=masks, labels=labels)
         # Patches of this call and of the one before, which may have been about the same images.
         self._made: dict[bytes, np.ndarray] = {}
         self._made_before: dict[bytes, np.ndarray] = {}
@@ -152,18 +152,8 @@ class IIR(ReExplainingMetric):
         """Share of the patches that the model overlooks; NaN before a call."""
         return float(self.converged.mean()) if self.converged.size else float("nan")
 
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        return {
-            key: value for key, value in super().get_params.items() if key not in ("_made", "_made_before", "_measured")
-        }
-
     def _joined(self, index: int) -> np.ndarray:
         return np.concatenate([part[index] for part in self._measured]) if self._measured else np.empty(0)
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return image_batch(name, value) if name == "patched" else super()._checked(name, value)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -172,28 +162,19 @@ class IIR(ReExplainingMetric):
         # Kept only where a call got as far as making some, so that one that raised costs nothing.
         if self._made:
             self._made_before, self._made = self._made, {}
-        extra: dict[str, np.ndarray] = {}
         if "patched" in self.call.truth:
-            patched = self.call.truth["patched"]
-            check_same_shape("patched", patched, x_batch)
-        elif self.patch is None:
+            return super()._check_call(model, x_batch, y_batch, s_batch)
+        if self.patch is None:
             raise ValueError(
                 "IIR needs one of arguments `patched` (images with their patches) and `patch` (how to make them): give "
                 'it to the constructor, or the images with each call as custom_batch={"patched": ...}.'
             )
-        else:
-            init = to_numpy(self.patch.init)
-            if init.ndim == 3:
-                init = np.broadcast_to(init, (len(x_batch), *init.shape))
-            check_same_shape("init", init, x_batch)
-            self.patch.check(x_batch, init)
-            extra["init"] = init
-        extra |= super()._check_call(model, x_batch, y_batch, s_batch)
-        if "patched" in self.call.truth:
-            masks = extra["masks"]
-            check_aligned("patched", patched, x_batch, masks)
-            check_differs("patched", patched, x_batch, masks, "it has no patch")
-        return extra
+        init = to_numpy(self.patch.init)
+        if init.ndim == 3:
+            init = np.broadcast_to(init, (len(x_batch), *init.shape))
+        check_same_shape("init", init, x_batch)
+        self.patch.check(x_batch, init)
+        return {"init": init} | super()._check_call(model, x_batch, y_batch, s_batch)
 
     def evaluate_batch(
         self,
@@ -207,34 +188,7 @@ class IIR(ReExplainingMetric):
         init_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, C, H, W) attributions of `x_batch`.
-        masks_batch : np.ndarray
-            (n, 1, H, W) regions of the patches.
-        labels_batch : np.ndarray
-            (n,) true classes.
-        patched_batch : np.ndarray, optional
-            Images (n, C, H, W) with their patches.
-        init_batch : np.ndarray, optional
-            (n, C, H, W) objects that patches are made of.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
+        """Score some samples, with the patches given or made."""
         module = model.get_model()
         logits = self._predict(module, x_batch)
         if patched_batch is None:

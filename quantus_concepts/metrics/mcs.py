@@ -92,23 +92,17 @@ class MCS(ReExplainingMetric):
                 f"Expected argument `contrast_model` to be a torch.nn.Module but got {type(contrast_model).__name__}."
             )
         self.contrast_model = contrast_model
-        # None where every call passes them in `custom_batch`.
-        self.contrast_labels = None if contrast_labels is None else self._checked("contrast_labels", contrast_labels)
         self.random_region = random_region
         self.seed = seed
-        self._bind(masks, labels, agreement)
+        self._set(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if "contrast_labels" not in self.call.truth:
-            raise ValueError(
-                "MCS needs argument `contrast_labels`: give it to the constructor, or with each call in `custom_batch`."
-            )
+        contrast_labels = self._needed("contrast_labels")
         extra = super()._check_call(model, x_batch, y_batch, s_batch)
         with evaluation_mode(self.contrast_model):
-            labels = {"contrast_labels": self.call.truth["contrast_labels"]}
-            self._check_classes(labels, self.contrast_model, x_batch)
+            self._check_classes({"contrast_labels": contrast_labels}, self.contrast_model, x_batch)
         if self.random_region:
             generator = torch.Generator().manual_seed(self.seed)
             extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()
@@ -125,32 +119,7 @@ class MCS(ReExplainingMetric):
         contrast_labels_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the first model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes of the first model.
-        a_batch : np.ndarray
-            (n, C, H, W) attributions under the first model.
-        masks_batch : np.ndarray
-            (n, 1, H, W) regions.
-        labels_batch : np.ndarray
-            (n,) true classes of the first model.
-        contrast_labels_batch : np.ndarray
-            (n,) true classes of the second model, which it explains.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
+        """Score some samples under the two models."""
         with evaluation_mode(self.contrast_model):
             correct = self._defined(
                 masks_batch,

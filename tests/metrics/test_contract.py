@@ -242,12 +242,7 @@ class TestHost:
         assert np.isfinite(results["random"]["CGIM"]).any()
 
     def test_get_params_interpretation_and_plot(
-        self,
-        model: SharingConceptModel,
-        images: np.ndarray,
-        truth: dict[str, np.ndarray],
-        capsys: Any,
-        tmp_path: Any,
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], capsys: Any, tmp_path: Any
     ) -> None:
         for name, metric in every_metric(truth, images).items():
             called(metric, model, images, predicted(model, images))
@@ -333,12 +328,7 @@ class TestInvariance:
     @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("batch_size", [1, 5, 64])
     def test_batch_size(
-        self,
-        name: str,
-        batch_size: int,
-        model: SharingConceptModel,
-        images: np.ndarray,
-        truth: dict[str, np.ndarray],
+        self, name: str, batch_size: int, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
         together = called(every_metric(truth, images)[name], model, images, classes)
@@ -382,12 +372,7 @@ class TestInvariance:
         loop = CEM(top_l=2)
         for start in range(0, N, 5):
             rows = slice(start, start + 5)
-            loop(
-                model,
-                images[rows],
-                classes[rows],
-                custom_batch={"concept_labels": truth["concept_labels"][rows]},
-            )
+            loop(model, images[rows], classes[rows], custom_batch={"concept_labels": truth["concept_labels"][rows]})
         assert loop.all_evaluation_scores == whole
 
     def test_normalisation_is_by_sample(
@@ -414,11 +399,7 @@ class TestPaperIdentities:
             values,
             weights,
             classes,
-            {
-                "weight": weights[classes],
-                "value": values,
-                "contribution": weights[classes] * values,
-            },
+            {"weight": weights[classes], "value": values, "contribution": weights[classes] * values},
         )
 
     @staticmethod

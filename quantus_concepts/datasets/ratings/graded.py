@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
 
 import numpy as np
 import torch
@@ -68,8 +67,9 @@ class GradedExplanations:
         seen = int(self.others[image]) if situation == "strong" else image
         return self.explainers[explainer].rule(self.view(seen), np.random.default_rng(stream))
 
-    def explanation(self, image: int, explainer: int) -> Explanation:
-        """Return an explanation as it is rated."""
+    def explanation(self, pair: Sequence[int]) -> Explanation:
+        """Return the explanation of an image by an explainer, as it is rated."""
+        image, explainer = pair
         drawn = self.draw(image, explainer)
         if self.explainers[explainer].modality == "map":
             return MapExplanation(self._paint(image), torch.from_numpy(drawn).float())
@@ -81,35 +81,6 @@ class GradedExplanations:
         if self._last is None or self._last[0] != image:
             self._last = image, self.birds.images([image])[0]
         return self._last[1].clone()
-
-    def pairs(self, items: np.ndarray) -> DrawnExplanations:
-        """Return explanations of some images by some explainers."""
-        return DrawnExplanations(self, items)
-
-
-class DrawnExplanations(Sequence[Explanation]):
-    """Explanations that are drawn each time they are asked for."""
-
-    def __init__(self, graded: GradedExplanations, items: np.ndarray) -> None:
-        self.graded = graded
-        self.items = items
-
-    def __len__(self) -> int:
-        """Return n."""
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Explanation: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> DrawnExplanations: ...
-
-    def __getitem__(self, index: int | slice) -> Explanation | DrawnExplanations:
-        """Return one explanation, or those of a slice without drawing them."""
-        if isinstance(index, slice):
-            return DrawnExplanations(self.graded, self.items[index])
-        image, explainer = self.items[index].tolist()
-        return self.graded.explanation(image, explainer)
 
 
 def plain_name(concept: str) -> str:

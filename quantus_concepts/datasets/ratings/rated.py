@@ -4,41 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from captum_concepts.checks import check_shape, to_numpy
-from quantus_concepts.datasets.ratings.explanations import MODALITIES, Explanation
+from quantus_concepts.datasets.ratings.explanations import MODALITIES, Explanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
 
 _SHOWN = 5
 _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
-
-
-class Picked(Sequence[Explanation]):
-    """Some of a sequence of explanations, in a given order, read when asked for."""
-
-    def __init__(self, explanations: Sequence[Explanation], indices: np.ndarray) -> None:
-        self._explanations = explanations
-        self._indices = indices
-
-    def __len__(self) -> int:
-        """Return how many were picked."""
-        return len(self._indices)
-
-    @overload
-    def __getitem__(self, index: int) -> Explanation: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Picked: ...
-
-    def __getitem__(self, index: int | slice) -> Explanation | Picked:
-        """Return one of them, or several without reading them."""
-        if isinstance(index, slice):
-            return Picked(self._explanations, self._indices[index])
-        return self._explanations[int(self._indices[index])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +113,7 @@ class RatedExplanations:
         indices = _as_indices(items, len(self))
         columns = {column: getattr(self, column)[indices] for column in _COLUMNS}
         return RatedExplanations(
-            Picked(self.explanations, indices),
+            LazyExplanations(self.explanations.__getitem__, indices.tolist()),
             self.votes[indices],
             name=self.name,
             simulated=self.simulated,

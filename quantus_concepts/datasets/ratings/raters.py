@@ -10,6 +10,7 @@ import numpy as np
 from captum_concepts.checks import check_range, check_whole, to_numpy
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH
+from quantus_concepts.datasets.ratings.explanations import LazyExplanations
 from quantus_concepts.datasets.ratings.graded import GradedExplanations
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -81,15 +82,17 @@ class SimulatedRaters:
 def expected_votes(graded: GradedExplanations, items: np.ndarray) -> np.ndarray:
     """Return what raters without bias and noise would say: 1 + 4 v, with v in [0, 1] for each question."""
     # With p (how much of what is marked or listed is right), r (how much of what is right is marked or listed), c
-    # (clarity) and s (likeness of two explanations): - Q1, consistent: v = 1.25 p r / (0.25 p + r), the F-measure
-    # that counts p double; 0 where p or r is. - Q2, trusted: v = p. - Q3, easy: v = 0.7 c + 0.3 v1. - Q4,
-    # understood by many: v = 0.4 c + 0.3 v1 + 0.3 w; w is 1 for maps, 0.5 for lists, which need words of birders. -
-    # Q5, change with a light perturbation: v = 1 - s(explanation, that of the same bird drawn anew). Low is good. -
-    # Q6, change with a strong one: v = 1 - s(explanation, that of the same explainer for another bird). Of a map m,
-    # scaled to [0, 1] by its least and largest value, and the bird's mask b: p = sum(m b) / sum(m), r = mean of m
-    # on the bird, c = (1 - mean m) max(0, 1 - 2 t) with t the mean absolute difference of neighbours, down and
-    # across, s = max(0, correlation). A constant map shows nothing: p = r = c = 0; two of them are alike, s = 1. Of
-    # a list with weights 1 / log2(1 + place): p = share of the weight on concepts to be seen in the picture, r =
+    # (clarity) and s (likeness of two explanations):
+    # - Q1, consistent: v = 1.25 p r / (0.25 p + r), the F-measure that counts p double; 0 where p or r is.
+    # - Q2, trusted: v = p.
+    # - Q3, easy: v = 0.7 c + 0.3 v1.
+    # - Q4, understood by many: v = 0.4 c + 0.3 v1 + 0.3 w; w is 1 for maps, 0.5 for lists, which need words of birders.
+    # - Q5, change with a light perturbation: v = 1 - s(explanation, that of the same bird drawn anew). Low is good.
+    # - Q6, change with a strong one: v = 1 - s(explanation, that of the same explainer for another bird).
+    # Of a map m, scaled to [0, 1] by its least and largest value, and the bird's mask b: p = sum(m b) / sum(m), r =
+    # mean of m on the bird, c = (1 - mean m) max(0, 1 - 2 t) with t the mean absolute difference of neighbours, down
+    # and across, s = max(0, correlation). A constant map shows nothing: p = r = c = 0; two of them are alike, s = 1.
+    # Of a list with weights 1 / log2(1 + place): p = share of the weight on concepts to be seen in the picture, r =
     # right concepts over those to be seen, at most 15, c = 1 / (1 + (n - 1) / 10) for n concepts, s = sum of the
     # smaller weights over sum of the larger ones, each concept's two compared.
     values = np.empty((len(items), len(QUESTIONS)))
@@ -238,7 +241,7 @@ def simulated_ratings(
     expected = expected_votes(graded, items)
     chosen = [EXPLAINERS[explainer] for explainer in items[:, 1]]
     return SimulatedRatings(
-        graded.pairs(items),
+        LazyExplanations(graded.explanation, items.tolist()),
         raters.vote(expected, seed),
         image_ids=np.array([f"bird {image:04d}" for image in items[:, 0]]),
         explainer_ids=np.array([explainer.name for explainer in chosen]),

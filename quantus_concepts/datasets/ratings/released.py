@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
 from captum_concepts.checks import check_choice
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
-from quantus_concepts.datasets.ratings.explanations import MODALITIES, DrawingExplanation, Explanation, MapExplanation
+from quantus_concepts.datasets.ratings.explanations import (
+    MODALITIES,
+    DrawingExplanation,
+    Explanation,
+    LazyExplanations,
+    MapExplanation,
+)
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,
@@ -115,7 +120,7 @@ class PastaRatings(RatedExplanations):
         _check_there(files, folder)
         votes = _join_annotators(records)
         super().__init__(
-            explanations=_Files(files),
+            explanations=LazyExplanations(_File.load, files),
             votes=votes,
             image_ids=np.array([record.file.image_id for record in records]),
             explainer_ids=np.array([record.file.explainer for record in records]),
@@ -148,21 +153,6 @@ class _File:
         return MapExplanation(
             load_image(self.image), relevance, released_scale(self.name.explainer or "", float(relevance.min()))
         )
-
-
-class _Files(Sequence[Explanation]):
-    """Explanations in files, read when asked for."""
-
-    def __init__(self, files: Sequence[_File]) -> None:
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return _Files(self._files[index])
-        return self._files[index].load()
 
 
 def _find(folder: Path, annotations: str) -> Path:

@@ -15,6 +15,8 @@ from PIL import Image
 
 from captum_concepts.checks import check_whole
 from captum_concepts.progress import progress
+from quantus_concepts.datasets.base import SPLITS, check_test_share
+from quantus_concepts.datasets.folders import some_names
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -25,8 +27,7 @@ from quantus_concepts.datasets.scenes.bam_layout import (
     Layout,
     folder_names,
 )
-from quantus_concepts.datasets.scenes.composed import SPLITS
-from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes, check_test_share
+from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
 from quantus_concepts.datasets.scenes.pasting import Pasted
 from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
 
@@ -147,14 +148,14 @@ def check_out(out: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ValueError(
-            f"The output folder `{out}` already holds files ({_shown(present)}). Choose another one, or replace an "
-            "earlier data set with overwrite (--overwrite)."
+            f"The output folder `{out}` already holds files ({some_names(present, 3)}). Choose another one, or "
+            "replace an earlier data set with overwrite (--overwrite)."
         )
-    foreign = set(present).difference(_read_layout(out))
+    foreign = sorted(set(present).difference(_read_layout(out)))
     if foreign:
         raise ValueError(
-            f"The output folder `{out}` holds files that this program did not write ({_shown(sorted(foreign))}). They "
-            "are not overwritten: choose another folder."
+            f"The output folder `{out}` holds files that this program did not write ({some_names(foreign, 3)}). "
+            "They are not overwritten: choose another folder."
         )
 
 
@@ -244,7 +245,3 @@ def _take_place(temporary: Path, target: Path) -> None:
             old.rename(target)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _shown(paths: list[Path]) -> str:
-    return ", ".join(path.as_posix() for path in paths[:3]) + (", ..." if len(paths) > 3 else "")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from quantus_concepts.pasta.encoder import Encoder, as_encoder
+from quantus_concepts.pasta.encoder import Encoder
+from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.scorer import Scorer
 
 

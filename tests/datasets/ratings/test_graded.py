@@ -11,7 +11,7 @@ import torch
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, GradedExplainer
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.graded import SITUATIONS, GradedExplanations, plain_name
 
 PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
@@ -53,7 +53,7 @@ def test_the_same_explanation_comes_in_any_order_without_global_randomness(grade
 
 def test_every_map_fits_its_image_and_every_list_names_different_concepts(graded: GradedExplanations) -> None:
     for place, explainer in enumerate(EXPLAINERS):
-        explanation = graded.explanation(7, place)
+        explanation = graded.explanation((7, place))
         if explainer.modality == "map":
             assert isinstance(explanation, MapExplanation)
             assert explanation.map.shape == (48, 48)
@@ -174,7 +174,7 @@ def test_pairs_are_drawn_when_asked_for(graded: GradedExplanations) -> None:
         return view.parts.astype(float)
 
     lazy = GradedExplanations(graded.birds, [GradedExplainer("counted", "map", "counted", 0, rule)])
-    pairs = lazy.pairs(np.array([[2, 0], [5, 0], [1, 0]]))
+    pairs = LazyExplanations(lazy.explanation, [(2, 0), (5, 0), (1, 0)])
     assert len(pairs) == 3
     assert len(pairs[1:]) == 2
     assert not drawn
@@ -187,20 +187,9 @@ def test_pairs_are_drawn_when_asked_for(graded: GradedExplanations) -> None:
         pairs[3]
 
 
-@pytest.mark.parametrize(
-    ("concept", "plain"),
-    [
-        ("has_wing_color::red", "red wing"),
-        ("has_breast_pattern::striped", "striped breast"),
-        ("has_bill_shape::cone", "cone bill shape"),
-        ("has_size::small", "small size"),
-    ],
-)
-def test_names_are_plain_words(concept: str, plain: str) -> None:
-    assert plain_name(concept) == plain
-
-
-def test_plain_names_stay_different_in_the_whole_catalogue() -> None:
+def test_names_are_plain_words_and_stay_different_in_the_whole_catalogue() -> None:
+    concepts = ("has_wing_color::red", "has_breast_pattern::striped", "has_bill_shape::cone", "has_size::small")
+    assert [plain_name(name) for name in concepts] == ["red wing", "striped breast", "cone bill shape", "small size"]
     names = PaintedBirds(2, image_size=32, n_classes=2, n_concepts=104).concept_names
     assert len({plain_name(name) for name in names}) == len(names)
     assert not any("," in plain_name(name) for name in names)

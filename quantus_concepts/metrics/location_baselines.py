@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantus_concepts.studies.concepts.growing import GrowingRows
+from quantus_concepts.metrics.row_buffer import RowBuffer
+
+OTHER_IMAGE = "parts of another image"
+GAUSSIAN = "centred Gaussian"
 
 
 class EarlierPoints:
@@ -19,7 +22,7 @@ class EarlierPoints:
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
-        self._points = GrowingRows()
+        self._points = RowBuffer()
 
     def draw(self, points: Tensor) -> Tensor:
         """Return points of an earlier image for each image of a batch."""

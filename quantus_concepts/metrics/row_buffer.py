@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class GrowingRows:
+class RowBuffer:
     """A tensor that rows are added to; its room doubles when it is full."""
 
     # Keeping each batch's rows by themselves would leave small blocks between the freed images of the batches, and

@@ -1,7 +1,8 @@
-"""Photographs that EXIF turns: read the right way up, and their points with them or not at all."""
+"""Image files: read the right way up where EXIF turns them, points with them or not at all; bad ones are named."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,46 @@ def test_a_tag_that_means_nothing_is_none(tmp_path: Path) -> None:
     write(tmp_path / "a.jpg", 9)
     assert image_head(tmp_path / "a.jpg").orientation == 1
     assert load_image(tmp_path / "a.jpg").shape == (3, HEIGHT, WIDTH)
+
+
+def open_each(root: Path) -> dict[str, Callable[[], object]]:
+    """What opens one image in each of four data sets, by its path under `root`."""
+    (root / "concepts.csv").write_text("class,fur\nsea,1\n")
+    return {
+        "cub/CUB_200_2011/images/001.Black_footed_Albatross/Black_footed_Albatross_0001_1.jpg": lambda: CUB200(
+            root / "cub"
+        )[0],
+        "folder/sea/1.jpg": lambda: ConceptFolder(root / "folder", root / "concepts.csv", image_size=8)[0],
+        "scenes/sea/1.png": lambda: SceneFolder(root / "scenes")[0],
+        "cutouts/dog/1.png": lambda: CutoutFolder(root / "cutouts")[0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-80]), r"cannot be read \(.*\)\. Replace it"),
+        (lambda path: path.write_text("hello"), r"cannot be read \(no known image format\)\. Replace it"),
+    ],
+)
+def test_files_cut_off_and_other_files_are_named(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    write_cub(tmp_path / "cub")
+    for name, get in open_each(tmp_path).items():
+        path = tmp_path / name
+        if not path.exists():
+            write(path, 1, "RGBA" if path.suffix == ".png" else "RGB")
+        get()
+        damage(path)
+        with pytest.raises(ValueError, match=f"{path.name} {message}"):
+            get()
+
+
+def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.full((10, 12), 60000, dtype=np.uint16)).save(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"a\.png to have 8 bits per channel but got mode 'I;16'"):
+        load_image(tmp_path / "a.png")
 
 
 def test_cut_outs_scenes_and_masks(tmp_path: Path) -> None:
