@@ -14,9 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from quantus_concepts.studies.attribution.number_texts import WRITERS, correlation, whole
+from quantus_concepts.studies.attribution.number_texts import WRITERS, whole
 from quantus_concepts.studies.attribution.standings import CONTROLS, defined, methods_of
 from quantus_concepts.studies.charts import INK, WIDTH, legend_above, new_axes, note, tidy
+from quantus_concepts.studies.findings import number
 from quantus_concepts.studies.results import names, one, pick
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart.
@@ -102,8 +103,8 @@ def plot_robustness(frame: pd.DataFrame, ax: Axes | None = None) -> tuple[Figure
     for place, method in enumerate(methods):
         rows = [one(frame, metric="MCS", method=method)]
         rows += [one(chosen, method=method, variant=variant) for variant in variants]
-        for number, (row, colour) in enumerate(zip(rows, (METHOD, *REDS), strict=False)):
-            _bar(ax, place - 0.4 + (number + 0.5) * height, row, colour, height, label=False)
+        for index, (row, colour) in enumerate(zip(rows, (METHOD, *REDS), strict=False)):
+            _bar(ax, place - 0.4 + (index + 0.5) * height, row, colour, height, label=False)
     _name_rows(ax, methods)
     ax.set_xlabel("MCS by size and place of the object")
     labels = ["as trained", *variants]
@@ -128,7 +129,7 @@ def plot_relative(frame: pd.DataFrame, drops: pd.DataFrame) -> tuple[Figure, np.
         if len(drops):
             _drop(panel, drops, drop_limits, labelled=index % columns == columns - 1)
         found = one(frame, metric="correlation", method=methods[index])
-        followed = "" if found is None else f", r = {correlation(found['value'])}"
+        followed = "" if found is None else f", r = {number(found['value'])}"
         panel.set_title(f"{methods[index]}{followed}", fontsize=9.5)
         if index // columns == rows - 1:
             panel.set_xlabel("commonality k", fontsize=9)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from quantus_concepts.studies.attribution.global_method import TCAV
-from quantus_concepts.studies.attribution.number_texts import contrast, correlation, points, span, whole
+from quantus_concepts.studies.attribution.number_texts import contrast, points, span, whole
 from quantus_concepts.studies.attribution.paper_findings import paper_findings
 from quantus_concepts.studies.attribution.standings import (
     CONTROLS,
@@ -20,7 +20,7 @@ from quantus_concepts.studies.attribution.standings import (
     judged,
     leaders,
 )
-from quantus_concepts.studies.findings import Finding, listed, percent, said
+from quantus_concepts.studies.findings import Finding, listed, number, percent, said
 from quantus_concepts.studies.results import against, one, pick
 
 #: A share of patches left out from which the report warns.
@@ -169,7 +169,7 @@ def relative_contrast(frame: pd.DataFrame, truth: GroundTruth) -> str:
         _leading(
             best,
             "follows the accuracy drop most closely",
-            lambda row: f"r = {correlation(row['value'])}, {span(row)}",
+            lambda row: f"r = {number(row['value'])}, {span(row)}",
         )
     )
     weak = [row["method"] for row in judged(frame, "correlation") if against(row, 0.0) in ("at", "below")]

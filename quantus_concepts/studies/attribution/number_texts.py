@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quantus_concepts.studies.findings import minus
+from quantus_concepts.studies.findings import minus, number
 
 
 def contrast(value: float) -> str:
@@ -31,11 +31,6 @@ def whole(value: float) -> str:
     return f"{100 * value:.0f}"
 
 
-def correlation(value: float) -> str:
-    """Write a correlation."""
-    return minus(f"{value:z.2f}")
-
-
 def two_digits(value: float) -> str:
     """Write a number of any size, a divergence for instance."""
     text = f"{value:#.2g}".rstrip(".")
@@ -51,7 +46,7 @@ WRITERS: dict[str, Callable[[float], str]] = {
     "IDR": points,
     "IIR": points,
     "perturbation": ratio,
-    "correlation": correlation,
+    "correlation": number,
 }
 
 

@@ -12,7 +12,6 @@ from quantus_concepts.studies.attribution.global_method import TCAV
 from quantus_concepts.studies.attribution.number_texts import (
     WRITERS,
     contrast,
-    correlation,
     points,
     span,
     two_digits,
@@ -25,6 +24,7 @@ from quantus_concepts.studies.attribution.standings import (
     leaders,
     methods_of,
 )
+from quantus_concepts.studies.findings import number
 from quantus_concepts.studies.results import PAPER, names, one, pick, published
 from quantus_concepts.studies.tables import MARKS, Table
 
@@ -180,7 +180,7 @@ def relative_table(frame: pd.DataFrame, truth: GroundTruth) -> Table:
         rows = pick(chosen, method=method)
         for k in levels:
             # Two decimals of the ends, or ten intervals do not fit on a page; results.csv has all.
-            cells += [{"row": method, "column": k} | _number(row, correlation) for _, row in pick(rows, k=k).iterrows()]
+            cells += [{"row": method, "column": k} | _number(row, number) for _, row in pick(rows, k=k).iterrows()]
         cells += [
             {"row": method, "column": "correlation", "best": method in best, "mark": _mark(frame, row)} | _number(row)
             for _, row in pick(rows, metric="correlation").iterrows()
