@@ -7,15 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from captum_concepts.cbm import VALUES
-from captum_concepts.checks import check_choice, check_range
-from captum_concepts.directions import METHODS
-from quantus_concepts.functional.random_banks import N_BANKS
-from quantus_concepts.studies.networks import RESNET18_CUB, SMALL, said_normalisation
-from quantus_concepts.studies.option_values import AUTO, option_name, torch_device
-from quantus_concepts.studies.training import STRIDE
 from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
@@ -149,7 +140,7 @@ class ConceptOptions(RunOptions):
     @property
     def normalisation(self) -> dict[str, Any]:
         """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
-        from quantus_concepts.studies.backbone_option import said_normalisation
+        from quantus_concepts.studies.networks import said_normalisation
 
         return said_normalisation(self.mean, self.std, self.unnormalised)
 
