@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from quantus_concepts.host import explained
-from quantus_concepts.studies.attribution.command import attribution
+from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_options import ComposeOptions
 from quantus_concepts.studies.concepts.options import ConceptOptions
@@ -35,7 +35,7 @@ pasta = typer.Typer()
 app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
 app.add_typer(benchmark, name="benchmark")
 benchmark.command("concepts")(command(ConceptOptions, f"{STUDIES}.concepts.study:STUDY"))
-benchmark.command()(attribution)
+benchmark.command("attribution")(command(AttributionOptions, f"{STUDIES}.attribution.study:STUDY"))
 benchmark.command("pasta")(pasta_benchmark)
 app.add_typer(pasta, name="pasta")
 pasta.command()(train)

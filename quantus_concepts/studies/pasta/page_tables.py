@@ -12,7 +12,7 @@ from quantus_concepts.datasets.ratings.explanations import MODALITIES
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
-from quantus_concepts.studies.attribution.writing import correlation, minus
+from quantus_concepts.studies.findings import minus, number
 from quantus_concepts.studies.pasta.paper import SOURCE, paper_table
 from quantus_concepts.studies.pasta.results import (
     CEILING,
@@ -146,7 +146,7 @@ def ceiling_table(records: Sequence[Record], simulated: bool) -> ReportTable:
     )
 
 
-def _interval_cell(found: Summary | None, write: Callable[[float], str] = correlation) -> Cell:
+def _interval_cell(found: Summary | None, write: Callable[[float], str] = number) -> Cell:
     if found is None:
         return Cell("")
     if math.isnan(found.mean):

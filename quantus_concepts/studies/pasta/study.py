@@ -18,8 +18,8 @@ from rich.table import Table
 
 from quantus_concepts.functional.agreement import LEAST_SPLITS, correlation_interval
 from quantus_concepts.functional.intervals import t_interval
-from quantus_concepts.studies.attribution.writing import minus
 from quantus_concepts.studies.charts import png_base64, save_figures
+from quantus_concepts.studies.findings import minus
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.page import render_page, versions
 from quantus_concepts.studies.pasta.tables import SIMULATED

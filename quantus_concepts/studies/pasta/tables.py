@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from quantus_concepts.pasta.open_clip_encoder import PRESETS
-from quantus_concepts.studies.attribution.writing import minus
+from quantus_concepts.studies.findings import minus
 from quantus_concepts.studies.pasta.paper import TABLE_1
 from quantus_concepts.studies.pasta.results import (
     CEILING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from quantus_concepts.functional.intervals import relation
-from quantus_concepts.studies.attribution.writing import correlation, enumerate_names, minus
+from quantus_concepts.studies.findings import listed, minus, number
 from quantus_concepts.studies.pasta.paper import MIXTURE_FAITHFULNESS
 from quantus_concepts.studies.pasta.paper_correlations import CORRELATIONS, SOURCE
 from quantus_concepts.studies.pasta.tables import PAPER, SIMULATED
@@ -183,8 +183,8 @@ def _correlated(uses: Uses, simulated: bool) -> str:
     strongest = max(found, key=lambda row: abs(row.spearman))
     raters = "the simulated raters' votes" if simulated else "the votes"
     text = (
-        f"Of {enumerate_names(dict.fromkeys(row.metric for row in found))}, {strongest.metric} goes most closely with "
-        f"{raters}: Spearman {correlation(strongest.spearman)} on {strongest.question} (n = {strongest.n})"
+        f"Of {listed(list(dict.fromkeys(row.metric for row in found)))}, {strongest.metric} goes most closely with "
+        f"{raters}: Spearman {number(strongest.spearman)} on {strongest.question} (n = {strongest.n})"
     )
     return f"{text}, which is weak." if abs(strongest.spearman) < WEAK else f"{text}."
 
@@ -207,7 +207,7 @@ def _difference(row: MeanRow) -> Cell:
 def _coefficient(value: float, p: float, style: str = "") -> Cell:
     if math.isnan(value):
         return Cell("–", style=style)
-    return Cell(correlation(value), "p < 0.001" if p < 0.001 else f"p = {p:.3f}", style=style)
+    return Cell(number(value), "p < 0.001" if p < 0.001 else f"p = {p:.3f}", style=style)
 
 
 def _number(value: float) -> str:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from quantus_concepts.datasets.ratings.explanations import MODALITIES
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import CONFIDENCE, relation
-from quantus_concepts.studies.attribution.writing import correlation, enumerate_names, minus
-from quantus_concepts.studies.findings import percent
+from quantus_concepts.studies.findings import listed, minus, number, percent
 from quantus_concepts.studies.pasta.results import (
     CEILING,
     HUMAN,
@@ -76,10 +75,10 @@ def unseen(records: Sequence[Record], question: str) -> str:
         return f"{question}: Spearman's correlation is {_with_interval(found)}."
     if share is None or math.isnan(share.mean):
         return (
-            f"{question}: Spearman's correlation is {_with_interval(found)}. The ceiling is {correlation(limit.mean)}: "
+            f"{question}: Spearman's correlation is {_with_interval(found)}. The ceiling is {number(limit.mean)}: "
             "the raters' votes do not order the explanations, so there is nothing to reach."
         )
-    numbers = f"Spearman {correlation(found.mean)} of {correlation(limit.mean)}"
+    numbers = f"Spearman {number(found.mean)} of {number(limit.mean)}"
     threshold = f"{percent(ENOUGH)} of the ceiling"
     place = relation(seed_interval(share), (ENOUGH, ENOUGH))
     if place in ("above", "below"):
@@ -114,7 +113,7 @@ def control(records: Sequence[Record]) -> str:
         )
     alone = [question for question, place in places.items() if not place and not math.isnan(trained[question].mean)]
     if alone:
-        each = ", ".join(f"{question} ({correlation(trained[question].mean)})" for question in alone)
+        each = ", ".join(f"{question} ({number(trained[question].mean)})" for question in alone)
         parts.append(
             f"Trained on shuffled votes, whether the correlation is 0 cannot be told from fewer than 3 splits: {each}."
         )
@@ -140,7 +139,7 @@ def one_rater(records: Sequence[Record], simulated: bool) -> str:
         if ours is None or theirs is None or math.isnan(ours.mean) or math.isnan(theirs.mean):
             continue
         place = relation(seed_interval(ours), seed_interval(theirs))
-        groups[place].append(f"{question} ({correlation(ours.mean)} against {correlation(theirs.mean)})")
+        groups[place].append(f"{question} ({number(ours.mean)} against {number(theirs.mean)})")
     if not any(groups.values()):
         return ""
     return (
@@ -161,7 +160,7 @@ def within_kinds(records: Sequence[Record]) -> str:
         for question in questions_of(records):
             found = summary(records, SCORER, question, "SCC", kind)
             if found is not None and not math.isnan(found.mean):
-                groups[relation(seed_interval(found), (0, 0))].append(f"{question} ({correlation(found.mean)})")
+                groups[relation(seed_interval(found), (0, 0))].append(f"{question} ({number(found.mean)})")
         if any(groups.values()):
             phrases = {
                 "above": "above 0 on",
@@ -202,7 +201,7 @@ def _inverted(outcome: Outcome, ratings: RatedExplanations, votes: str) -> str:
         return ""
     text = (
         "Low is good: the best explanation has the lowest answer. In the votes, Q5 goes with Q1 at a Spearman "
-        f"correlation of {correlation(asked)}"
+        f"correlation of {number(asked)}"
     )
     text += ", as good explanations should change little." if asked < 0 else ", where a negative one would be expected."
     found = score_rank(outcome)
@@ -219,20 +218,20 @@ def _share(share: Summary) -> str:
 def _with_interval(found: Summary) -> str:
     low, high = seed_interval(found)
     if math.isnan(low):
-        return f"{correlation(found.mean)} in {_splits(found.n_seeds)}, too few for an interval"
-    return (
-        f"{correlation(found.mean)} ({percent(CONFIDENCE)} interval {_span(low, high)}, over {_splits(found.n_seeds)})"
-    )
+        return f"{number(found.mean)} in {_splits(found.n_seeds)}, too few for an interval"
+    return f"{number(found.mean)} ({percent(CONFIDENCE)} interval {_span(low, high)}, over {_splits(found.n_seeds)})"
 
 
 def _listed(questions: Sequence[str], found: dict[str, Summary]) -> str:
-    return enumerate_names(
-        f"{question} ({correlation(found[question].mean)}, {_span(*seed_interval(found[question]))})"
-        for question in questions
+    return listed(
+        [
+            f"{question} ({number(found[question].mean)}, {_span(*seed_interval(found[question]))})"
+            for question in questions
+        ]
     )
 
 
-def _span(low: float, high: float, write: Callable[[float], str] = correlation) -> str:
+def _span(low: float, high: float, write: Callable[[float], str] = number) -> str:
     return f"{write(low)} to {write(high)}"
 
 
@@ -245,7 +244,7 @@ def _signed(value: float) -> str:
 
 
 def _phrases(groups: dict[str, list[str]], phrases: dict[str, str]) -> str:
-    return "; ".join(f"{phrase} {enumerate_names(groups[key])}" for key, phrase in phrases.items() if groups[key])
+    return "; ".join(f"{phrase} {listed(groups[key])}" for key, phrase in phrases.items() if groups[key])
 
 
 def _splits(count: int) -> str:

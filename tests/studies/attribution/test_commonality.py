@@ -6,21 +6,19 @@ import dataclasses
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 
 from block_sources import Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
-from quantus_concepts.studies.attribution.contrast_over_k import (
-    COMMONALITIES,
-    contrast_over_k,
-    family_jobs,
-    model_name,
-)
 from quantus_concepts.studies.attribution.data import AttributionData
-from quantus_concepts.studies.attribution.options import Options
-from quantus_concepts.studies.records import select
+from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name, score_commonality
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.results import pick
+from quantus_concepts.studies.run import Run
 from reference import attribution as reference
 
 SIZE, N_EACH = 16, 4
@@ -97,12 +95,24 @@ def models() -> dict[str, nn.Module]:
     return {model_name(k): Uses(1.2 * (1 - k)) for k in COMMONALITIES}
 
 
-OPTIONS = Options(n_relative=10, batch_size=4, progress=False, device="cpu", seed=1)
+OPTIONS = AttributionOptions(n_relative=10, batch_size=4, progress=False, device="cpu", seed=1)
+
+
+class Outcome:
+    """What a run says of some methods."""
+
+    def __init__(self, models, methods, data, options=OPTIONS) -> None:
+        run = Run(options, OutputFolder(), facts={"sheets": {}})
+        self.curves, self.accuracies = score_commonality(run, data, models, methods)
+        self.sheet, self.notes = run.facts["sheets"]["relative"], run.notes
+
+    def of(self, method: str, metric: str = "relative MCS"):
+        return pick(self.curves, method=method, metric=metric)
 
 
 @pytest.fixture(scope="module")
 def outcome(data, models):
-    return contrast_over_k(models, METHODS, data, OPTIONS)
+    return Outcome(models, METHODS, data)
 
 
 def by_loops(data: AttributionData, models: dict[str, nn.Module], method: str, n: int = 10):
@@ -140,48 +150,52 @@ def by_loops(data: AttributionData, models: dict[str, nn.Module], method: str, n
 def test_scores_and_correlation_are_those_of_plain_loops(data, models, outcome):
     scores, with_, without = by_loops(data, models, "contributions")
     curve, drop, correlation = reference.relative_contrast(scores, with_, without)
-    found = select(outcome.records, method="contributions", metric="relative MCS")
+    found = outcome.of("contributions")
     # The last model is the second of every contrast, and has none itself.
-    assert [record.k for record in found] == list(COMMONALITIES[:-1])
-    np.testing.assert_allclose([record.value for record in found], curve, atol=1e-6)
-    assert [record.n for record in found] == [sum(not math.isnan(score) for score in row) for row in scores]
-    assert all(record.n + record.undefined == 10 for record in found)
+    assert found["k"].tolist() == list(COMMONALITIES[:-1])
+    np.testing.assert_allclose(found["value"], curve, atol=1e-6)
+    assert found["n"].tolist() == [sum(not math.isnan(score) for score in row) for row in scores]
+    assert (found["n"] + found["undefined"] == 10).all()
     # Some images are wrong, or nothing would be left out.
-    assert min(record.undefined for record in found) > 0
-    assert all(record.low <= record.value <= record.high for record in found)
-    (record,) = select(outcome.records, method="contributions", metric="correlation")
-    assert record.value == pytest.approx(correlation, abs=1e-6)
-    assert record.value > 0.5
-    assert record.low <= record.value <= record.high
-    assert record.n + record.undefined == 10
-    assert {each.seed for each in outcome.records} == {1}
+    assert found["undefined"].min() > 0
+    assert (found["low"] <= found["value"]).all()
+    assert (found["value"] <= found["high"]).all()
+    row = outcome.of("contributions", "correlation").iloc[0]
+    assert row["value"] == pytest.approx(correlation, abs=1e-6)
+    assert row["value"] > 0.5
+    assert row["low"] <= row["value"] <= row["high"]
+    assert row["n"] + row["undefined"] == 10
     # As the object matters less, so does its contrast.
     assert curve[0] > curve[4] > curve[8] > 0
-    np.testing.assert_allclose([row.drop for row in outcome.commonality][:-1], drop, atol=1e-12)
+    drops = pick(outcome.accuracies, metric="accuracy drop")
+    np.testing.assert_allclose(drops["value"][:-1], drop, atol=1e-12)
 
 
 def test_the_accuracy_is_that_of_the_target_scene_with_and_without_the_object(outcome, data, models):
     _, with_, without = by_loops(data, models, "contributions")
-    assert [row.k for row in outcome.commonality] == list(COMMONALITIES)
-    for row, seen, missed in zip(outcome.commonality, with_, without, strict=False):
-        assert (row.accuracy_with, row.accuracy_without, row.n) == (np.mean(seen), np.mean(missed), 10)
-    assert outcome.commonality[0].drop > 0.3
+    for metric, right in (("accuracy with", with_), ("accuracy without", without)):
+        found = pick(outcome.accuracies, metric=metric)
+        assert found["k"].tolist() == list(COMMONALITIES)
+        assert found["value"].tolist()[:-1] == [np.mean(row) for row in right]
+        assert set(found["n"]) == {10}
+    drops = pick(outcome.accuracies, metric="accuracy drop")["value"].tolist()
+    assert drops[0] > 0.3
     # The last model does not look at red, but what the object covers is gone.
-    assert outcome.commonality[-1].drop <= 0
+    assert drops[-1] <= 0
 
 
-def test_a_method_that_does_not_look_at_the_model_has_no_contrast(outcome, data, models):
-    found = select(outcome.records, method="blue only", metric="relative MCS")
-    assert [record.value for record in found] == [0] * 9
-    (record,) = select(outcome.records, method="blue only", metric="correlation")
+def test_a_method_that_does_not_look_at_the_model_has_no_contrast(outcome):
+    assert outcome.of("blue only")["value"].tolist() == [0] * 9
     # A constant curve correlates with nothing.
-    assert math.isnan(record.value)
+    assert outcome.of("blue only", "correlation")["value"].isna().all()
 
 
 def test_a_method_that_fails_for_one_model_is_noted(outcome):
-    found = select(outcome.records, method="fails")
+    found = pick(outcome.curves, method="fails")
     assert len(found) == 10
-    assert all(math.isnan(record.value) and record.n == 0 and record.undefined == 10 for record in found)
+    assert found["value"].isna().all()
+    assert (found["n"] == 0).all()
+    assert (found["undefined"] == 10).all()
     assert outcome.notes == ["fails failed and has no scores: RuntimeError: too little red"]
     assert [row.label for row in outcome.sheet.rows] == ["contributions", "blue only"]
 
@@ -201,33 +215,10 @@ def test_the_sheet_shows_one_image_under_all_models(outcome, data):
 
 def test_the_contrast_is_to_the_last_model(data, models, outcome):
     others = models | {model_name(1.0): Uses(0.3)}
-    changed = contrast_over_k(others, {"contributions": contributions}, data, OPTIONS)
-    before = select(outcome.records, method="contributions", metric="relative MCS")
-    after = select(changed.records, method="contributions", metric="relative MCS")
-    assert all(new.value < old.value for old, new in zip(before, after, strict=True))
+    changed = Outcome(others, {"contributions": contributions}, data)
+    assert (changed.of("contributions")["value"].to_numpy() < outcome.of("contributions")["value"].to_numpy()).all()
 
 
 def test_the_batch_size_plays_no_role(data, models, outcome):
-    again = contrast_over_k(models, METHODS, data, dataclasses.replace(OPTIONS, batch_size=64))
-    for one, other in zip(again.records, outcome.records, strict=True):
-        assert (one.method, one.k, one.n) == (other.method, other.k, other.n)
-        assert one.value == pytest.approx(other.value, abs=1e-9, nan_ok=True)
-
-
-def test_one_model_for_each_k_on_nested_sets(data):
-    jobs = family_jobs(data)
-    assert [job.name for job in jobs] == [f"f_s^{k / 10:.1f}" for k in range(1, 11)]
-    assert {(job.target, job.n_classes) for job in jobs} == {("scene", 2)}
-    shares = [(job.data.object_labels >= 0).float().mean().item() for job in jobs]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-    in_target = torch.as_tensor(jobs[0].data.scene_labels == TARGET)
-    assert (jobs[0].data.object_labels[in_target] >= 0).all()
-
-
-def test_data_without_a_common_object_are_refused(data, models):
-    without = AttributionData(data.train, data.test)
-    with pytest.raises(ValueError, match="common feature"):
-        family_jobs(without)
-    with pytest.raises(ValueError, match="common feature"):
-        contrast_over_k(models, METHODS, without, OPTIONS)
+    again = Outcome(models, METHODS, data, dataclasses.replace(OPTIONS, batch_size=64))
+    pd.testing.assert_frame_equal(again.curves, outcome.curves, atol=1e-9, rtol=0)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
 from quantus_concepts.studies.attribution.augmentation import Augmentation
-from quantus_concepts.studies.attribution.samples import (
+from quantus_concepts.studies.attribution.training_samples import (
     ComposedImages,
     StreamedSamples,
     Target,
@@ -60,7 +60,7 @@ class _Training:
     files: Kept | None
 
 
-def train_family(
+def train_models(
     jobs: Sequence[Job],
     build: Callable[[int, int], nn.Module],
     *,
@@ -72,7 +72,6 @@ def train_family(
     seed: int = 0,
     augment: Augmentation | None = None,
     memory_limit: int = MEMORY_LIMIT,
-    n_workers: int = 0,
     checkpoint_seconds: float = 60.0,
     display_progressbar: bool = False,
 ) -> dict[str, nn.Module]:
@@ -110,7 +109,7 @@ def train_family(
         network.load_state_dict(weights)
         if small:
             network.to(memory_format=torch.channels_last)
-    samples = _samples(pending, in_memory, n_workers, display_progressbar)
+    samples = _samples(pending, in_memory, display_progressbar)
 
     def task(training: _Training, *, together: bool) -> Callable[[Event, int], None]:
         def run(stop: Event, position: int) -> None:
@@ -165,15 +164,13 @@ def _n_bytes(jobs: Sequence[Job]) -> int:
     return sum(len(data) * torch.Size(image_shape(data)).numel() for data in distinct.values())
 
 
-def _samples(
-    pending: Sequence[_Training], in_memory: bool, n_workers: int, display_progressbar: bool
-) -> dict[str, Samples]:
+def _samples(pending: Sequence[_Training], in_memory: bool, display_progressbar: bool) -> dict[str, Samples]:
     kept: dict[int, Tensor] = {}
     samples: dict[str, Samples] = {}
     for training in pending:
         job = training.job
         if not in_memory:
-            samples[job.name] = StreamedSamples(job.data, training.labels, n_workers)
+            samples[job.name] = StreamedSamples(job.data, training.labels)
             continue
         if id(job.data) not in kept:
             kept[id(job.data)] = kept_images(

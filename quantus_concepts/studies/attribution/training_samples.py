@@ -8,7 +8,6 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts.checks import check_choice, check_shape
 from captum_concepts.progress import progress
@@ -42,34 +41,16 @@ class ComposedImages(Protocol):
 class StreamedSamples:
     """Images that are read batch by batch, so that memory does not grow with their number."""
 
-    def __init__(self, data: ComposedImages, targets: Tensor, n_workers: int = 0) -> None:
+    def __init__(self, data: ComposedImages, targets: Tensor) -> None:
         self.data = data
         self.targets = targets
-        self.n_workers = n_workers
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def batches(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images (B, 3, H, W) of uint8 and targets (B,) for each tensor of indices (B,)."""
-        # A loader without a generator of its own draws from the global one whenever it is iterated.
-        loader = DataLoader(
-            _Batches(self.data, rows), batch_size=None, num_workers=self.n_workers, generator=torch.Generator()
-        )
-        for batch, images in zip(rows, loader, strict=True):
-            yield images, self.targets[batch]
-
-
-class _Batches(Dataset[Tensor]):
-    def __init__(self, data: ComposedImages, rows: Sequence[Tensor]) -> None:
-        self.data = data
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.data.images(self.rows[index].tolist())
+        return ((self.data.images(batch.tolist()), self.targets[batch]) for batch in rows)
 
 
 def target_labels(data: ComposedImages, target: str, n_classes: int) -> Tensor:

@@ -1,41 +1,54 @@
+"""What the report says of made-up numbers, sentence by sentence."""
+
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from quantus_concepts.metrics import PremiseCheck
+from quantus_concepts.studies.attribution.findings import findings
 from quantus_concepts.studies.attribution.paper_findings import paper_findings
-from quantus_concepts.studies.attribution.premises import CommonalityRow, PremiseCheck
-from quantus_concepts.studies.attribution.results import Record
-from quantus_concepts.studies.attribution.verdicts import Verdict, verdicts
+from quantus_concepts.studies.attribution.placed_objects import CHANGES
+from quantus_concepts.studies.attribution.standings import GroundTruth
+from quantus_concepts.studies.attribution.study import COLUMNS, tidy
 
 F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)
 F_S = PremiseCheck("f_s", "object", 0.94, 0.935, 0.1, 0.98, 1e-7, 1.0, 0.1, 500)
 BROKEN = replace(F_S, accuracy_without=0.9, remains_correct=0.9)
-FAMILY = [CommonalityRow(0.1, 0.9, 0.4, 50), CommonalityRow(1.0, 0.9, 0.89, 50)]
+#: What removing the object costs, by k.
+FALLING, FLAT = {0.1: 0.5, 1.0: 0.01}, {0.1: 0.01, 1.0: 0.01}
 HIGH, LOW = ("Grad-CAM", "vanilla gradient"), ("SmoothGrad", "guided backpropagation")
 
 
-def record(method, metric, value, half=0.02, **fields):
+def row(method, metric, value=math.nan, half=0.02, **fields):
     ends = {"low": value - half, "high": value + half}
-    return Record(method, metric, value=value, **{**ends, "n": 90, "undefined": 10, **fields})
+    return {"method": method, "metric": metric, "value": value, **ends, "n": 90, "undefined": 10, **fields}
 
 
 def scores(metric, half=0.02, **values):
-    """Records of the four methods in the order of HIGH and LOW."""
+    """Rows of the four methods in the order of HIGH and LOW."""
     given = zip((*HIGH, *LOW), values["of"], strict=True)
-    return [record(method, metric, value, half, reference=values.get("reference", math.nan)) for method, value in given]
+    return [row(method, metric, value, half, reference=values.get("reference", math.nan)) for method, value in given]
 
 
-def said(topic, records, premises=(F_O, F_S), commonality=()):
-    return " ".join(v.text for v in verdicts(records, premises, commonality) if v.topic == topic)
+def frame_of(rows):
+    return tidy([pd.DataFrame(rows)], 0) if rows else pd.DataFrame(columns=list(COLUMNS))
 
 
-def test_a_verdict_prints_on_one_line():
-    assert str(Verdict("IDR", "It is so.")) == "IDR: It is so."
+def every(rows, checks=(F_O, F_S), drops=()):
+    premises = pd.DataFrame(columns=["model", "metric", "k", "value", "n"])
+    if drops:
+        premises = pd.DataFrame({"metric": "accuracy drop", "k": list(drops), "value": list(drops.values())})
+    return findings(frame_of(rows), GroundTruth(list(checks), premises))
+
+
+def said(topic, rows, checks=(F_O, F_S), drops=()):
+    return " ".join(finding.text for finding in every(rows, checks, drops) if finding.topic == topic)
 
 
 def test_nothing_to_say_of_nothing():
-    assert verdicts([], []) == []
+    assert every([], ()) == []
 
 
 def test_premises_that_hold():
@@ -56,12 +69,12 @@ def test_premises_that_do_not_hold_are_named_with_by_how_much():
 def test_what_rests_on_unverified_truth_says_so():
     found = scores("MCS", of=[0.3, 0.2, 0.1, 0.0]) + scores("IDR", of=[0.8, 0.7, 0.6, 0.5])
     found += scores("IIR", of=[0.8, 0.7, 0.1, 0.1])
-    only_f_s = {v.topic for v in verdicts(found, [F_S]) if "(Ground truth not verified.)" in v.text}
+    only_f_s = {v.topic for v in every(found, [F_S]) if "(Ground truth not verified.)" in v.text}
     assert only_f_s == {"MCS", "The paper's findings"}
-    both = {v.topic for v in verdicts(found, []) if "(Ground truth not verified.)" in v.text}
+    both = {v.topic for v in every(found, []) if "(Ground truth not verified.)" in v.text}
     assert both == {"MCS", "IDR", "The paper's findings"}
     assert "The premises of f_o and f_s were not checked." in said("Premises", found, ())
-    assert not any("not verified" in str(v) for v in verdicts(found, [F_O, F_S]))
+    assert not any("not verified" in str(v) for v in every(found))
 
 
 def test_patches_need_no_premise():
@@ -79,7 +92,7 @@ def test_the_highest_mcs_stands_alone_only_where_no_interval_overlaps():
 
 def test_mcs_is_held_against_its_random_mask():
     found = scores("MCS", of=[0.3, 0.2, 0.1, 0.0], reference=0.1)
-    found += [record(method, "MCS baseline", 0.1, 0.01) for method in (*HIGH, *LOW)]
+    found += [row(method, "MCS baseline", 0.1, 0.01) for method in (*HIGH, *LOW)]
     text = said("MCS", found)
     assert "Above a random mask of the same size: Grad-CAM and vanilla gradient; not told apart from it: " in text
     assert "from it: SmoothGrad; below it: guided backpropagation." in text
@@ -93,38 +106,37 @@ def test_idr_is_held_against_half():
 
 
 def test_iir_has_no_chance_and_counts_what_was_left_out():
-    found = [replace(r, unconverged=8) for r in scores("IIR", of=[0.5, 0.4, 0.1, 0.1])]
+    found = [r | {"unconverged": 8} for r in scores("IIR", of=[0.5, 0.4, 0.1, 0.1])]
     text = said("IIR", found)
     assert "There is no chance value" in text
     assert "8 of 100 patches did not converge and were left out." in text
     assert "most of them" not in text
-    assert "most of them" in said("IIR", [replace(r, unconverged=80) for r in found])
-    assert "the random map has 70 %" in said("IIR", [*found, record("random", "IIR", 0.7)])
+    assert "most of them" in said("IIR", [r | {"unconverged": 80} for r in found])
+    assert "the random map has 70 %" in said("IIR", [*found, row("random", "IIR", 0.7)])
 
 
 def test_tcav_is_not_ranked_beside_maps():
-    found = [*scores("MCS", of=[0.3, 0.2, 0.1, 0.0]), Record("TCAV", "MCS", value=0.6, reference=-0.3)]
+    found = [*scores("MCS", of=[0.3, 0.2, 0.1, 0.0]), row("TCAV", "MCS", 0.6, math.nan, reference=-0.3)]
     assert "Grad-CAM has the highest MCS" in said("MCS", found)
     assert "differs by 0.600 between the models, −0.300 with random concepts" in said("TCAV", found)
-    assert "passed its significance test" in said("TCAV", [Record("TCAV", "MCS")])
+    assert "passed its significance test" in said("TCAV", [row("TCAV", "MCS")])
 
 
 def test_relative_mcs_needs_a_trend():
     found = scores("correlation", of=[0.9, 0.5, 0.01, -0.5])
-    text = said("Relative MCS", found, commonality=FAMILY)
+    text = said("Relative MCS", found, drops=FALLING)
     assert "costs the target class 50.0 points of accuracy at k = 0.1 and 1.0 at k = 1." in text
     assert "Grad-CAM follows the accuracy drop most closely (r = 0.90, 0.88–0.92)" in text
     assert "No positive correlation is established for SmoothGrad and guided backpropagation." in text
     assert "no established trend" not in text
-    flat = [CommonalityRow(0.1, 0.9, 0.89, 50), CommonalityRow(1.0, 0.9, 0.89, 50)]
-    text = said("Relative MCS", found, commonality=flat)
+    text = said("Relative MCS", found, drops=FLAT)
     assert "no established trend" in text
     assert "(Ground truth not verified.)" in text
 
 
 @pytest.mark.parametrize(("value", "holds"), [(0.01, True), (0.05, False), (-0.05, False)])
 def test_the_random_control(value, holds):
-    found = [record("random", "MCS", value), record("random", "IDR", 0.5 + value)]
+    found = [row("random", "MCS", value), row("random", "IDR", 0.5 + value)]
     text = said("Controls", found)
     assert text.count("does not hold the expected") == (0 if holds else 2)
     assert text.count(" holds the expected") == (2 if holds else 0)
@@ -132,17 +144,17 @@ def test_the_random_control(value, holds):
 
 
 def test_the_edge_detector_must_be_exactly_zero():
-    assert "is exactly 0" in said("Controls", [record("Sobel edges", "MCS", 0.0, 0.0)])
-    assert "something is wrong" in said("Controls", [record("Sobel edges", "MCS", 1e-6)])
+    assert "is exactly 0" in said("Controls", [row("Sobel edges", "MCS", 0.0, 0.0)])
+    assert "something is wrong" in said("Controls", [row("Sobel edges", "MCS", 1e-6)])
 
 
 def test_methods_without_a_number_are_named():
-    found = [Record("mine", "MCS"), Record("mine", "IIR"), record("other", "IDR", 0.5)]
+    found = [row("mine", "MCS"), row("mine", "IIR"), row("other", "IDR", 0.5)]
     assert said("Not defined", found) == "mine has no MCS and IIR."
 
 
-def findings(records, metric):
-    return [text for name, text in paper_findings(records) if name == metric]
+def of_the_paper(rows, metric):
+    return [text for name, text in paper_findings(frame_of(rows)) if name == metric]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +167,7 @@ def findings(records, metric):
     ],
 )
 def test_finding_highest_contrast(values, phrase):
-    (text,) = findings(scores("MCS", of=values), "MCS")
+    (text,) = of_the_paper(scores("MCS", of=values), "MCS")
     assert phrase in text
 
 
@@ -174,7 +186,7 @@ def test_finding_highest_contrast(values, phrase):
     ],
 )
 def test_finding_the_two_robust_methods(metric, values, phrase):
-    text = findings(scores(metric, of=values), metric)[0]
+    text = of_the_paper(scores(metric, of=values), metric)[0]
     assert text.startswith(f"The paper finds Grad-CAM and vanilla gradient highest in {metric}.")
     assert phrase in text
 
@@ -189,11 +201,27 @@ def test_finding_the_two_robust_methods(metric, values, phrase):
     ],
 )
 def test_finding_misled_methods(values, phrase):
-    text = findings(scores("IIR", of=values), "IIR")[1]
+    text = of_the_paper(scores("IIR", of=values), "IIR")[1]
     assert "for over 80 % of the images (an IIR below 20 %)" in text
     assert phrase in text
 
 
 def test_findings_need_their_methods():
-    assert paper_findings(scores("IDR", of=[0.8, 0.7, 0.1, 0.1])[1:]) == []
-    assert paper_findings([record("Grad-CAM", "MCS", 0.3), record("random", "MCS", 0.0)]) == []
+    assert paper_findings(frame_of(scores("IDR", of=[0.8, 0.7, 0.1, 0.1])[1:])) == []
+    assert paper_findings(frame_of([row("Grad-CAM", "MCS", 0.3), row("random", "MCS", 0.0)])) == []
+
+
+def test_sizes_and_places_that_move_mcs():
+    found = [row("Grad-CAM", "MCS", 0.5, 0.05), row("random", "MCS", 0.0, 0.05)]
+    for method, values in (("Grad-CAM", (0.3, 0.52, 0.7, 0.45)), ("random", (0.3, 0.0, 0.0, 0.0))):
+        found += [
+            row(method, "robustness", value, 0.05, variant=change)
+            for value, change in zip(values, CHANGES, strict=True)
+        ]
+    assert said("Size and place", found) == (
+        "Beyond its interval, MCS is lower where objects are smaller for Grad-CAM; higher where objects are in the "
+        "middle for Grad-CAM."
+    )
+    assert said("Size and place", found[:2]) == ""
+    same = [each for each in found if each.get("variant", "") in ("", "larger")]
+    assert said("Size and place", same).startswith("No method's MCS can be told from its own")

@@ -9,16 +9,13 @@ import torch
 from block_sources import Blocks, Plains
 from captum_concepts.running import to_model
 from quantus_concepts.datasets import ObjectsOnScenes
+from quantus_concepts.studies.attribution import evaluation
+from quantus_concepts.studies.attribution.evaluation import score_robustness
 from quantus_concepts.studies.attribution.interleaving import Interleaved
-from quantus_concepts.studies.attribution.options import Options
-from quantus_concepts.studies.attribution.premises import PremiseCheck
-from quantus_concepts.studies.attribution.results import Record
-from quantus_concepts.studies.attribution.robustness import CHANGES, PlacedObjects, robustness_records
-from quantus_concepts.studies.attribution.robustness_page import (
-    plot_robustness,
-    robustness_table,
-    robustness_verdict,
-)
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.placed_objects import CHANGES, PlacedObjects
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.run import Run
 
 SIZE = 32
 SETTINGS = {"n_per_pair": 2, "image_size": SIZE, "split": "test", "test_share": 0.4}
@@ -88,47 +85,11 @@ def red(model, inputs, targets, **kwargs):
 
 def test_scores_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     data = Interleaved(changed("centre"))
-    monkeypatch.setattr("quantus_concepts.studies.attribution.robustness.CHANGES", {"centre": CHANGES["centre"]})
+    monkeypatch.setattr(evaluation, "CHANGES", {"centre": CHANGES["centre"]})
     models = {"f_o": Reads(data, 0, wrong=2), "f_s": Reads(data, 2)}
     assert to_model(models["f_o"], np.zeros(1)).dtype == torch.float32
-    options = Options(n_images=10, batch_size=3, progress=False, device="cpu", seed=4)
-    (record,) = robustness_records(models, {"red": red}, lambda change: data, options)
+    run = Run(AttributionOptions(n_images=10, batch_size=3, progress=False, device="cpu"), OutputFolder())
+    table = score_robustness(run, lambda change: data, models, {"red": red})
     # 1 inside the object under the one, 0 under the other, in nine of ten images
-    assert (record.metric, record.variant, record.method, record.seed) == ("robustness", "centre", "red", 4)
-    assert (record.value, record.n, record.undefined) == (1.0, 9, 1)
-
-
-def some(method: str, value: float, variant: str = "", half: float = 0.05) -> Record:
-    metric = "robustness" if variant else "MCS"
-    return Record(method, metric, value=value, low=value - half, high=value + half, n=20, variant=variant)
-
-
-RECORDS = [
-    some("Grad-CAM", 0.5),
-    some("random", 0.0),
-    *(some("Grad-CAM", value, change) for value, change in zip((0.3, 0.52, 0.7, 0.45), CHANGES, strict=True)),
-    *(some("random", value, change) for value, change in zip((0.3, 0.0, 0.0, 0.0), CHANGES, strict=True)),
-]
-
-
-def test_verdict() -> None:
-    assert robustness_verdict(RECORDS) == (
-        "Beyond its interval, MCS is lower where objects are smaller for Grad-CAM; higher where objects are in the "
-        "middle for Grad-CAM."
-    )
-    assert robustness_verdict(RECORDS[:2]) == ""
-    same = [record for record in RECORDS if record.variant in ("", "larger")]
-    assert robustness_verdict(same).startswith("No method's MCS can be told from its own")
-
-
-def test_table_and_figure() -> None:
-    check = PremiseCheck("f_o", "scene", 1, 1, 0.1, 1, 0, 0, 0.1, 20)
-    table = robustness_table(RECORDS, [check])
-    assert [name for name, _ in table.columns] == ["as trained", *CHANGES]
-    assert [(row.label, row.control) for row in table.rows] == [("Grad-CAM", False), ("random", True)]
-    assert [cell.text for cell in table.rows[0].cells] == ["0.500", "0.300", "0.520", "0.700", "0.450"]
-    assert "f_s" in table.unverified
-    _, ax = plot_robustness(RECORDS)
-    widths = sorted(round(bar.get_width(), 3) for bar in ax.patches)
-    assert widths == sorted([0.5, 0.3, 0.52, 0.7, 0.45, 0.0, 0.3, 0.0, 0.0, 0.0])
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["as trained", *CHANGES]
+    assert table[["metric", "variant", "method"]].to_numpy().tolist() == [["robustness", "centre", "red"]]
+    assert table[["value", "n", "undefined"]].to_numpy().tolist() == [[1.0, 9, 1]]
