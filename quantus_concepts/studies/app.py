@@ -8,15 +8,13 @@ from collections.abc import Sequence
 import typer
 
 from quantus_concepts.studies.attribution.command import attribution
+from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_command import compose
 from quantus_concepts.studies.concepts.command import concepts
-from quantus_concepts.studies.pasta.ablate_command import ablate
-from quantus_concepts.studies.pasta.command import pasta as pasta_benchmark
-from quantus_concepts.studies.pasta.metrics_command import metrics
-from quantus_concepts.studies.pasta.sizes_command import sizes
+from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
 from quantus_concepts.studies.rating.score_command import score
 from quantus_concepts.studies.rating.sheet_command import join, sheet
-from quantus_concepts.studies.rating.train_command import train
+from quantus_concepts.studies.rating.train_options import TrainOptions
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -33,17 +31,17 @@ benchmark = typer.Typer(help="Evaluate models on a data set and write a report."
 app.add_typer(benchmark, name="benchmark")
 benchmark.command()(concepts)
 benchmark.command()(attribution)
-benchmark.command("pasta")(pasta_benchmark)
+benchmark.command("pasta")(command(PastaOptions, "quantus_concepts.studies.pasta.study:STUDY"))
 app.command()(compose)
 pasta = typer.Typer(help="How people rate explanations: collect ratings, train scorers, score explanations.")
 app.add_typer(pasta, name="pasta")
-pasta.command()(train)
+pasta.command("train")(command(TrainOptions, "quantus_concepts.studies.rating.train_study:STUDY"))
 pasta.command()(score)
 pasta.command()(sheet)
 pasta.command()(join)
-pasta.command()(ablate)
-pasta.command()(sizes)
-pasta.command()(metrics)
+pasta.command("ablate")(command(AblateOptions, "quantus_concepts.studies.pasta.ablate:STUDY"))
+pasta.command("sizes")(command(SizesOptions, "quantus_concepts.studies.pasta.sizes:STUDY"))
+pasta.command("metrics")(command(MetricsOptions, "quantus_concepts.studies.pasta.metrics_study:STUDY"))
 
 
 @app.callback()

@@ -12,7 +12,7 @@ from quantus_concepts.datasets.ratings.split import leak_free_split
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoder import is_encoder
 from quantus_concepts.pasta.training import train_scorer
-from quantus_concepts.studies.pasta.embedded import EMBEDDED_SETTINGS, embedded_embedder
+from quantus_concepts.studies.pasta.preparing import EMBEDDED_SETTINGS, embedded_embedder
 
 
 @pytest.fixture(scope="module")

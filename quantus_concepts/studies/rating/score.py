@@ -18,8 +18,9 @@ from quantus_concepts.pasta.scorer import Scorer, label_index
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.option_values import AUTO, torch_device
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.pasta.encoder_option import load_encoder
 from quantus_concepts.studies.pasta.label_file import FROM_FILE_NAME, FROM_IMAGE_NAME
+from quantus_concepts.studies.pasta.options import ALL, question_names
+from quantus_concepts.studies.pasta.preparing import load_encoder
 from quantus_concepts.studies.rating.explanation_files import (
     ExplanationFile,
     FileExplanations,
@@ -31,7 +32,6 @@ from quantus_concepts.studies.rating.explanation_files import (
 from quantus_concepts.studies.rating.score_report import write_scores
 from quantus_concepts.studies.rating.score_table import Scores, terminal_table
 from quantus_concepts.studies.rating.sheet import words
-from quantus_concepts.studies.rating.train_options import ALL, question_names
 from quantus_concepts.studies.report_tables import terminal
 from quantus_concepts.studies.run import warnings_as_notes
 
