@@ -6,42 +6,42 @@ give importance to what provably does not matter (`MCS`, `IDR`, `IIR`)? All go i
 """
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
-from quantus_concepts.evaluation import Evaluation, evaluate
-from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics import (
-    CEM,
-    CGIM,
-    CLM,
-    IDR,
-    IIR,
-    MCS,
-    Faithfulness,
-    PASTAScore,
-    Patch,
-    PatchResult,
-    optimise_patch,
-)
-from quantus_concepts.summary import plot_summary, summarise
+from captum_concepts.lazy import lazily
 
 try:
     __version__ = version("quantus-concepts")
 except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0.0.0"
 
-# The shape of quantus.AVAILABLE_METRICS, under a category Quantus does not have, so that the two merge with `|`.
-AVAILABLE_METRICS = {
-    "Concepts": {
-        "CGIM": CGIM,
-        "CEM": CEM,
-        "CLM": CLM,
-        "MCS": MCS,
-        "IDR": IDR,
-        "IIR": IIR,
-        "Faithfulness": Faithfulness,
-        "PASTA-score": PASTAScore,
-    }
-}
+if TYPE_CHECKING:
+    from quantus_concepts import datasets, functional, metrics, pasta
+    from quantus_concepts.available import AVAILABLE_METRICS
+    from quantus_concepts.evaluation import Evaluation, evaluate
+    from quantus_concepts.functional import positive_percentile
+    from quantus_concepts.metrics import (
+        CEM,
+        CGIM,
+        CLM,
+        IDR,
+        IIR,
+        MCS,
+        Faithfulness,
+        PASTAScore,
+        Patch,
+        PatchResult,
+        PremiseCheck,
+        Subject,
+        check_premise,
+        optimise_patch,
+        score_concepts,
+        score_contrasts,
+        score_relative,
+    )
+    from quantus_concepts.summary import plot_summary, summarise
+else:
+    __getattr__, __dir__ = lazily(__name__, __file__)
 
 __all__ = [
     "AVAILABLE_METRICS",
@@ -56,10 +56,20 @@ __all__ = [
     "PASTAScore",
     "Patch",
     "PatchResult",
+    "PremiseCheck",
+    "Subject",
     "__version__",
+    "check_premise",
+    "datasets",
     "evaluate",
+    "functional",
+    "metrics",
     "optimise_patch",
+    "pasta",
     "plot_summary",
     "positive_percentile",
+    "score_concepts",
+    "score_contrasts",
+    "score_relative",
     "summarise",
 ]

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
 from quantus_concepts.datasets import ConceptSample
 from quantus_concepts.functional import ClassMeans, cem, cgim, clm, point_hits, rank_concepts
-from quantus_concepts.studies.concepts.collect import collect
+from quantus_concepts.metrics import score_concepts
 
 TITLE = "Speed and memory of the concept metrics"
 
@@ -87,7 +87,7 @@ def measure_images() -> list[Row]:
             cbm.features(batch.image)
 
     def everything() -> None:
-        collect(cbm, loader, parts_of_concepts(), truth, tops=TOPS, alphas=ALPHAS)
+        score_concepts(cbm, loader, part_of_concept=parts_of_concepts(), class_concepts=truth)
 
     times = least({"forward": forward, "everything": everything}, 4)
     ratio = times["everything"] / times["forward"]
@@ -245,7 +245,8 @@ def peak_of(n: int) -> float:
     code = (
         "import resource, sys, torch; torch.set_num_threads(2); sys.path.insert(0, sys.argv[1]); import concepts as c;"
         "model = c.resnet_cbm(); n = int(sys.argv[2]);"
-        "c.collect(model, c.batches(n, 96), c.parts_of_concepts(), torch.rand(c.N_CLASSES, c.N_CONCEPTS));"
+        "c.score_concepts(model, c.batches(n, 96), part_of_concept=c.parts_of_concepts(), "
+        "class_concepts=torch.rand(c.N_CLASSES, c.N_CONCEPTS));"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parent), str(n)]

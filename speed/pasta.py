@@ -37,8 +37,9 @@ from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.faithfulness import percentages
 from quantus_concepts.metrics.faithfulness import THRESHOLDS
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
-from quantus_concepts.pasta.scorer import RELEASED_LABELS, Scorer
+from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies.training import SmallResNet
 

@@ -7,114 +7,43 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-COLOURS = [
-    "blue",
-    "brown",
-    "iridescent",
-    "purple",
-    "rufous",
-    "grey",
-    "yellow",
-    "olive",
-    "green",
-    "pink",
-    "orange",
-    "black",
-    "white",
-    "red",
-    "buff",
-]
-EYE_COLOURS = [colour for colour in COLOURS if colour != "iridescent"]
-PATTERNS = ["solid", "spotted", "striped", "multi-colored"]
-GROUPS = [
-    (
-        "has_bill_shape",
-        [
-            "curved_(up_or_down)",
-            "dagger",
-            "hooked",
-            "needle",
-            "hooked_seabird",
-            "spatulate",
-            "all-purpose",
-            "cone",
-            "specialized",
-        ],
+COLOURS = "blue brown iridescent purple rufous grey yellow olive green pink orange black white red buff"
+PATTERNS = "solid spotted striped multi-colored"
+# Groups in their official order, with their values.
+GROUPS = {
+    "has_bill_shape": "curved_(up_or_down) dagger hooked needle hooked_seabird spatulate all-purpose cone specialized",
+    "has_wing_color": COLOURS,
+    "has_upperparts_color": COLOURS,
+    "has_underparts_color": COLOURS,
+    "has_breast_pattern": PATTERNS,
+    "has_back_color": COLOURS,
+    "has_tail_shape": "forked_tail rounded_tail notched_tail fan-shaped_tail pointed_tail squared_tail",
+    "has_upper_tail_color": COLOURS,
+    "has_head_pattern": "spotted malar crested masked unique_pattern eyebrow eyering plain eyeline striped capped",
+    "has_breast_color": COLOURS,
+    "has_throat_color": COLOURS,
+    "has_eye_color": COLOURS.replace("iridescent ", ""),
+    "has_bill_length": "about_the_same_as_head longer_than_head shorter_than_head",
+    "has_forehead_color": COLOURS,
+    "has_under_tail_color": COLOURS,
+    "has_nape_color": COLOURS,
+    "has_belly_color": COLOURS,
+    "has_wing_shape": "rounded-wings pointed-wings broad-wings tapered-wings long-wings",
+    "has_size": "large_(16_-_32_in) small_(5_-_9_in) very_large_(32_-_72_in) medium_(9_-_16_in) very_small_(3_-_5_in)",
+    "has_shape": (
+        "upright-perching_water-like chicken-like-marsh long-legged-like duck-like owl-like gull-like hummingbird-like "
+        "pigeon-like tree-clinging-like hawk-like sandpiper-like upland-ground-like swallow-like perching-like"
     ),
-    ("has_wing_color", COLOURS),
-    ("has_upperparts_color", COLOURS),
-    ("has_underparts_color", COLOURS),
-    ("has_breast_pattern", PATTERNS),
-    ("has_back_color", COLOURS),
-    (
-        "has_tail_shape",
-        ["forked_tail", "rounded_tail", "notched_tail", "fan-shaped_tail", "pointed_tail", "squared_tail"],
-    ),
-    ("has_upper_tail_color", COLOURS),
-    (
-        "has_head_pattern",
-        [
-            "spotted",
-            "malar",
-            "crested",
-            "masked",
-            "unique_pattern",
-            "eyebrow",
-            "eyering",
-            "plain",
-            "eyeline",
-            "striped",
-            "capped",
-        ],
-    ),
-    ("has_breast_color", COLOURS),
-    ("has_throat_color", COLOURS),
-    ("has_eye_color", EYE_COLOURS),
-    ("has_bill_length", ["about_the_same_as_head", "longer_than_head", "shorter_than_head"]),
-    ("has_forehead_color", COLOURS),
-    ("has_under_tail_color", COLOURS),
-    ("has_nape_color", COLOURS),
-    ("has_belly_color", COLOURS),
-    ("has_wing_shape", ["rounded-wings", "pointed-wings", "broad-wings", "tapered-wings", "long-wings"]),
-    (
-        "has_size",
-        [
-            "large_(16_-_32_in)",
-            "small_(5_-_9_in)",
-            "very_large_(32_-_72_in)",
-            "medium_(9_-_16_in)",
-            "very_small_(3_-_5_in)",
-        ],
-    ),
-    (
-        "has_shape",
-        [
-            "upright-perching_water-like",
-            "chicken-like-marsh",
-            "long-legged-like",
-            "duck-like",
-            "owl-like",
-            "gull-like",
-            "hummingbird-like",
-            "pigeon-like",
-            "tree-clinging-like",
-            "hawk-like",
-            "sandpiper-like",
-            "upland-ground-like",
-            "swallow-like",
-            "perching-like",
-        ],
-    ),
-    ("has_back_pattern", PATTERNS),
-    ("has_tail_pattern", PATTERNS),
-    ("has_belly_pattern", PATTERNS),
-    ("has_primary_color", COLOURS),
-    ("has_leg_color", COLOURS),
-    ("has_bill_color", COLOURS),
-    ("has_crown_color", COLOURS),
-    ("has_wing_pattern", PATTERNS),
-]
-ATTRIBUTES = [f"{group}::{value}" for group, values in GROUPS for value in values]
+    "has_back_pattern": PATTERNS,
+    "has_tail_pattern": PATTERNS,
+    "has_belly_pattern": PATTERNS,
+    "has_primary_color": COLOURS,
+    "has_leg_color": COLOURS,
+    "has_bill_color": COLOURS,
+    "has_crown_color": COLOURS,
+    "has_wing_pattern": PATTERNS,
+}
+ATTRIBUTES = [f"{group}::{value}" for group, values in GROUPS.items() for value in values.split()]
 PARTS = [
     "back", "beak", "belly", "breast", "crown", "forehead", "left eye", "left leg", "left wing", "nape",
     "right eye", "right leg", "right wing", "tail", "throat",
@@ -130,18 +59,9 @@ def write_cub(root: Path, attributes: str = "inside", extra_columns: bool = True
     Each attribute belongs to two classes of three (to one where its number is divisible by 4), and one training
     and one test image deviate in it from their class, so that every attribute is present in some and absent in
     some. A white dot of 5 x 5 pixels is painted at the beak, which is always visible as other parts are not, and
-    the class of an image is its background colour.
-
-    Parameters
-    ----------
-    root : Path
-        Folder to write into; the data set becomes ``root/CUB_200_2011``.
-    attributes : str
-        Where ``attributes.txt`` goes: "inside" (``attributes/``), "up" (``CUB_200_2011``) or "outside" (`root`).
-    extra_columns : bool
-        Whether some lines of ``image_attribute_labels.txt`` have one column more, as in the original.
-    seed : int
-        Seed of everything.
+    the class of an image is its background colour. `attributes` says where
+    ``attributes.txt`` goes: "inside" (``attributes/``), "up" (``CUB_200_2011``) or "outside" (`root`); with
+    `extra_columns` some lines of ``image_attribute_labels.txt`` have one column more, as in the original.
     """
     rng = np.random.default_rng(seed)
     cub = root / "CUB_200_2011"

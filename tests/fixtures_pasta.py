@@ -33,33 +33,11 @@ def write_pasta_release(
     prefix: str = "result_dataset",
     seed: int = 0,
 ) -> Path:
-    """Write ratings and return the folder to be passed to ``PastaRatings``.
-
-    Every image is explained by every explainer. The prediction is the next class of the data set for every third
-    image, else the true one. An explanation has a quality from 1 to 5 (``quality``), which all votes are near.
-    The map of an explainer in ALPHA_EXPLAINERS has four channels, the last of which is the map; concepts are written
-    with the interval of their value, as LIME does (id 41), or as the counterfactual explainer does (id 39): a key for
-    each of two directions, with a trailing blank, and "No counterfactual" with infinity.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder to write into.
-    datasets : sequence of str
-        Keys of CLASSES.
-    n_images : int
-        Images of each data set.
-    explainers : sequence of str
-        Ids; those in CONCEPT_EXPLAINERS are written as concepts.
-    n_annotators : int
-        Votes on each question.
-    size : int
-        Width and height of the images in pixels.
-    prefix : str
-        Folder the paths in the file start with.
-    seed : int
-        Seed of everything.
-    """
+    """Write ratings of images that are explained by every explainer, and return the folder for ``PastaRatings``."""
+    # The prediction is the next class of the data set for every third image, else the true one. All votes are near an
+    # explanation's quality. The map of an explainer in ALPHA_EXPLAINERS has four channels, the last of which is the
+    # map; concepts are written with the interval of their value, as LIME does (id 41), or as the counterfactual
+    # explainer does (id 39): a key for each of two directions, with a trailing blank, and "No counterfactual".
     rng = np.random.default_rng(seed)
     base = folder / prefix
     for name in ("imgs", "expl", "activations"):

@@ -8,7 +8,7 @@ import torch
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import leak_free_split
 from quantus_concepts.functional.agreement import human_figures
 from quantus_concepts.pasta.scorer import Scorer

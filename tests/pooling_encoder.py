@@ -14,18 +14,22 @@ SIDE = 3
 class PoolingEncoder:
     """Embeds images as their 3 x 3 mean colours, and texts as the counts of 27 letters, "," included."""
 
-    name = "pooling"
     dim = 3 * SIDE * SIDE
-    fingerprint = "pooling-1"
     device: torch.device | None = None
     letters = "abcdefghijklmnopqrstuvwxyz,"
 
-    def __init__(self) -> None:
-        self.images_seen = 0
+    def __init__(self, name: str = "pooling") -> None:
+        self.name = name
+        self.fingerprint = f"{name}-1"
+        self.batches: list[Tensor] = []
         self.texts_seen: list[str] = []
 
+    @property
+    def images_seen(self) -> int:
+        return sum(map(len, self.batches))
+
     def encode_images(self, images: Tensor) -> Tensor:
-        self.images_seen += len(images)
+        self.batches.append(images)
         return adaptive_avg_pool2d(images.float(), SIDE).flatten(1)
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:

@@ -162,11 +162,7 @@ def test_model_in_train_mode_is_put_back(call, labels):
         ({"xai_methods": "Saliency"}, TypeError, "`xai_methods` to be a dict by name but got str"),
         ({"xai_methods": {}}, ValueError, "`xai_methods` to hold at least one entry"),
         ({"call_kwargs": {}}, ValueError, "`call_kwargs` to hold at least one entry"),
-        (
-            {"control": "rndom"},
-            ValueError,
-            r"`control` to name methods of .* but got \['rndom'\]",
-        ),
+        ({"control": "rndom"}, ValueError, r"`control` to name methods of .* but got \['rndom'\]"),
     ],
 )
 def test_wrong_arguments(call, change, error, message):

@@ -16,10 +16,7 @@ from captum_concepts.running import evaluation_mode
 from quantus_concepts import CEM, IDR, MCS, Faithfulness
 
 # Torch says that its own forms are deprecated, and that quantised layers have no gradient.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*deprecated"),
-    pytest.mark.filterwarnings("ignore:quantized"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:.*deprecated"), pytest.mark.filterwarnings("ignore:quantized")]
 
 N, SIZE = 4, 12
 OCCLUSION = {"sliding_window_shapes": (3, 4, 4), "strides": (3, 4, 4)}

@@ -6,20 +6,33 @@
 not need `quantus_concepts`.
 """
 
-from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision
-from captum_concepts.bank import ConceptBank
-from captum_concepts.bottleneck import BottleneckCBM
-from captum_concepts.cbm import PostHocCBM
-from captum_concepts.coam import CoAM
-from captum_concepts.controls import RandomAttribution, SobelEdges
-from captum_concepts.embedding import Embeddings, embed
-from captum_concepts.explain import explain_func
-from captum_concepts.layers import LayerFeatures
-from captum_concepts.method_spec import method_from_spec
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, SMOOTHED_METHODS, build_method, build_methods
-from captum_concepts.steered_rise import SteeredRISE
-from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
-from captum_concepts.visualise import gallery, overlay, plot_coam
+from typing import TYPE_CHECKING
+
+from captum_concepts.lazy import lazily
+
+if TYPE_CHECKING:
+    from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision
+    from captum_concepts.bank import ConceptBank
+    from captum_concepts.bottleneck import BottleneckCBM
+    from captum_concepts.cbm import PostHocCBM
+    from captum_concepts.coam import CoAM
+    from captum_concepts.controls import RandomAttribution, SobelEdges
+    from captum_concepts.embedding import Embeddings, embed
+    from captum_concepts.explain import explain_func
+    from captum_concepts.layers import LayerFeatures
+    from captum_concepts.method_spec import method_from_spec
+    from captum_concepts.paper_methods import (
+        CONTROL_METHODS,
+        PAPER_METHODS,
+        SMOOTHED_METHODS,
+        build_method,
+        build_methods,
+    )
+    from captum_concepts.steered_rise import SteeredRISE
+    from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
+    from captum_concepts.visualise import gallery, overlay, plot_coam
+else:
+    __getattr__, __dir__ = lazily(__name__, __file__)
 
 __all__ = [
     "CONTROL_METHODS",

@@ -13,7 +13,7 @@ from captum_concepts.bank_value import BankValue, check_names
 from captum_concepts.captum_cavs import read_cavs
 from captum_concepts.checks import check_shape, check_whole
 from captum_concepts.directions import HOLD_BACK, as_embeddings, fit_directions
-from captum_concepts.running import evaluation_mode, first_floating
+from captum_concepts.running import device_of, evaluation_mode
 
 
 class ConceptBank(BankValue):
@@ -205,27 +205,19 @@ class ConceptBank(BankValue):
             raise ValueError("Expected argument `prompts` to hold at least one text but it is empty.")
         names = check_names(texts if names is None else names, len(texts))
         batch_size = check_whole("batch_size", batch_size, 1)
-        reference = first_floating(model)
-        device = torch.device("cpu") if reference is None else reference.device
+        device = device_of(model)
         with evaluation_mode(model), torch.no_grad():
             rows = [
                 model.encode_text(tokenizer(texts[start : start + batch_size]).to(device))
                 for start in range(0, len(texts), batch_size)
             ]
         return cls(
-            nn.functional.normalize(as_embeddings(torch.cat(rows)), dim=1),
-            names=names,
-            settings={"method": "text"},
+            nn.functional.normalize(as_embeddings(torch.cat(rows)), dim=1), names=names, settings={"method": "text"}
         )
 
     @classmethod
     def from_captum(
-        cls,
-        cavs: Any,
-        names: Sequence[str] | None = None,
-        *,
-        concept: int | str = 0,
-        layer: str | None = None,
+        cls, cavs: Any, names: Sequence[str] | None = None, *, concept: int | str = 0, layer: str | None = None
     ) -> Self:
         """Take the concept activation vectors that Captum has trained.
 
@@ -259,12 +251,9 @@ class ConceptBank(BankValue):
         TypeError
             If an object is not a CAV.
         """
-        found_layer, found = read_cavs(cavs, concept, layer)
-        return cls(
-            torch.stack([each.weights for each in found]),
-            names=[each.name for each in found] if names is None else names,
-            settings={"method": "captum", "layer": found_layer},
-        )
+        found_layer, own_names, rows = read_cavs(cavs, concept, layer)
+        settings = {"method": "captum", "layer": found_layer}
+        return cls(rows, names=own_names if names is None else names, settings=settings)
 
     @classmethod
     def random(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, uint8
+
+from captum_concepts.writing import check_target, written
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
 _KIND = "captum_concepts.ConceptBank"
@@ -27,18 +28,11 @@ class BankContents(NamedTuple):
 
 def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
     """Write a file that appears under its name only when it is complete."""
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"Cannot write a concept bank to {target}: it is a folder. Name a file in it.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"Cannot write {target}: the folder {target.parent} does not exist.")
+    target = check_target(path, "a concept bank")
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
     header["sha256"] = _checksum(header, contents.tensors)
-    # In the same folder, since a rename is atomic only within one file system.
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        temporary = Path(folder) / "bank"
+    with written(target) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in contents.tensors.items()}, temporary, header)
-        temporary.replace(target)
 
 
 def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:

@@ -132,14 +132,11 @@ class BankValue:
         if not chosen:
             raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")
         rows = torch.tensor(chosen, device=self.device)
-        return type(self)(
-            self.cavs[rows],
-            self.intercepts[rows],
-            [self.names[j] for j in chosen],
-            train_accuracy=self.train_accuracy[rows],
-            test_accuracy=self.test_accuracy[rows],
-            settings=self.settings,
-        )
+        some = {name: tensor[rows] for name, tensor in self._tensors().items()}
+        return type(self)(**some, names=[self.names[j] for j in chosen], settings=self.settings)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in TENSORS}
 
     def _positions(self, concepts: Any) -> list[int]:
         if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
@@ -185,7 +182,8 @@ class BankValue:
         """
         for old in mapping:
             self.index(old)
-        return self._with(names=[mapping.get(name, name) for name in self.names])
+        names = [mapping.get(name, name) for name in self.names]
+        return type(self)(**self._tensors(), names=names, settings=self.settings)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """Return a bank on another device or in another floating-point type.
@@ -202,17 +200,8 @@ class BankValue:
         ConceptBank
             A copy.
         """
-        return self._with(cavs=self.cavs.to(device=device or self.device, dtype=dtype or self.dtype))
-
-    def _with(self, cavs: Tensor | None = None, names: list[str] | None = None) -> Self:
-        return type(self)(
-            self.cavs if cavs is None else cavs,
-            self.intercepts,
-            self.names if names is None else names,
-            train_accuracy=self.train_accuracy,
-            test_accuracy=self.test_accuracy,
-            settings=self.settings,
-        )
+        cavs = self.cavs.to(device=device or self.device, dtype=dtype or self.dtype)
+        return type(self)(**self._tensors() | {"cavs": cavs}, names=self.names, settings=self.settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bank as one safetensors file, names and settings as its metadata.
@@ -231,8 +220,7 @@ class BankValue:
         IsADirectoryError
             If it is a folder.
         """
-        tensors = {name: getattr(self, name) for name in TENSORS}
-        write_bank(path, BankContents(tensors, self.names, self.settings))
+        write_bank(path, BankContents(self._tensors(), self.names, self.settings))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.chain import ConceptChain, is_training
-from captum_concepts.pooling import Maps, Pool, resolve_stages, without_autocast
-from captum_concepts.running import first_floating
+from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.running import first_floating, without_autocast
 
 
 class BottleneckLayer(nn.Module):
@@ -115,31 +115,10 @@ class BottleneckCBM(ConceptChain):
         layer: nn.Module = self.concept_layer.layer
         return layer
 
-    def maps_from_features(self, features: Tensor, concepts: Any = None) -> Tensor:
-        """Return concept maps from ``self.features(images)``.
-
-        Parameters
-        ----------
-        features : Tensor
-            What ``self.features`` gives.
-        concepts : Tensor or sequence of int, optional
-            Indices of the concepts wanted: (k,) for all images the same, (N, k) for each its own; None for
-            all L. Only these are computed.
-
-        Returns
-        -------
-        Tensor
-            (N, k, h, w).
-
-        Raises
-        ------
-        TypeError
-            If `concepts` does not hold integers.
-        ValueError
-            If there are no maps, or `concepts` has another shape or is out of range.
-        """
+    def project_features(self, features: Tensor, concepts: Any) -> Tensor:
+        """Return the concept maps of features by the concept layer's weight, or by `project`."""
         if self.project is None:
-            return super().maps_from_features(features, concepts)
+            return super().project_features(features, concepts)
         maps = self.project(features, concepts)
         if maps.ndim != 4:
             raise ValueError(f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}.")

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from captum.concept import CAV
 from torch import Tensor
 
 
-class CaptumCAV(NamedTuple):
-    """One direction of a Captum CAV."""
-
-    weights: Tensor
-    name: str
-
-
-def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, list[CaptumCAV]]:
-    """Take one direction of each CAV."""
+def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, list[str], Tensor]:
+    """Return the layer of CAVs, and names (L) and rows (L, d) of one direction of each."""
     found = _flatten(cavs)
     for cav in found:
         if not isinstance(cav, CAV):
@@ -36,11 +29,11 @@ def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, li
         )
     if layer is None and len(layers) > 1:
         raise ValueError(f"Expected argument `layer` to choose one of {layers}: directions of several do not mix.")
-    directions = [_direction(cav, concept) for cav in found]
-    widths = sorted({len(each.weights) for each in directions})
+    names, directions = zip(*(_direction(cav, concept) for cav in found), strict=True)
+    widths = sorted({len(each) for each in directions})
     if len(widths) > 1:
         raise ValueError(f"Expected argument `cavs` to hold directions of one width d but got {widths}.")
-    return found[0].layer, directions
+    return found[0].layer, list(names), torch.stack(directions)
 
 
 def _flatten(cavs: Any) -> list[Any]:
@@ -51,7 +44,7 @@ def _flatten(cavs: Any) -> list[Any]:
     return list(cavs) if isinstance(cavs, list | tuple) else [cavs]
 
 
-def _direction(cav: CAV, concept: int | str) -> CaptumCAV:
+def _direction(cav: CAV, concept: int | str) -> tuple[str, Tensor]:
     names = [each.name for each in cav.concepts]
     if isinstance(concept, str):
         if concept not in names:
@@ -76,4 +69,4 @@ def _direction(cav: CAV, concept: int | str) -> CaptumCAV:
             f"are {classes}."
         )
     weights = torch.as_tensor(stats["weights"])[classes.index(chosen.id)]
-    return CaptumCAV(weights.detach().flatten(), chosen.name)
+    return chosen.name, weights.detach().flatten()

@@ -12,13 +12,14 @@ from torch.nn import functional
 from torch.utils.data import RandomSampler
 
 from captum_concepts.bank import ConceptBank
+from captum_concepts.bank_file import TENSORS
 from captum_concepts.chain import ConceptChain, is_training
 from captum_concepts.checks import check_binary, check_choice, check_shape, to_tensor
 from captum_concepts.directions import METHODS
 from captum_concepts.embedding import run
 from captum_concepts.heads import HEADS
-from captum_concepts.pooling import Maps, Pool, at_least_float32, resolve_stages, without_autocast
-from captum_concepts.running import first_floating
+from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.running import at_least_float32, first_floating, without_autocast
 
 VALUES = ("margin", "raw")
 
@@ -47,22 +48,14 @@ class ConceptLayer(nn.Module):
         self.values = values
         self.names = list(bank.names)
         self.settings = dict(bank.settings)
-        self.register_buffer("cavs", bank.cavs.clone())
-        self.register_buffer("intercepts", bank.intercepts.clone())
-        self.register_buffer("train_accuracy", bank.train_accuracy.clone())
-        self.register_buffer("test_accuracy", bank.test_accuracy.clone())
+        for name in TENSORS:
+            self.register_buffer(name, getattr(bank, name).clone())
 
     @property
     def bank(self) -> ConceptBank:
         """The concepts, as they are now."""
-        return ConceptBank(
-            self.cavs,
-            self.intercepts,
-            self.names,
-            train_accuracy=self.train_accuracy,
-            test_accuracy=self.test_accuracy,
-            settings=self.settings,
-        )
+        tensors = {name: getattr(self, name) for name in TENSORS}
+        return ConceptBank(**tensors, names=self.names, settings=self.settings)
 
     def forward(self, embedding: Tensor) -> Tensor:
         """Return concept values (N, L), computed in float32 at least and given in the type of the CAVs."""

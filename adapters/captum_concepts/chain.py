@@ -64,12 +64,7 @@ class ConceptChain(nn.Module, ABC):
     """
 
     def __init__(
-        self,
-        features: nn.Module,
-        pooling: Pooling,
-        concept_layer: nn.Module,
-        head: nn.Module,
-        channels: int | None,
+        self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
     ) -> None:
         for name, module in (("features", features), ("head", head)):
             if not isinstance(module, nn.Module):
@@ -130,6 +125,10 @@ class ConceptChain(nn.Module, ABC):
         ValueError
             If there are no maps, or `concepts` has another shape or is out of range.
         """
+        return self.project_features(features, concepts)
+
+    def project_features(self, features: Tensor, concepts: Any) -> Tensor:
+        """Return the concept maps of features; what `maps_from_features` is made of."""
         maps = self.pooling.feature_maps(features, self._channels)
         return project_maps(maps, self.map_weights(), concepts)
 

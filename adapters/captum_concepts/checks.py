@@ -85,6 +85,11 @@ def check_materialised(name: str, model: Any, inputs: Any = None) -> None:
         )
 
 
+def is_integral(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds whole numbers, as indices are; bools are none."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
 _MASKED = (
     "without a mask but got a numpy.ma.MaskedArray, whose mask would be lost. Fill it (`array.filled(...)`) or leave "
     "the masked samples out."

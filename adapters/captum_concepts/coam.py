@@ -17,6 +17,7 @@ from torch.nn import functional
 from captum_concepts.chain import ConceptChain
 from captum_concepts.checks import check_finite, check_materialised, check_shape, to_numpy, to_tensor
 from captum_concepts.layers import check_hookable, find_layer, watched
+from captum_concepts.outputs import as_targets
 from captum_concepts.pooling import project_maps
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 
@@ -325,19 +326,7 @@ def _as_concepts(target: Any, n_samples: int, n_concepts: int | None) -> Tensor 
     """Return concept indices (1,) or (N,), checked, or None for all; `n_concepts` is None where it is not known."""
     if target is None:
         return None
-    values = torch.as_tensor(target)
-    if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
-        raise TypeError(
-            f"Expected argument `target` to hold concept indices (integers) but got {str(values.dtype)[6:]}."
-        )
-    # As Captum reads it: a tensor of one element counts for all samples, a list has one for each.
-    shared = values.ndim == 0 or (values.numel() == 1 and not isinstance(target, list | tuple))
-    if not shared and values.shape != (n_samples,):
-        raise ValueError(
-            f"Expected argument `target` to be one concept index, or to have shape (N,) = ({n_samples},), "
-            f"but got shape {tuple(values.shape)}."
-        )
-    values = values.reshape(-1).long()
+    values = as_targets(target, n_samples, "concept index", "concept indices")
     outside = values < 0 if n_concepts is None else (values < 0) | (values >= n_concepts)
     if outside.any():
         limits = "be at least 0" if n_concepts is None else f"lie in 0..{n_concepts - 1}"

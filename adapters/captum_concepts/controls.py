@@ -54,10 +54,7 @@ class RandomAttribution(Attribution):
 
     @log_usage()
     def attribute(
-        self,
-        inputs: Tensor | tuple[Tensor, ...],
-        target: Any = None,
-        additional_forward_args: Any = None,
+        self, inputs: Tensor | tuple[Tensor, ...], target: Any = None, additional_forward_args: Any = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Draw an attribution.
 
@@ -115,10 +112,7 @@ class SobelEdges(Attribution):
 
     @log_usage()
     def attribute(
-        self,
-        inputs: Tensor | tuple[Tensor, ...],
-        target: Any = None,
-        additional_forward_args: Any = None,
+        self, inputs: Tensor | tuple[Tensor, ...], target: Any = None, additional_forward_args: Any = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the edges.
 

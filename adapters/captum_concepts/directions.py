@@ -12,9 +12,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_binary, check_choice, check_finite, check_shape, to_numpy, to_tensor
+from captum_concepts.progress import progress
 
 METHODS = ("svm", "mean")
 
@@ -80,7 +80,7 @@ def svm_directions(
     normals = np.empty((n_concepts, array.shape[1]))
     offsets = np.empty(n_concepts)
     unfinished = 0
-    concepts = tqdm(range(n_concepts), desc="Concept SVMs", disable=not display_progressbar)
+    concepts = progress(range(n_concepts), "Concept SVMs", show=display_progressbar, leave=True)
     for j in concepts:
         rows = np.flatnonzero(positive[:, j] | negative[:, j])
         svm = SVC(kernel="linear", C=C, random_state=0, max_iter=_MOST_STEPS)

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_binary, check_materialised, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
-from captum_concepts.randomness import kept_generators
-from captum_concepts.running import evaluation_mode, first_floating
+from captum_concepts.progress import progress
+from captum_concepts.running import device_of, evaluation_mode, first_floating, kept_generators
 
 
 class Embeddings(NamedTuple):
@@ -83,9 +82,8 @@ def run(
     labels: list[Tensor] = []
     concepts: list[Tensor] = []
     # A loader draws a seed for its workers, and often its order, from the global generator.
-    device = torch.device("cpu") if reference is None else reference.device
-    with kept_generators(device), evaluation_mode(features, pooling), torch.no_grad():
-        for batch in tqdm(loader, desc="Embedding images", disable=not display_progressbar):
+    with kept_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
+        for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
             items = _items(batch, required)
             images = items[0] if reference is None else items[0].to(reference)
             rows.append(pooling(features(images)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,15 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from captum.attr import Attribution, NoiseTunnel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice, check_finite, check_materialised, check_whole
+from captum_concepts.checks import check_choice, check_finite, check_materialised, check_whole, is_integral
+from captum_concepts.factories import check_arguments, check_factory, check_same_model, constructor_names, takes_target
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
-from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import alone_with, evaluation_mode, first_floating
+from captum_concepts.running import alone_with, evaluation_mode, first_floating, seeded_generators
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -106,18 +104,18 @@ def explain_func(
     >>> explain_func(Saliency, abs=False)
     explain_func(Saliency, abs=False)
     """
-    _check_factory(factory, layer)
+    check_factory(factory, layer)
     check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
     check_choice("channels", channels, ("auto", "sum", "keep"))
     to_attribute = dict(attribute_kwargs or {})
     to_constructor: dict[str, Any] = {}
-    known = _named(factory) if isinstance(factory, type) else set()
+    known = constructor_names(factory) if isinstance(factory, type) else set()
     for name, value in kwargs.items():
         (to_constructor if name in known else to_attribute)[name] = value
     if "seed" in known and seed is not None:
         # A class that draws by a seed of its own (RandomAttribution) would else give the same under every seed.
         to_constructor["seed"] = seed
-    _check_names(factory, to_constructor, to_attribute)
+    check_arguments(factory, to_constructor, to_attribute)
     if batch_size is None:
         batch_size = min(64, int(to_attribute.get("internal_batch_size") or 64))
     batch_size = check_whole("batch_size", batch_size, 1)
@@ -179,7 +177,7 @@ class ExplainFunc:
             stack.enter_context(torch.enable_grad())
             attribution = self._build(hookable(model))
             settings = {name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()}
-            if chosen is not None and _takes_target(attribution):
+            if chosen is not None and takes_target(attribution):
                 settings["target"] = chosen.to(place, copy=True)
             # A wrapper that the factory has built is in train mode, whatever the modules in it are.
             explained = getattr(attribution, "forward_func", None)
@@ -228,7 +226,7 @@ class ExplainFunc:
                 f"but it returned {attribution!r}."
             )
         check_scripted(attribution, model)
-        _check_same_model(attribution, model)
+        check_same_model(attribution, model)
         return attribution
 
     def _fit_to_inputs(self, result: Any, batch: Tensor) -> Tensor:
@@ -272,93 +270,6 @@ def _stretched(result: Tensor) -> Tensor:
     return above / span.masked_fill(span == 0, 1)
 
 
-def _check_factory(factory: Any, layer: Any) -> None:
-    owner = getattr(factory, "__self__", factory)
-    if not isinstance(owner, type) and isinstance(owner, Attribution):
-        raise TypeError(
-            f"Expected argument `factory` to be a class or a function of the model but got a "
-            f"{type(owner).__name__} already bound to one. Metrics call it with other models, whose place "
-            f"the bound one would take unnoticed. Pass {type(owner).__name__} itself, or `lambda model: ...`."
-        )
-    if isinstance(factory, nn.Module) or not callable(factory):
-        raise TypeError(
-            f"Expected argument `factory` to be a Captum attribution class, or a function from model to "
-            f"attribution, but got {factory!r}. Pass captum.attr.Saliency, for instance."
-        )
-    if layer is not None and not isinstance(layer, str):
-        raise TypeError(
-            f"Expected argument `layer` to be the dotted name of a module but got {type(layer).__name__}. A "
-            "module belongs to one model, and metrics call with others; `model.named_modules()` lists names."
-        )
-    if not isinstance(factory, type):
-        return
-    if issubclass(factory, NoiseTunnel):
-        raise TypeError(
-            "Expected argument `factory` to build an attribution of a model but NoiseTunnel wraps another. "
-            "Pass a function: `lambda model: NoiseTunnel(Saliency(model))`."
-        )
-    parameter = inspect.signature(factory).parameters.get("layer")
-    if parameter is not None and parameter.default is parameter.empty and layer is None:
-        raise ValueError(
-            f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but got None."
-        )
-    if "layer" not in _named(factory) and layer is not None:
-        raise ValueError(f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}.")
-
-
-def _check_names(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
-    for name in ("inputs", "target"):
-        if name in attribute_kwargs:
-            raise ValueError(
-                f"Expected arguments of `attribute` without `{name}`, which comes with each call, but got it."
-            )
-    method = getattr(factory, "attribute", None) if isinstance(factory, type) else None
-    if method is None:
-        return
-    for name, parameter in list(inspect.signature(factory).parameters.items())[1:]:
-        optional = parameter.default is not parameter.empty or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        if name not in ("layer", *constructor_kwargs) and not optional:
-            raise ValueError(f"Expected argument `{name}`, which {factory.__name__} needs, but it is missing.")
-    parameters = inspect.signature(method).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return
-    allowed = (set(parameters) | _named(factory)) - {"self", "inputs", "target"}
-    for name in attribute_kwargs:
-        check_choice(f"an argument of {factory.__name__}", name, sorted(allowed))
-
-
-def _named(factory: Any) -> set[str]:
-    """Return the names of the constructor's arguments, without the model."""
-    return set(list(inspect.signature(factory).parameters)[1:])
-
-
-def _takes_target(attribution: Any) -> bool:
-    parameters = inspect.signature(attribution.attribute).parameters
-    if "target" in parameters:
-        return True
-    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return False
-    # NoiseTunnel hands everything on to what it wraps.
-    inner = getattr(attribution, "attribution_method", None)
-    return True if inner is None else _takes_target(inner)
-
-
-def _check_same_model(attribution: Any, model: Any) -> None:
-    """Raise if an attribution explains a model that shares nothing with the one asked for."""
-    explained = getattr(attribution, "forward_func", None)
-    if not isinstance(explained, nn.Module) or not isinstance(model, nn.Module):
-        return
-    ours = {id(module) for module in model.modules()}
-    if not any(id(module) in ours for module in explained.modules()):
-        raise ValueError(
-            "Expected argument `factory` to explain the model it is given but it explains another "
-            f"{type(explained).__name__}. Use the argument of the function, not a model from outside it."
-        )
-
-
 def _place(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dtype]:
     """Return device and floating type of the model, or where it has none those of the arguments."""
     reference = first_floating(model) if isinstance(model, nn.Module) else None
@@ -382,7 +293,7 @@ def _as_targets(targets: Any, n: int) -> Tensor | None:
     if targets is None:
         return None
     values = targets.detach() if isinstance(targets, Tensor) else torch.tensor(np.asarray(targets))
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+    if not is_integral(values):
         raise ValueError(
             f"Expected argument `targets` to hold indices of outputs (integers) but got {str(values.dtype)[6:]}."
         )

@@ -51,12 +51,7 @@ def fit_elastic_net(
     check_range("l1_ratio", l1_ratio, 0.0, 1.0)
     x, y, k = _check(values, labels, n_classes)
     model = SGDClassifier(
-        loss="log_loss",
-        penalty="elasticnet",
-        alpha=alpha,
-        l1_ratio=l1_ratio,
-        max_iter=max_iter,
-        random_state=seed,
+        loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
     )
     return _fit(model, x, y, k, standardise, values)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.jit._trace import TopLevelTracedModule
 
 from captum_concepts.checks import check_materialised, check_shape
-from captum_concepts.running import evaluation_mode
+from captum_concepts.running import device_of, evaluation_mode
 
 
 class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
@@ -240,6 +240,5 @@ def _are_tokens(output: Tensor, size: tuple[int, int], n_samples: int) -> bool:
 
 def _run(model: nn.Module, images: Tensor) -> Any:
     """Run a model in eval mode, without gradient, on its own device, and put its modes back."""
-    parameter = next(model.parameters(), None)
     with evaluation_mode(model), torch.no_grad():
-        return model(images if parameter is None else images.to(parameter.device))
+        return model(images.to(device_of(model, images.device)))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from torch import Tensor
 
 from captum_concepts.explain import explain_func
 from captum_concepts.paper_methods import METHOD_NAMES, Baseline, build_method
+from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.variants import AtLayer
 
 # Perturbation methods change squares of an image rather than pixels: so many to a side.
@@ -96,7 +95,14 @@ def method_from_spec(
     found = _load(spec) if ":" in spec else _captum_class(spec)
     if isinstance(found, type) and issubclass(found, Attribution):
         _check_usable(found)
-        factory = CaptumFactory(found, layer, n_steps, Baseline(baseline), batch_size)
+        factory = partial(
+            WithDefaults,
+            attribution=found,
+            layer=layer,
+            n_steps=n_steps,
+            baseline=Baseline(baseline),
+            batch_size=batch_size,
+        )
         return explain_func(factory, **common)
     if not callable(found):
         raise TypeError(f"Expected {spec!r} to be a function but got {type(found).__name__}.")
@@ -105,58 +111,48 @@ def method_from_spec(
     return explain_func(found, **common)
 
 
-@dataclass(frozen=True)
-class CaptumFactory:
-    """Model to an attribution of it, of any Captum class that explains images by itself."""
-
-    attribution: type[Attribution]
-    layer: str | None
-    n_steps: int = field(repr=False)
-    baseline: Baseline = field(repr=False)
-    batch_size: int = field(repr=False)
-
-    def __call__(self, model: Callable[..., Any]) -> Attribution:
-        """Return the attribution of a model."""
-        return WithDefaults(model, self)
-
-
 class WithDefaults(Attribution):
     """A Captum attribution with the arguments filled in that images need."""
 
-    def __init__(self, forward_func: Any, settings: CaptumFactory) -> None:
+    def __init__(
+        self,
+        forward_func: Any,
+        attribution: type[Attribution],
+        layer: str | None,
+        n_steps: int,
+        baseline: Baseline,
+        batch_size: int,
+    ) -> None:
         super().__init__(forward_func)
-        self.settings = settings
-        self.inner: Attribution
-        if "layer" in inspect.signature(settings.attribution).parameters:
-            self.inner = AtLayer(forward_func, settings.attribution, settings.layer)
-        else:
-            self.inner = settings.attribution(forward_func)
+        self.attribution = attribution
+        self.n_steps, self.baseline, self.batch_size = n_steps, baseline, batch_size
+        at_layer = "layer" in inspect.signature(attribution).parameters
+        self.inner: Attribution = AtLayer(forward_func, attribution, layer) if at_layer else attribution(forward_func)
 
     @log_usage()
     def attribute(self, inputs: Tensor, target: Any = None) -> Any:
         """Return what the attribution gives."""
-        arguments = inspect.signature(self.settings.attribution.attribute).parameters
+        arguments = inspect.signature(self.attribution.attribute).parameters
         kwargs = {name: value for name, value in self._defaults(inputs).items() if name in arguments}
         if "target" in arguments:
             kwargs["target"] = target
         return self.inner.attribute(inputs, **kwargs)
 
     def _defaults(self, inputs: Tensor) -> Mapping[str, Any]:
-        settings = self.settings
         channels, height, width = inputs.shape[1:]
         defaults: dict[str, Any] = {
-            "n_steps": settings.n_steps,
-            "baselines": settings.baseline(inputs.detach()),
-            "internal_batch_size": max(settings.batch_size, len(inputs)),
+            "n_steps": self.n_steps,
+            "baselines": self.baseline(inputs.detach()),
+            "internal_batch_size": max(self.batch_size, len(inputs)),
         }
-        if issubclass(settings.attribution, Occlusion):
+        if issubclass(self.attribution, Occlusion):
             window = (max(1, height // _SQUARES), max(1, width // _SQUARES))
             return defaults | {"sliding_window_shapes": (channels, *window), "strides": (channels, *window)}
         # The mask of a layer method would be one of the layer.
         if not isinstance(self.inner, AtLayer):
             defaults["feature_mask"] = _squares(height, width).to(inputs.device).repeat(1, channels, 1, 1)
-        if issubclass(settings.attribution, KernelShap | Lime):
-            defaults |= {"n_samples": _SHAP_SAMPLES, "perturbations_per_eval": settings.batch_size}
+        if issubclass(self.attribution, KernelShap | Lime):
+            defaults |= {"n_samples": _SHAP_SAMPLES, "perturbations_per_eval": self.batch_size}
         return defaults
 
 
@@ -215,31 +211,19 @@ def _load(spec: str) -> Any:
     """Return what "module:name" or "path.py:name" points at."""
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
+        if not Path(place).is_file():
             raise ValueError(f"Expected a method 'path.py:function' with a file that exists but got {spec!r}.")
-        # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is.
-        module_name = f"captum_concepts_method_{path.stem}"
-        found = importlib.util.spec_from_file_location(module_name, path)
-        if found is None or found.loader is None:
-            raise ValueError(f"Expected a method 'path.py:function' with a Python file but got {spec!r}.")
-        module = importlib.util.module_from_spec(found)
-        sys.modules[module_name] = module
-        try:
-            found.loader.exec_module(module)
-        except Exception as error:  # whatever the user's file raises
-            del sys.modules[module_name]
-            raise ValueError(f"{place} cannot be run: {type(error).__name__}: {error}.") from error
+        module = run_file(Path(place))
     else:
         try:
             module = importlib.import_module(place)
         except Exception as error:  # whatever the user's module raises
             raise ValueError(
                 f"Expected a method 'module:function' with a module that can be imported but got {spec!r}: "
-                f"{type(error).__name__}: {error}."
+                f"{error_text(error)}."
             ) from error
     if not hasattr(module, name):
-        functions = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
-        near = difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or functions[:5]
-        raise ValueError(f"Expected {place!r} to have {name!r} but it has not. Nearest: {near}.")
+        raise ValueError(
+            f"Expected {place!r} to have {name!r} but it has not. Nearest: {nearest_functions(module, name)}."
+        )
     return getattr(module, name)

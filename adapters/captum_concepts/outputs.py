@@ -8,17 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from captum.attr import (
-    LRP,
-    Deconvolution,
-    DeepLift,
-    GuidedBackprop,
-    GuidedGradCam,
-    LayerAttribution,
-    NeuronAttribution,
-)
+from captum.attr import LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam, LayerAttribution, NeuronAttribution
 from torch import Tensor, nn
 
+from captum_concepts.checks import is_integral
 from captum_concepts.running import tensor_output
 
 # What puts hooks on every layer of a model, and on one.
@@ -90,6 +83,20 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
     finally:
         if handle is not None:
             handle.remove()
+
+
+def as_targets(target: Any, n: int, one: str, many: str) -> Tensor:
+    """Return targets (1,) for all samples, or (n,): of tensors one element counts for all, a list has one for each."""
+    values = torch.as_tensor(target)
+    if not is_integral(values):
+        raise TypeError(f"Expected argument `target` to hold {many} (integers) but got {str(values.dtype)[6:]}.")
+    shared = values.ndim == 0 or (values.numel() == 1 and not isinstance(target, list | tuple))
+    if not shared and values.shape != (n,):
+        raise ValueError(
+            f"Expected argument `target` to be one {one}, or to have shape (N,) = ({n},), but got shape "
+            f"{tuple(values.shape)}."
+        )
+    return values.reshape(-1).long()
 
 
 def check_targets(targets: Tensor, n_outputs: int, name: str) -> None:

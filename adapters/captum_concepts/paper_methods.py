@@ -23,7 +23,7 @@ from torch import Tensor
 from captum_concepts.checks import check_choice, check_range, to_numpy
 from captum_concepts.controls import RandomAttribution, SobelEdges
 from captum_concepts.explain import ExplainFunc, explain_func
-from captum_concepts.variants import AtLayerFactory, Guided, GuidedGradCamFactory, SmoothedFactory
+from captum_concepts.variants import AtLayer, Guided, Smoothed
 
 PAPER_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
     {
@@ -158,24 +158,22 @@ def build_method(
     if stdev is not None:
         check_range("stdev", stdev, 0, float("inf"))
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
-    smoothed = partial(SmoothedFactory, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)
+    guided_cam = partial(AtLayer, attribution=GuidedGradCam, layer=layer)
+    smoothed = partial(Smoothed, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)
     plain: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-        "Grad-CAM": (AtLayerFactory(LayerGradCam, layer), {"relu_attributions": True}),
+        "Grad-CAM": (partial(AtLayer, attribution=LayerGradCam, layer=layer), {"relu_attributions": True}),
         "vanilla gradient": (Saliency, {"abs": False}),
         "integrated gradients": (IntegratedGradients, steps),
         "gradient x input": (InputXGradient, {}),
         "guided backpropagation": (Guided, {}),
-        "guided Grad-CAM": (GuidedGradCamFactory(layer), {"interpolate_mode": "bilinear"}),
+        "guided Grad-CAM": (partial(Guided, inner=guided_cam), {"interpolate_mode": "bilinear"}),
     }
     names = {"vanilla gradient": "SmoothGrad", "integrated gradients": "IG + SmoothGrad"}
     factories = plain | {
-        names.get(each, f"{each} + SmoothGrad"): (smoothed(factory), kwargs)
+        names.get(each, f"{each} + SmoothGrad"): (partial(smoothed, inner=factory), kwargs)
         for each, (factory, kwargs) in plain.items()
     }
-    factories |= {
-        "random": (partial(RandomAttribution, seed=seed), {}),
-        "Sobel edges": (SobelEdges, {}),
-    }
+    factories |= {"random": (partial(RandomAttribution, seed=seed), {}), "Sobel edges": (SobelEdges, {})}
     factory, kwargs = factories[name]
     return explain_func(factory, channels="keep", batch_size=batch_size, device=device, seed=seed, **kwargs)
 

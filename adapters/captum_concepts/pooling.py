@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.running import tensor_output
+from captum_concepts.checks import is_integral
+from captum_concepts.running import at_least_float32, tensor_output, without_autocast
 
 Pool = str | Callable[[Tensor], Tensor]
 Maps = Callable[[Tensor], Tensor]
@@ -24,11 +24,7 @@ class Pooling(nn.Module):
     maps: Any
 
     def __init__(
-        self,
-        pool: Pool = "mean",
-        maps: Maps | None = None,
-        owner: nn.Module | None = None,
-        linear: bool | None = None,
+        self, pool: Pool = "mean", maps: Maps | None = None, owner: nn.Module | None = None, linear: bool | None = None
     ) -> None:
         super().__init__()
         if isinstance(pool, str) and pool != "mean":
@@ -108,21 +104,10 @@ def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
         return torch.bmm(rows, maps.flatten(2)).reshape(n, -1, h, w)
 
 
-def at_least_float32(values: Tensor) -> Tensor:
-    """Return values of half precision in float32, and others as they are."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
-
-
 def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
     """Return concept indices, checked."""
     indices = torch.as_tensor(concepts)
-    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+    if not is_integral(indices):
         raise TypeError(f"Expected argument `concepts` to hold concept indices but got {indices.dtype}.")
     if indices.ndim not in (1, 2) or (indices.ndim == 2 and len(indices) != n_samples):
         raise ValueError(

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captum_concepts.checks import check_range, check_whole
+from captum_concepts.running import without_autocast
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class RandomMasks:
             _enlarging(side, s, device, dtype)[(cut[some, None] + torch.arange(side)).to(device)]
             for side, s, cut in zip(self.size, self.grids.shape[1:], (self.rows, self.columns), strict=True)
         )
-        with torch.autocast(grids.device.type, enabled=False):
+        with without_autocast(grids.device):
             # Products of a convex combination may leave [0, 1] by rounding.
             return (down @ grids @ across.mT).clamp_(0, 1)
 

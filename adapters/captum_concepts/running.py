@@ -1,11 +1,17 @@
-"""Running a user's model without leaving a trace: on its device, in eval mode and back, one thread at a time."""
+"""Running a user's code without leaving a trace: on the model's device, in eval mode and back, one thread at a time."""
 
 from __future__ import annotations
 
+import difflib
+import importlib.util
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,12 +26,29 @@ def first_floating(module: nn.Module) -> Tensor | None:
     return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
 
 
+def device_of(module: Any, default: torch.device | None = None) -> torch.device:
+    """Return the device of a module; without parameters and buffers the default, which is the CPU."""
+    reference = first_floating(module) if hasattr(module, "parameters") else None
+    return (default or torch.device("cpu")) if reference is None else reference.device
+
+
 def to_model(model: nn.Module, array: Any) -> Tensor:
     """Put an array on a model's device, in its precision; without parameters, on the CPU in float32."""
     reference = first_floating(model)
     if reference is None:
         return torch.as_tensor(np.asarray(array), dtype=torch.float32)
     return torch.as_tensor(array).to(device=reference.device, dtype=reference.dtype)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values of half precision in float32, and others as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def tensor_output(output: Any, source: str = "the model") -> Tensor:
@@ -105,3 +128,81 @@ def alone_with(*models: Any) -> Iterator[None]:
                 if count > 1:
                     _held[part] = me, count - 1
             _turn.notify_all()
+
+
+def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
+    """Return a model's outputs for a batch, without gradient and on its device."""
+    with alone_with(model), torch.no_grad():
+        return tensor_output(model(to_model(model, inputs), **kwargs))
+
+
+# One thread at a time: two that seed the same generators draw each other's numbers, and put back each other's states.
+_one_seed = threading.RLock()
+
+
+@contextmanager
+def kept_generators(device: torch.device) -> Iterator[None]:
+    """Put PyTorch's generators of the CPU and of a device back as they were."""
+    on_device = device.type != "cpu"
+    with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
+        yield
+
+
+@contextmanager
+def kept_numpy_state() -> Iterator[None]:
+    """Put NumPy's global generator back as it was, whatever a library draws from it inside."""
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+
+
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed PyTorch's generators of the CPU and of a device; `torch.manual_seed` would seed the other devices too."""
+    torch.default_generator.manual_seed(seed)
+    module = getattr(torch, device.type, None)
+    if device.type != "cpu" and module is not None:
+        with module.device(device) if hasattr(module, "device") else nullcontext():
+            module.manual_seed(seed)
+
+
+@contextmanager
+def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
+    """Seed the generators of PyTorch and NumPy, and put them back as they were."""
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    # GradientShap draws from NumPy's global generator.
+    with _one_seed, kept_generators(device), kept_numpy_state():
+        seed_generators(device, seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        yield
+
+
+def run_file(path: Path) -> ModuleType:
+    """Run a user's Python file as a module; a ValueError says what it raised."""
+    # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is: the file may be
+    # called as a library is.
+    name = f"_captum_concepts_user_file_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise ValueError(f"Expected a Python file but got {path}.")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises
+        del sys.modules[name]
+        raise ValueError(f"{path} cannot be run: {error_text(error)}.") from error
+    return module
+
+
+def nearest_functions(module: ModuleType, name: str, shown: int = 5) -> list[str]:
+    """Return the functions of a user's module whose names are nearest; the first ones where none is near."""
+    functions = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
+    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or functions[:shown]
+
+
+def error_text(error: BaseException) -> str:
+    """Return the kind of an error and what it says, on one line."""
+    return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}".removesuffix(": ")

@@ -12,11 +12,12 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_materialised, check_range, check_shape, check_whole
+from captum_concepts.outputs import as_targets
+from captum_concepts.progress import progress
 from captum_concepts.rise_masks import RandomMasks
-from captum_concepts.running import alone_with, evaluation_mode, tensor_output
+from captum_concepts.running import alone_with, evaluation_mode, tensor_output, without_autocast
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
@@ -169,14 +170,14 @@ class SteeredRISE(Attribution):
         dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
         total = torch.zeros(n, size[0] * size[1], dtype=dtype, device=images.device)
         with torch.no_grad(), evaluation_mode(self.forward_func):
-            progress = tqdm(total=n * len(masks), desc="RISE", disable=not display_progressbar)
+            bar = progress(description="RISE", total=n * len(masks), show=display_progressbar, leave=True)
             for some, rows in _portions(len(masks), n, batch_size):
                 seen = masks.render(some, images.device, dtype)
                 weights = self._weights(asked, seen, rows, lam, activation)
-                with torch.autocast(images.device.type, enabled=False):
+                with without_autocast(images.device):
                     total[rows] += weights.to(dtype).T @ seen.flatten(1)
-                progress.update(weights.numel())
-            progress.close()
+                bar.update(weights.numel())
+            bar.close()
         maps = (total / (len(masks) * p)).view(n, 1, *size)
         if input_shaped:
             maps = (maps / channels).expand(n, channels, *size).contiguous()
@@ -260,20 +261,10 @@ def _only_image(inputs: Any) -> Tensor:
 def _as_targets(target: Any, n: int, device: torch.device) -> Tensor | None:
     if target is None:
         return None
-    values = torch.as_tensor(target, device=device)
-    if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
-        raise TypeError(f"Expected argument `target` to hold classes (integers) but got {str(values.dtype)[6:]}.")
-    # As Captum reads it: a tensor of one element counts for all samples.
-    if values.ndim == 0 or (values.numel() == 1 and not isinstance(target, list | tuple)):
-        values = values.reshape(1).expand(n)
-    if values.shape != (n,):
-        raise ValueError(
-            f"Expected argument `target` to be one class, or to have shape (N,) = ({n},), but got shape "
-            f"{tuple(values.shape)}."
-        )
+    values = as_targets(target, n, "class", "classes").to(device).expand(n)
     if n and int(values.min()) < 0:
         raise ValueError(f"Expected argument `target` to be at least 0 but got {int(values.min())}.")
-    return values.long()
+    return values
 
 
 def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:

@@ -8,39 +8,42 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from captum.attr import LayerActivation, LayerAttribution, LayerGradientXActivation
 from captum.concept import TCAV, Concept
-from captum.log import log_usage
 from scipy import stats
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
-from captum_concepts.checks import check_choice, check_finite, check_materialised, check_range, check_shape, check_whole
+from captum_concepts.checks import (
+    check_choice,
+    check_finite,
+    check_materialised,
+    check_range,
+    check_shape,
+    check_whole,
+    is_integral,
+)
 from captum_concepts.directions import METHODS
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import check_targets, scripted, tensor_outputs
-from captum_concepts.randomness import seeded_generators
-from captum_concepts.running import alone_with, evaluation_mode, first_floating, tensor_output
+from captum_concepts.progress import progress
+from captum_concepts.running import alone_with, evaluation_mode, first_floating, seeded_generators, tensor_output
 from captum_concepts.tcav_classifier import ConceptBankClassifier
-
-# Activations enter the products in float64, so many columns at a time.
-_COLUMNS = 65536
-# Of the length along the main axis, or of the longest activation; below it an axis or a direction is rounding.
-_NEGLIGIBLE = 1e-6
+from captum_concepts.tcav_span import (
+    NEGLIGIBLE,
+    Batches,
+    Coordinates,
+    SpanGradient,
+    layer_activations,
+    span_coordinates,
+)
 
 
 @dataclass(frozen=True)
 class LayerScore:
     """TCAV at one layer."""
-
-    @property
-    def undecided(self) -> int:
-        """Number of directions that have no length, and so no score."""
-        return int(np.isnan([*self.scores, *self.random_scores]).sum())
 
     score: float
     p_value: float
@@ -48,6 +51,11 @@ class LayerScore:
     random_mean: float
     scores: tuple[float, ...]
     random_scores: tuple[float, ...]
+
+    @property
+    def undecided(self) -> int:
+        """Number of directions that have no length, and so no score."""
+        return int(np.isnan([*self.scores, *self.random_scores]).sum())
 
 
 @dataclass(frozen=True)
@@ -171,7 +179,9 @@ def tcav_score(
     """
     check_materialised("model", model)
     names = _check_layers(model, layers)
-    _check_numbers(n_random, n_samples, batch_size, seed)
+    numbers = {"n_random": (n_random, 2), "n_samples": (n_samples, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
+    for label, (number, least) in numbers.items():
+        check_whole(label, number, least)
     check_range("alpha", alpha, 0, 1)
     check_choice("method", method, METHODS)
     for label, images, least in (
@@ -189,21 +199,21 @@ def tcav_score(
     targets = _as_targets(target, len(inputs))
     reference = first_floating(model)
     place = torch.device(device or "cpu") if reference is None else reference.device
-    batches = _Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
+    batches = Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
     classifier = ConceptBankClassifier(method, C)
     results = {}
     with _undisturbed(model, place, seed), tensor_outputs(model, targets, "target"):
         _check_outputs(model, next(batches.of(inputs[:1]))[1], targets)
-        for name in tqdm(names, desc="TCAV layers", disable=not display_progressbar):
+        for name in progress(names, "TCAV layers", show=display_progressbar, leave=True):
             layer = find_layer(model, name)
             activations = torch.cat(
-                [_activations(model, layer, name, images, batches) for images in (concept_images, negative_images)]
+                [layer_activations(model, layer, name, images, batches) for images in (concept_images, negative_images)]
             )
-            coordinates, mixing = _span(activations)
-            gradients = _SpanGradient(model, layer, activations, mixing, batches)
+            coordinates, mixing = span_coordinates(activations)
+            gradients = SpanGradient(model, layer, activations, mixing, batches)
             scores = _experiments(gradients, classifier, coordinates, draws, inputs, targets)
-            rounding = max(_NEGLIGIBLE, torch.finfo(activations.dtype).eps)
+            rounding = max(NEGLIGIBLE, torch.finfo(activations.dtype).eps)
             results[name] = _test(*_decided(scores, coordinates, draws, rounding), alpha)
     return TCAVScore(
         score=_mean([each.score for each in results.values() if each.passed]),
@@ -235,17 +245,6 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
 
 
-class _Batches(NamedTuple):
-    device: torch.device
-    dtype: torch.dtype
-    size: int
-
-    def of(self, images: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        for start in range(0, len(images), self.size):
-            part = slice(start, start + self.size)
-            yield part, images[part].detach().to(self.device, self.dtype, copy=True)
-
-
 class _Draw(NamedTuple):
     """Rows of three sets of images: with the concept, without it, and others without it."""
 
@@ -254,40 +253,8 @@ class _Draw(NamedTuple):
     random: np.ndarray
 
 
-class _Span(nn.Module):
-    """What Captum's TCAV takes for the model: its one layer gives coordinates as they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.coordinates = nn.Identity()
-
-    def forward(self, values: Tensor) -> Tensor:
-        return self.coordinates(values)
-
-
-class _SpanGradient(LayerAttribution):
-    """The gradient of a logit by a layer's output, along the axes of the span of some activations."""
-
-    def __init__(self, model: nn.Module, layer: nn.Module, activations: Tensor, mixing: Tensor, batches: _Batches):
-        super().__init__(model, layer)
-        # TCAV sets the layer of its attribution method, to that of `_Span`.
-        self.gradient = LayerGradientXActivation(model, layer, multiply_by_inputs=False)
-        self.activations = activations
-        self.mixing = mixing
-        self.batches = batches
-
-    @log_usage()
-    def attribute(self, inputs: Tensor, target: Tensor, **kwargs: Any) -> Tensor:
-        """Return (N, r); Captum's TCAV passes more arguments, all at their defaults."""
-        products = []
-        for part, batch in self.batches.of(inputs):
-            gradients = self.gradient.attribute(batch.requires_grad_(), target=target[part].to(batch.device, copy=True))
-            products.append(_products(gradients.detach().flatten(1), self.activations))
-        return torch.cat(products) @ self.mixing
-
-
 def _experiments(
-    gradients: _SpanGradient,
+    gradients: SpanGradient,
     classifier: ConceptBankClassifier,
     coordinates: Tensor,
     draws: list[_Draw],
@@ -303,7 +270,9 @@ def _experiments(
         )
         sets += [[positive, negative], [random, negative]]
     with tempfile.TemporaryDirectory() as folder:
-        tcav = TCAV(_Span(), ["coordinates"], classifier=classifier, layer_attr_method=gradients, save_path=folder)
+        tcav = TCAV(
+            Coordinates(), ["coordinates"], classifier=classifier, layer_attr_method=gradients, save_path=folder
+        )
         found = tcav.interpret(inputs, sets, target=targets)
     shares = [float(found[f"{first.id}-{second.id}"]["coordinates"]["sign_count"][0]) for first, second in sets]
     # Captum's shares are in float32; counted again they are exact.
@@ -329,44 +298,6 @@ def _mean(values: Sequence[float]) -> float:
     """Return the mean of the values that are no NaN; NaN without any."""
     defined = [value for value in values if not math.isnan(value)]
     return float(np.mean(defined)) if defined else math.nan
-
-
-def _activations(model: nn.Module, layer: nn.Module, name: str, images: Tensor, batches: _Batches) -> Tensor:
-    """Return the output of a layer, (N, d)."""
-    attribution = LayerActivation(model, layer)
-    parts = []
-    with torch.no_grad():
-        for _, batch in batches.of(images):
-            output = attribution.attribute(batch)
-            if not isinstance(output, Tensor):
-                raise ValueError(
-                    f"Expected layer {name!r} to give one tensor but it gives {len(output)}. Name a layer inside "
-                    "it, or one after it."
-                )
-            parts.append(output.detach().flatten(1))
-    return torch.cat(parts)
-
-
-def _span(activations: Tensor) -> tuple[Tensor, Tensor]:
-    """Return coordinates (M, r) of activations (M, d), and what mixes these into the orthonormal axes (M, r)."""
-    values, vectors = torch.linalg.eigh(_products(activations, activations))
-    kept = values > _NEGLIGIBLE**2 * values[-1]
-    if not kept.any():
-        # Activations that are all 0 have no axes; one of zeros keeps the shapes.
-        return torch.zeros(len(values), 1).double(), torch.zeros(len(values), 1).double()
-    lengths = values[kept].sqrt()
-    return vectors[:, kept] * lengths, vectors[:, kept] / lengths
-
-
-def _products(first: Tensor, second: Tensor) -> Tensor:
-    """Return all inner products (n, m) of rows (n, d) and (m, d), in float64 and on the CPU."""
-    # Apple's GPUs have no float64.
-    place = torch.device("cpu") if first.device.type == "mps" else first.device
-    total = torch.zeros(len(first), len(second), dtype=torch.float64, device=place)
-    for start in range(0, first.shape[1], _COLUMNS):
-        part = slice(start, start + _COLUMNS)
-        total += first[:, part].to(place).double() @ second[:, part].to(place).double().T
-    return total.cpu()
 
 
 def _draw(n_positive: int, n_negative: int, n_random: int, n_samples: int, seed: int) -> list[_Draw]:
@@ -419,12 +350,6 @@ def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
     return names
 
 
-def _check_numbers(n_random: int, n_samples: int, batch_size: int, seed: int) -> None:
-    numbers = {"n_random": (n_random, 2), "n_samples": (n_samples, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
-    for label, (number, least) in numbers.items():
-        check_whole(label, number, least)
-
-
 def _check_outputs(model: nn.Module, image: Tensor, targets: Tensor) -> None:
     """Raise where the model has no such outputs, before the work is done."""
     with torch.no_grad():
@@ -436,7 +361,7 @@ def _check_outputs(model: nn.Module, image: Tensor, targets: Tensor) -> None:
 
 def _as_targets(target: int | Tensor, n: int) -> Tensor:
     values = torch.as_tensor(target).detach()
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+    if not is_integral(values):
         raise TypeError(f"Expected argument `target` to hold indices of classes but got {str(values.dtype)[6:]}.")
     if values.ndim == 0:
         values = values.expand(n)

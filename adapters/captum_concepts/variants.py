@@ -5,59 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from captum.attr import Attribution, GuidedBackprop, GuidedGradCam, NoiseTunnel
+from captum.attr import Attribution, GuidedBackprop, NoiseTunnel
 from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from captum_concepts.layers import find_layer, last_spatial_layer
-from captum_concepts.randomness import kept_generators
-from captum_concepts.running import evaluation_mode
+from captum_concepts.running import evaluation_mode, kept_generators
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
-
-
-@dataclass(frozen=True)
-class AtLayerFactory:
-    """Model to a layer attribution of it, at a layer by name or at the last one with maps."""
-
-    attribution: type[Attribution]
-    layer: str | None = None
-
-    def __call__(self, model: nn.Module) -> Attribution:
-        """Return the attribution of a model."""
-        return AtLayer(model, self.attribution, self.layer)
-
-
-@dataclass(frozen=True)
-class GuidedGradCamFactory:
-    """Model to guided Grad-CAM of it, likewise."""
-
-    layer: str | None = None
-
-    def __call__(self, model: nn.Module) -> Attribution:
-        """Return the attribution of a model."""
-        return Guided(model, AtLayer(model, GuidedGradCam, self.layer))
-
-
-@dataclass(frozen=True)
-class SmoothedFactory:
-    """Model to an attribution of it, averaged over noisy copies of each image."""
-
-    attribution: Callable[..., Attribution]
-    n_samples: int
-    noise: float
-    stdev: float | None
-    batch_size: int = field(repr=False)
-
-    def __call__(self, model: Callable[..., Any]) -> Attribution:
-        """Return the attribution of a model."""
-        return Smoothed(model, self)
 
 
 class AtLayer(Attribution):
@@ -90,7 +50,7 @@ class Guided(Attribution):
     # networks that activate first, Captum 0.9.0 clips the gradient of both uses. A copy before each ReLU, taken off
     # again, keeps them apart. ReLUs in place and ReLU modules used several times are right.
 
-    def __init__(self, forward_func: nn.Module, guided: Attribution | None = None) -> None:
+    def __init__(self, forward_func: nn.Module, inner: Callable[..., Attribution] = GuidedBackprop) -> None:
         super().__init__(forward_func)
         if not isinstance(forward_func, nn.Module) or not _relus(forward_func):
             raise ValueError(
@@ -98,7 +58,7 @@ class Guided(Attribution):
                 f"but {type(forward_func).__name__} has none, and the result would be the plain gradient. Make its "
                 "ReLUs modules instead of functions, or leave the guided methods out."
             )
-        self.guided = GuidedBackprop(forward_func) if guided is None else guided
+        self.guided = inner(forward_func)
         self._checked = False
 
     @log_usage()
@@ -133,36 +93,40 @@ class InModelType(Attribution):
 class Smoothed(Attribution):
     """`NoiseTunnel` over one image at a time, since Captum's noise has one size for a whole batch."""
 
-    def __init__(self, forward_func: Callable[..., Any], settings: SmoothedFactory) -> None:
+    def __init__(
+        self,
+        forward_func: Callable[..., Any],
+        inner: Callable[..., Attribution],
+        n_samples: int,
+        noise: float,
+        stdev: float | None,
+        batch_size: int,
+    ) -> None:
         super().__init__(forward_func)
-        self.inner = InModelType(forward_func, settings.attribution(forward_func))
+        self.inner = InModelType(forward_func, inner(forward_func))
         self.tunnel = NoiseTunnel(self.inner)
-        self.settings = settings
+        self.noise, self.stdev = noise, stdev
+        self.samples = {"nt_samples": n_samples, "nt_samples_batch_size": min(n_samples, batch_size)}
 
     @log_usage()
     def attribute(self, inputs: Tensor, target: Any = None, baselines: Tensor | None = None, **kwargs: Any) -> Tensor:
         """Return the mean of the attributions of noisy copies (Smilkov et al. 2017)."""
         # The noise comes from the global generator, which is left as it was: the same for every image.
-        settings = self.settings
         self.inner.dtype = inputs.dtype
         results = []
         for i in range(len(inputs)):
             image = inputs[i : i + 1].detach()
-            stdev = settings.stdev
-            if stdev is None:
-                stdev = settings.noise * float(image.max() - image.min())
+            stdev = self.noise * float(image.max() - image.min()) if self.stdev is None else self.stdev
+            own_target = isinstance(target, Tensor) and target.ndim and len(target) > 1
             more = dict(kwargs) if baselines is None else {**kwargs, "baselines": baselines[i : i + 1]}
             # Each image starts from the same state, whichever images come before it.
             with kept_generators(inputs.device):
                 result = self.tunnel.attribute(
                     image.requires_grad_(),
                     nt_type="smoothgrad",
-                    nt_samples=settings.n_samples,
-                    nt_samples_batch_size=min(settings.n_samples, settings.batch_size),
                     stdevs=float(stdev),
-                    target=target[i : i + 1]
-                    if isinstance(target, Tensor) and target.ndim and len(target) > 1
-                    else target,
+                    target=target[i : i + 1] if own_target else target,
+                    **self.samples,
                     **more,
                 )
             results.append(result.detach())

@@ -55,11 +55,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
     ]
     problems = [
         f"{title} {_listed(names)}"
-        for title, names in (
-            ("missing:", missing),
-            ("not of this network:", unexpected),
-            ("other shape:", differ),
-        )
+        for title, names in (("missing:", missing), ("not of this network:", unexpected), ("other shape:", differ))
         if names
     ]
     if problems:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from torch import Tensor
 from torch.utils.data import Dataset
+
+SPLITS = ("train", "test")
+
+
+def check_index(index: int, n_items: int, noun: str = "items") -> int:
+    """Return an index counted from the start."""
+    position = operator.index(index)
+    if not -n_items <= position < n_items:
+        raise IndexError(f"Expected argument `index` to be below the number of {noun}, {n_items}, but got {index}.")
+    return position % n_items
+
+
+def check_test_share(test_share: float) -> None:
+    """Raise unless a share leaves something on both sides."""
+    if not 0.0 < test_share < 1.0:
+        raise ValueError(f"Expected argument `test_share` to lie in (0, 1) but got {test_share}.")
 
 
 class ConceptSample(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,31 +22,40 @@ class Head(NamedTuple):
     orientation: int
 
 
+@contextmanager
+def open_image(path: Path, noun: str = "Image") -> Iterator[Image.Image]:
+    """Open an image file; a ValueError with its path if it cannot be read."""
+    try:
+        with Image.open(path) as image:
+            yield image
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        # Pillow's own message for an unknown format repeats the path.
+        reason = "no known image format" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise ValueError(f"{noun} {path} cannot be read ({reason}). Replace it or leave it out.") from error
+
+
 def load_image(path: Path) -> Tensor:
-    """Read an image file as RGB."""
+    """Read an image file as RGB (3, h, w), float in [0, 1], the right way up."""
+    return torch.from_numpy(load_pixels(path)).permute(2, 0, 1).contiguous().float().div_(255)
+
+
+def load_pixels(path: Path, mode: str = "RGB", noun: str = "Image") -> np.ndarray:
+    """Read an image file as (h, w, ...) of uint8, the right way up."""
     # Grey images get three equal channels, transparency is dropped, and a rotation noted in EXIF is applied: the
     # image is as people see it. What is annotated in pixels of the file as stored is moved along by
     # `turned_points`.
-    try:
-        with Image.open(path) as image:
-            if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-                raise ValueError(
-                    f"Expected image {path} to have 8 bits per channel but got mode {image.mode!r}. Convert "
-                    "it to 8 bits."
-                )
-            pixels = turned(np.array(image.convert("RGB")), _orientation(image))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _unreadable(path, error) from error
-    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).contiguous().float().div_(255)
+    with open_image(path, noun) as image:
+        if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+            raise ValueError(
+                f"Expected image {path} to have 8 bits per channel but got mode {image.mode!r}. Convert it to 8 bits."
+            )
+        return np.ascontiguousarray(turned(np.array(image.convert(mode)), _orientation(image)))
 
 
 def image_head(path: Path) -> Head:
     """Read the head of an image file; ValueError if it is none."""
-    try:
-        with Image.open(path) as image:
-            return Head((image.height, image.width), _orientation(image))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _unreadable(path, error) from error
+    with open_image(path) as image:
+        return Head((image.height, image.width), _orientation(image))
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -80,9 +91,3 @@ def _orientation(image: Image.Image) -> int:
     except Exception:
         return 1
     return found if found in range(1, 9) else 1
-
-
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    # Pillow's own message for an unknown format repeats the path.
-    reason = "no known image format" if isinstance(error, UnidentifiedImageError) else str(error)
-    return ValueError(f"Image {path} cannot be read ({reason}). Replace it or leave it out.")

@@ -187,18 +187,18 @@ def _kappa(rounded: np.ndarray, given: np.ndarray) -> float:
 
 
 def _spearman(first: np.ndarray, second: np.ndarray) -> float:
-    if len(first) < 2 or (first == first[0]).all() or (second == second[0]).all():
-        return math.nan
-    return float(stats.spearmanr(first, second).statistic)
+    return float(stats.spearmanr(first, second).statistic) if _varying(first, second) else math.nan
+
+
+def _pearson(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.corrcoef(first, second)[0, 1]) if _varying(first, second) else math.nan
+
+
+def _varying(*columns: np.ndarray) -> bool:
+    return all(len(column) > 1 and bool((column != column[0]).any()) for column in columns)
 
 
 def _weighted(values: list[float], weights: list[int]) -> float:
     defined = [(value, weight) for value, weight in zip(values, weights, strict=True) if not math.isnan(value)]
     total = sum(weight for _, weight in defined)
     return sum(value * weight for value, weight in defined) / total if total else math.nan
-
-
-def _pearson(first: np.ndarray, second: np.ndarray) -> float:
-    if len(first) < 2 or (first == first[0]).all() or (second == second[0]).all():
-        return math.nan
-    return float(np.corrcoef(first, second)[0, 1])

@@ -40,11 +40,17 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     ValueError
         If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
     """
+    return ranked_presence(importance, concept_labels, top_l).mean(1)
+
+
+@torch.no_grad()
+def ranked_presence(importance: Tensor, concept_labels: Tensor, top: int) -> Tensor:
+    """Return whether the image shows each of its `top` most important concepts, (N, top) of 0 and 1 or NaN."""
     check_floating("importance", importance)
     check_shape("importance", importance, ("N", "L"), (None, None))
     check_zero_one("concept_labels", concept_labels)
     check_shape("concept_labels", concept_labels, ("N", "L"), tuple(importance.shape))
-    ranked = rank_concepts(importance, top_l)
+    ranked = rank_concepts(importance, top)
     dtype = torch.promote_types(importance.dtype, torch.float32)
     present = concept_labels.to(importance.device).gather(1, ranked).to(dtype)
-    return present.mean(1).masked_fill(importance.isnan().any(1), torch.nan)
+    return present.masked_fill(importance.isnan().any(1, keepdim=True), torch.nan)

@@ -108,6 +108,8 @@ def overlay(
     ValueError
         If shapes do not fit, `weight` is out of range, the colour map is unknown, or maps hold NaN.
     """
+    check_range("weight", weight, 0, 1)
+    _check_pairs(images, maps)
     if eight_bit:
         return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
     shown, brightest = _blended(images, maps, weight, colours)
@@ -116,7 +118,7 @@ def overlay(
 
 @torch.no_grad()
 def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
-    """Return `overlay` as numbers of 8 bits, which takes a quarter of the memory."""
+    """Return `overlay`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
     shown, brightest = _blended(images, maps, weight, colours)
     return _truncated(shown.mul_(_FULL / brightest))
 
@@ -125,6 +127,7 @@ def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours
 def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
     """Multiply images by their maps: what matters not is dark."""
     # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
+    _check_pairs(images, maps)
     if eight_bit:
         return masked_levels(images, maps).float().div_(255)
     return images.float() * _fitting(images, maps)[:, None]
@@ -132,7 +135,7 @@ def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
 
 @torch.no_grad()
 def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
-    """Return `masked` as numbers of 8 bits, which takes a quarter of the memory."""
+    """Return `masked`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
     return _truncated(images.float() * (_fitting(images, maps) * _FULL)[:, None])
 
 
@@ -154,7 +157,6 @@ def resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
 
 def _blended(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:
     """Return images with coloured maps, (N, 3, H, W) but in memory channel by channel, and their largest values."""
-    check_range("weight", weight, 0, 1)
     maps = _fitting(images, maps)
     n, _, height, width = images.shape
     # Entry 256 is 1.0 itself, which gets the last colour.
@@ -174,11 +176,15 @@ def _truncated(levels: Tensor) -> Tensor:
 
 def _fitting(images: Tensor, maps: Tensor) -> Tensor:
     """Return float32 maps in the size of the images, on their device."""
+    size = (images.shape[2], images.shape[3])
+    return resized(maps.to(images.device).float()[:, None], size)[:, 0]
+
+
+def _check_pairs(images: Tensor, maps: Tensor) -> None:
+    """Raise unless finite maps (N, h, w) come with images (N, 3, H, W)."""
     check_floating("images", images)
     check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
     check_maps(maps)
     check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
     if not finite_rows(maps).all():
         raise ValueError("Expected argument `maps` to be finite but some hold NaN. Leave these samples out.")
-    size = (images.shape[2], images.shape[3])
-    return resized(maps.to(images.device).float()[:, None], size)[:, 0]

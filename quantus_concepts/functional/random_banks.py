@@ -14,7 +14,6 @@ from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 
-VALUES = ("margin", "raw")
 #: Fewer do not tell where 97.5 % of them lie.
 N_BANKS = 30
 
@@ -87,7 +86,8 @@ def random_banks(
     ValueError
         If a shape or setting is wrong.
     """
-    # Loads scikit-learn, which not every user of this package needs.
+    # Both load scikit-learn, which not every user of this package needs.
+    from captum_concepts.cbm import VALUES
     from captum_concepts.heads import fit_logistic
 
     check_floating("features", features)

@@ -105,7 +105,8 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
     """
     maps, places, size = _maps_and_places(maps, points, size)
     values = Resizer(maps, size).at(maps, places.x, places.y)
-    return _reached(_best_of(values, places.visible, maps), threshold)
+    best = _best_of(values, places.visible, maps)
+    return (best >= threshold).to(best.dtype).masked_fill(best.isnan(), torch.nan)
 
 
 def check_alphas(alphas: Sequence[float]) -> None:
@@ -158,10 +159,6 @@ def _best_of(values: Tensor, usable: Tensor, maps: Tensor) -> Tensor:
     best = values.masked_fill(~usable, -torch.inf).amax(1)
     defined = usable.any(1) & maps.isfinite().flatten(1).all(1)
     return best.masked_fill(~defined, torch.nan)
-
-
-def _reached(best: Tensor, threshold: float) -> Tensor:
-    return (best >= threshold).to(best.dtype).masked_fill(best.isnan(), torch.nan)
 
 
 def chunks(maps: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor, Tensor]]:

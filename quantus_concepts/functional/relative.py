@@ -9,8 +9,7 @@ from torch import Tensor
 
 from captum_concepts.checks import check_range, check_shape
 from quantus_concepts.functional.arguments import check_bool, check_floating
-
-CONFIDENCE = 0.95
+from quantus_concepts.functional.intervals import CONFIDENCE
 
 
 class Estimate(NamedTuple):

@@ -1,15 +1,29 @@
 """Quantus metrics, one class a module."""
 
-from quantus_concepts.metrics.cem import CEM
-from quantus_concepts.metrics.cgim import CGIM
-from quantus_concepts.metrics.clm import CLM
-from quantus_concepts.metrics.faithfulness import Faithfulness
-from quantus_concepts.metrics.idr import IDR
-from quantus_concepts.metrics.iir import IIR
-from quantus_concepts.metrics.mcs import MCS
-from quantus_concepts.metrics.pasta_score import PASTAScore
-from quantus_concepts.metrics.patch import Patch
-from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
+from typing import TYPE_CHECKING
+
+from captum_concepts.lazy import lazily
+
+if TYPE_CHECKING:
+    from quantus_concepts.metrics.cem import CEM
+    from quantus_concepts.metrics.cgim import CGIM
+    from quantus_concepts.metrics.clm import CLM
+    from quantus_concepts.metrics.contrast_scores import score_contrasts
+    from quantus_concepts.metrics.explainer_values import Explainer, metric_values
+    from quantus_concepts.metrics.faithfulness import Faithfulness
+    from quantus_concepts.metrics.idr import IDR
+    from quantus_concepts.metrics.iir import IIR
+    from quantus_concepts.metrics.mcs import MCS
+    from quantus_concepts.metrics.pasta_score import PASTAScore
+    from quantus_concepts.metrics.patch import Patch
+    from quantus_concepts.metrics.patch_optimisation import PatchResult, optimise_patch
+    from quantus_concepts.metrics.premises import Limits, Premise, PremiseCheck, check_premise
+    from quantus_concepts.metrics.region_attributions import RegionAttributions, attribute_regions
+    from quantus_concepts.metrics.relative_scores import score_relative
+    from quantus_concepts.metrics.score_concepts import score_concepts
+    from quantus_concepts.metrics.subjects import Subject
+else:
+    __getattr__, __dir__ = lazily(__name__, __file__)
 
 __all__ = [
     "CEM",
@@ -18,9 +32,21 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
+    "Explainer",
     "Faithfulness",
+    "Limits",
     "PASTAScore",
     "Patch",
     "PatchResult",
+    "Premise",
+    "PremiseCheck",
+    "RegionAttributions",
+    "Subject",
+    "attribute_regions",
+    "check_premise",
+    "metric_values",
     "optimise_patch",
+    "score_concepts",
+    "score_contrasts",
+    "score_relative",
 ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from quantus_concepts.metrics.attributions import as_attributions, missing, norm
 from quantus_concepts.metrics.call import Call, Explanations, Record, nanmean
 from quantus_concepts.metrics.inputs import check_aligned_truth, check_inputs, check_passed
 from quantus_concepts.metrics.plotting import DrawsScores
+from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments, check_keywords
 from quantus_concepts.metrics.truth import no_concept_model
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
@@ -39,8 +39,10 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     that says why, so that the other results of `quantus.evaluate` are not lost; wrong *arguments* raise.
     Calls of one metric from several threads follow one another; several metrics may share a model.
 
-    Subclasses implement `evaluate_batch`. After a call, `records` holds what it knows beside its scores, one `Record`
-    for each of the last calls, the newest last: chance, and why scores are undefined; `undefined` is how many were.
+    Subclasses implement `evaluate_batch`, which gets the arrays of a batch under Quantus's names, truth under its own
+    with ``_batch`` behind it, and gives a score for each sample. After a call, `records` holds what it knows beside its
+    scores, one `Record` for each of the last calls, the newest last: chance, and why scores are undefined; `undefined`
+    is how many were.
     """
 
     data_applicability = {DataType.IMAGE, DataType.TABULAR}  # noqa: RUF012 - a plain set is the host's contract
@@ -53,36 +55,23 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     # Smallest and largest score possible, and whether there is one for each sample.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     of_samples: bool = True
+    # Names of what a call leaves behind beside its scores.
+    results: tuple[str, ...] = ()
 
     undefined: int
 
-    def __init__(
-        self,
-        *,
-        abs: bool,
-        normalise: bool,
-        normalise_func: Callable[..., np.ndarray] | None,
-        normalise_func_kwargs: dict[str, Any] | None,
-        return_aggregate: bool,
-        aggregate_func: Callable[..., Any] | None,
-        default_plot_func: Callable[..., Any] | None,
-        disable_warnings: bool,
-        display_progressbar: bool,
-        **kwargs: Any,
-    ) -> None:
+    #: Defaults of Quantus's own arguments.
+    quantus_defaults: ClassVar[QuantusArguments] = DEFAULTS
+
+    def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
         """Take Quantus's own arguments. The subclasses say what their score means."""
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=nanmean if aggregate_func is None else aggregate_func,
-            default_plot_func=self.plot_scores if default_plot_func is None else default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        check_keywords(type(self), quantus)
+        arguments: dict[str, Any] = {**self.quantus_defaults, **quantus}
+        if arguments["aggregate_func"] is None:
+            arguments["aggregate_func"] = nanmean
+        if arguments["default_plot_func"] is None:
+            arguments["default_plot_func"] = self.plot_scores
+        super().__init__(**arguments)
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
         self._call: Call | None = None
@@ -167,7 +156,26 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     @property
     def get_params(self) -> dict[str, Any]:
         """Parameters of the metric, as in Quantus."""
-        return {k: v for k, v in super().get_params.items() if k not in ("_call", "_turn", "undefined", "records")}
+        told = ("undefined", "records", *self.results)
+        kept = ("_disable_warnings", "_display_progressbar")
+        return {
+            key: value
+            for key, value in super().get_params.items()
+            if key in kept or not (key.startswith("_") or key in told)
+        }
+
+    def _bind(self, **truth: Any) -> None:
+        """Keep ground truth under the name of its argument, checked; None where calls pass it."""
+        for name, value in truth.items():
+            setattr(self, name, None if value is None else self._checked(name, value))
+
+    def _needed(self, name: str) -> np.ndarray:
+        """Return the ground truth of this call under a name, or raise where there is none."""
+        if name not in self.call.truth:
+            raise ValueError(
+                f"{self.name} needs argument `{name}`: give it to the constructor, or with each call in `custom_batch`."
+            )
+        return self.call.truth[name]
 
     def _truth(self, n_samples: int, custom_batch: Any) -> dict[str, np.ndarray]:
         """Collect bound and passed ground truth, each array with one row for each sample."""
@@ -178,13 +186,13 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         check_aligned_truth(found, n_samples)
         return found
 
-    @abstractmethod
     def _checked(self, name: str, value: Any) -> np.ndarray:
         """Check the ground truth `name` by itself; subclasses do it for what they bind."""
+        return to_numpy(value)
 
-    @abstractmethod
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         """Whether to compute values, importance and maps from images; else explanations are evaluated."""
+        return False
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -263,20 +271,20 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         a_batch = np.require(a_batch, requirements=("C", "W"))
         return np.abs(a_batch) if self.abs else a_batch
 
-    def usable(self, a_batch: np.ndarray, shape: tuple[int, ...], meaning: str) -> np.ndarray:
-        """Return attributions (n, *shape), `meaning` for people; NaN, and the reason noted, where they cannot be."""
+    def usable(self, a_batch: np.ndarray, shape: tuple[int, ...], meaning: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return attributions (n, *shape), `meaning` for people, and which of them can be used; the others are NaN."""
         n = len(a_batch)
         if a_batch.shape[1:] != shape:
             if a_batch.shape[1:] != (0,):
                 self.fail(f"a sample's attributions have shape {a_batch.shape[1:]}, expected {meaning} = {shape}", n)
-            return np.full((n, *shape), np.nan)
+            return np.full((n, *shape), np.nan), np.zeros(n, dtype=bool)
         if a_batch.any():
             self.call.explained_something = True
         finite = np.isfinite(a_batch.reshape(n, -1)).all(axis=1)
         if finite.all():
-            return a_batch
+            return a_batch, finite
         self.fail("attributions hold NaN or infinity", int((~finite).sum()))
-        return np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
+        return np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan), finite
 
     def concept_attributions(self, model: Any, x_batch: np.ndarray, a_batch: np.ndarray, n_concepts: int) -> Tensor:
         """Return attributions (n, L) of concepts; NaN, with the reason noted, where they are something else."""
@@ -286,7 +294,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             self.leave_out(wrong, len(a_batch))
             self.call.explained_something = True
             a_batch = missing(len(a_batch))
-        return torch.as_tensor(self.usable(a_batch, (n_concepts,), "the number of concepts (L,)"))
+        return torch.as_tensor(self.usable(a_batch, (n_concepts,), "the number of concepts (L,)")[0])
 
     def fail(self, reason: str, count: int) -> None:
         """Note why some samples' explanations cannot be scored."""

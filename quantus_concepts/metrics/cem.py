@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
 from captum_concepts.checks import check_binary, check_choice, to_numpy
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import (
     IMPORTANCES,
     concept_importance,
     concept_outputs,
-    predict_logits,
 )
 from quantus_concepts.metrics.protocols import is_concept_model
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_classes, class_labels
 
 
@@ -51,10 +51,10 @@ class CEM(ConceptMetric):
         (N,) true classes, for `only_correct`; ``y_batch`` if None.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Off by default: ``abs`` would rank negative contributions first, and no
-        positive scaling changes a rank. The default aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` would rank
+        negative contributions first, and no positive scaling changes a rank. The default aggregate is the mean of the
+        defined scores.
 
     Raises
     ------
@@ -78,48 +78,27 @@ default_plot_func, disable_warnings, display_progressbar
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         concept_labels: Any = None,
         top_l: int = 1,
         only_correct: bool = False,
         labels: Any = None,
         importance: str = "contribution",
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the labels. A score of 1 says that all of the most important concepts are in the image.
 
         A score of 0 says that none is.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_choice("importance", importance, IMPORTANCES)
         if isinstance(top_l, bool) or not isinstance(top_l, int) or top_l < 1:
             raise ValueError(f"Expected argument `top_l` to be a whole number of at least 1 but got {top_l!r}.")
         self.top_l = top_l
         self.only_correct = only_correct
         self.importance = importance
-        self.concept_labels = None if concept_labels is None else self._checked("concept_labels", concept_labels)
-        self.labels = None if labels is None else self._checked("labels", labels)
+        self._bind(concept_labels=concept_labels, labels=labels)
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         if name == "labels":
@@ -141,13 +120,10 @@ default_plot_func, disable_warnings, display_progressbar
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if "concept_labels" not in self.call.truth:
-            raise ValueError(
-                "CEM needs argument `concept_labels`: give it to the constructor, or with each call in `custom_batch`."
-            )
+        concept_labels = self._needed("concept_labels")
         self.call.clusters = y_batch
-        self.call.chances = self.call.truth["concept_labels"].mean(1).tolist()
-        n_concepts = self.call.truth["concept_labels"].shape[1]
+        self.call.chances = concept_labels.mean(1).tolist()
+        n_concepts = concept_labels.shape[1]
         if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
             raise ValueError(
                 f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
@@ -167,35 +143,7 @@ default_plot_func, disable_warnings, display_progressbar
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface or None
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Concept values (n, L) or images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, L) importances; not used on images.
-        concept_labels_batch : np.ndarray
-            (n, L) of 0 and 1.
-        labels_batch : np.ndarray, optional
-            (n,) true classes.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-
-        Raises
-        ------
-        ValueError
-            If the model has another number of concepts than the labels.
-        """
+        """Score some samples by their importances, given or computed from images."""
         module: Any = None if model is None else model.get_model()
         predicted = None
         if self.call.on_images:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_finite, to_numpy
+from captum_concepts.checks import check_choice
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import (
@@ -18,10 +18,10 @@ from quantus_concepts.metrics.inference import (
     concept_importance,
     concept_outputs,
     linear_weights,
-    predict_logits,
 )
 from quantus_concepts.metrics.protocols import is_concept_model
-from quantus_concepts.metrics.truth import checked_classes, class_labels
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
 
 
 class CGIM(ConceptMetric):
@@ -52,10 +52,9 @@ class CGIM(ConceptMetric):
         (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
     importance : str
         On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Off by default: with ``abs`` or ``normalise`` the three types are not exact.
-        The default aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
+        ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
 
     Raises
     ------
@@ -79,63 +78,29 @@ default_plot_func, disable_warnings, display_progressbar
     of_samples = False
     sample_truth = ("labels",)
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         class_concepts: Any,
         per: str = "concept",
         labels: Any = None,
         importance: str = "contribution",
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind what people say of classes. A score of 1 says that importance is proportional to it.
 
         A score of 0 says that the two have nothing in common, a negative one that they are opposed.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
-        truth = to_numpy(class_concepts)
-        if truth.ndim != 2:
-            raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
-        check_finite("class_concepts", truth)
-        if truth.min() < 0 or truth.max() > 1:
-            raise ValueError(
-                f"Expected argument `class_concepts` to lie in [0, 1] but got values from {truth.min()} to "
-                f"{truth.max()}. Divide percentages by 100."
-            )
-        self.class_concepts = truth.astype(float)
+        self.class_concepts = checked_class_concepts(class_concepts)
         self.per = per
         self.importance = importance
-        self.labels = None if labels is None else self._checked("labels", labels)
+        self._bind(labels=labels)
         self._means: ClassMeans | None = None
         # Weights of a linear head; None for other heads, and as soon as an explanation is something else.
         self._theta: Tensor | None = None
         self._explained = False
-
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        return {k: v for k, v in super().get_params.items() if k not in ("_means", "_theta", "_explained")}
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         labels = class_labels(name, value)
@@ -179,33 +144,7 @@ default_plot_func, disable_warnings, display_progressbar
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Add some samples to the sums of their classes.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Concept values (n, L) or images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, L) importances; not used on images.
-        labels_batch : np.ndarray, optional
-            (n,) true classes.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            Empty: the scores are made when all samples are in.
-
-        Raises
-        ------
-        ValueError
-            If the model has another number of classes or concepts than `class_concepts`.
-        """
+        """Add some samples to the sums of their classes; the scores are made when all samples are in."""
         module = model.get_model()
         n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:

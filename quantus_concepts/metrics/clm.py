@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, to_numpy
-from captum_concepts.running import alone_with, to_model
+from captum_concepts.checks import check_choice, check_range
 from quantus_concepts.functional import (
     clm,
     mask_centres,
@@ -26,14 +24,15 @@ from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.call import nanmean
 from quantus_concepts.metrics.inference import (
     IMPORTANCES,
-    ConceptOutputs,
     concept_importance,
+    concept_maps,
     concept_outputs,
-    full_precision,
 )
+from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import binary_masks
-from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
-from quantus_concepts.metrics.truth import checked_classes, no_concept_model
+from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.truth import checked_classes, checked_parts, checked_points, no_concept_model
 
 MASK_HITS = ("centre", "share")
 
@@ -80,10 +79,9 @@ class CLM(ConceptMetric):
         region's pixels that are marked.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Off by default: no increasing change of a map moves its region. The default
-        aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: no increasing change of
+        a map moves its region. The default aggregate is the mean of the defined scores.
 
     Raises
     ------
@@ -109,7 +107,7 @@ default_plot_func, disable_warnings, display_progressbar
     bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         alpha: float = 1.0,
         threshold: float | None = None,
@@ -119,33 +117,13 @@ default_plot_func, disable_warnings, display_progressbar
         masks: Any = None,
         mask_hit: str = "centre",
         importance: str = "contribution",
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set the region and bind the parts. A score of 1 says that every region holds its part.
 
         A constant map scores alpha / 12.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_range("alpha", alpha, 0, 12, open_low=True)
         check_choice("importance", importance, IMPORTANCES)
         check_choice("mask_hit", mask_hit, MASK_HITS)
@@ -163,18 +141,10 @@ default_plot_func, disable_warnings, display_progressbar
         self.mask_hit = mask_hit
         self.importance = importance
         self.part_of_concept = None if part_of_concept is None else self._checked_parts(part_of_concept)
-        self.points = None if points is None else self._checked("points", points)
-        self.masks = None if masks is None else self._checked("masks", masks)
+        self._bind(points=points, masks=masks)
 
     def _checked_parts(self, value: Any) -> np.ndarray:
-        parts = to_numpy(value)
-        if parts.ndim != 1 or parts.dtype.kind not in "iu":
-            raise ValueError(
-                f"Expected argument `part_of_concept` to have shape (L,) and whole numbers but got shape {parts.shape} "
-                f"and dtype {parts.dtype}."
-            )
-        if (parts < -1).any():
-            raise ValueError(f"Expected argument `part_of_concept` to be at least -1 but got {parts.min()}.")
+        parts = checked_parts(value)
         localisable = int((parts >= 0).sum())
         if self.top_l > localisable:
             raise ValueError(
@@ -186,21 +156,9 @@ default_plot_func, disable_warnings, display_progressbar
     def _checked(self, name: str, value: Any) -> np.ndarray:
         if name == "masks":
             return binary_masks(name, value)[:, 0]
-        array = to_numpy(value)
-        if array.ndim == 3:
-            array = array[:, :, None]
-        if array.ndim != 4 or array.shape[-1] != 2:
-            raise ValueError(
-                f"Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2) but got {to_numpy(value).shape}."
-            )
         if self.part_of_concept is None:
             raise ValueError("Argument `points` needs `part_of_concept` in the constructor.")
-        if self.part_of_concept.max(initial=-1) >= array.shape[1]:
-            raise ValueError(
-                f"Expected argument `part_of_concept` to name parts below P = {array.shape[1]}, the parts in `points`, "
-                f"but got {self.part_of_concept.max()}."
-            )
-        return array.astype(float)
+        return checked_points(value, self.part_of_concept)
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         return is_concept_model(model) and "points" in self.call.truth
@@ -208,8 +166,7 @@ default_plot_func, disable_warnings, display_progressbar
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if x_batch.ndim != 4:
-            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        check_images(x_batch)
         size = (x_batch.shape[2], x_batch.shape[3])
         if "points" in self.call.truth:
             check_places(torch.as_tensor(self.call.truth["points"]), size, ("sample", "part", "place"))
@@ -293,32 +250,7 @@ default_plot_func, disable_warnings, display_progressbar
         places_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained concepts or, on images with a concept model, classes.
-        a_batch : np.ndarray
-            Maps (n, h, w) or (n, C, h, w); not used on images with a concept model.
-        masks_batch : np.ndarray, optional
-            (n, H, W) annotated pixels.
-        points_batch : np.ndarray, optional
-            (n, P, Q, 2) places of the parts, for images with a concept model.
-        places_batch : np.ndarray, optional
-            (n, Q, 2) places of the concept explained.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
+        """Score some maps, or some images with a concept model."""
         if self.call.on_images and points_batch is not None:
             scores = self._score_images(model.get_model(), x_batch, y_batch, points_batch)
         else:
@@ -338,7 +270,7 @@ default_plot_func, disable_warnings, display_progressbar
             )
         importance = concept_importance(model, values, checked_classes(y_batch, outputs.logits), self.importance)
         ranked = rank_concepts(importance, self.top_l, eligible=parts >= 0)
-        maps = self._concept_maps(model, outputs, x_batch, ranked)
+        maps = concept_maps(model, outputs.features, x_batch, ranked)
         places = torch.as_tensor(points, device=maps.device)
         rows = torch.arange(len(ranked), device=maps.device)[:, None]
         places = places[rows, parts[ranked]]
@@ -354,13 +286,6 @@ default_plot_func, disable_warnings, display_progressbar
         self._note_chance(np.where(unseen.cpu().numpy(), np.nan, 0.0))
         return clm(hits, self.top_l)
 
-    def _concept_maps(self, model: ConceptModel, outputs: ConceptOutputs, images: np.ndarray, ranked: Tensor) -> Tensor:
-        with torch.no_grad(), alone_with(model):
-            if shares_features(model) and outputs.features is not None:
-                with full_precision(model):
-                    return model.maps_from_features(outputs.features, ranked)
-            return model.concept_maps(to_model(model.concept_predictor, images), ranked)
-
     def _point_hits(self, maps: Tensor, points: Tensor, size: tuple[int, ...]) -> Tensor:
         height, width = size
         if self.threshold is not None:
@@ -374,7 +299,7 @@ default_plot_func, disable_warnings, display_progressbar
         channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == size != a_batch.shape[2:]
         if a_batch.ndim == 4:
             a_batch = a_batch.sum(axis=3 if channel_last else 1)
-        usable = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
+        usable, finite = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
         maps = torch.as_tensor(usable.astype(float))
         if places is not None:
             return self._point_hits(maps, torch.as_tensor(places), size)
@@ -382,6 +307,6 @@ default_plot_func, disable_warnings, display_progressbar
         if self.threshold is None:
             return mask_shares(maps, marked, (self.alpha,))[:, 0]
         shares = mask_threshold_shares(maps, marked, self.threshold)
-        reached = maps.isfinite().flatten(1).all(1) & marked.flatten(1).any(1)
-        self.leave_out("no pixel of the map reaches `threshold`", int((reached & shares.isnan()).sum()))
+        marked_map = torch.as_tensor(finite) & marked.flatten(1).any(1)
+        self.leave_out("no pixel of the map reaches `threshold`", int((marked_map & shares.isnan()).sum()))
         return shares

@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_range, check_whole
-from captum_concepts.running import evaluation_mode
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode, predict_logits
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness
-from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.metrics.pixel_perturbation import generator_of
 from quantus_concepts.pasta.correlations import sparseness
 from quantus_concepts.pasta.denormalising import Denormalisation
@@ -177,7 +176,7 @@ def metric_values(
     for name, explainer in explainers.items():
         rows = np.flatnonzero((ratings.explainer_ids == name) & (ratings.modalities == "map"))
         measure = _Measure(explainer, tuple(thresholds), noise, n_samples, batch_size, seed)
-        starts = tqdm(range(0, len(rows), batch_size), name, disable=not display_progressbar)
+        starts = progress(range(0, len(rows), batch_size), name, show=display_progressbar, leave=True)
         for start in starts:
             chosen = rows[start : start + batch_size]
             read = [ratings.explanations[int(row)] for row in chosen]
@@ -194,31 +193,30 @@ def metric_values(
     return values
 
 
+@dataclass
 class _Measure:
     """Metrics of explanations of one explainer, with images of one size."""
 
-    def __init__(
-        self,
-        explainer: Explainer,
-        thresholds: tuple[int, ...],
-        noise: float,
-        n_samples: int,
-        batch_size: int,
-        seed: int,
-    ) -> None:
-        self.explainer, self.noise, self.n_samples, self.seed = explainer, noise, n_samples, seed
-        self.batch_size = batch_size
-        self.failures: set[str] = set()
+    explainer: Explainer
+    thresholds: tuple[int, ...]
+    noise: float
+    n_samples: int
+    batch_size: int
+    seed: int
+    failures: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        explainer = self.explainer
         units = {"pixel_range": (0.0, 1.0)} if explainer.mean is None else {}
         self.faithfulness = {
             name: Faithfulness(
                 kind,
-                thresholds=thresholds,
-                noise=noise if kind in ("uniform", "gaussian") else None,
+                thresholds=self.thresholds,
+                noise=self.noise if kind in ("uniform", "gaussian") else None,
                 mean=explainer.mean,
                 std=explainer.std,
-                chunk_size=batch_size,
-                seed=seed,
+                chunk_size=self.batch_size,
+                seed=self.seed,
                 disable_warnings=True,
                 **units,  # type: ignore[arg-type]
             )

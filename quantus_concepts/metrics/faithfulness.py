@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_choice, check_whole, to_numpy
+from captum_concepts.checks import check_choice, check_whole
 from captum_concepts.running import alone_with, tensor_output, to_model
 from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_classes
 
 THRESHOLDS = tuple(range(10, 100, 10))
@@ -44,8 +46,10 @@ class Faithfulness(ConceptMetric):
     noise : float, optional
         As a share of the range from black to white: half the width of uniform noise, standard deviation of Gaussian
         noise and of the one on ROAD's imputed pixels. 0.2, 0.2 and 0.01 if None; the paper gives none.
-    mean, std : sequence of float, optional
+    mean : sequence of float, optional
         What the images were normalised by, for each channel: black is -mean / std, and the range 1 / std.
+    std : sequence of float, optional
+        Of the same.
     pixel_range : tuple of float, optional
         Black and white, in place of `mean` and `std`. With neither, black is 0 and white 1, unless the image has
         darker and brighter pixels: then they are its darkest and its brightest value, as Quantus's baseline "black".
@@ -56,10 +60,9 @@ class Faithfulness(ConceptMetric):
     seed : int
         Of the noise and of the order of equally relevant pixels. What is drawn for an image depends on this and on
         the image only.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Only the order of the pixels counts, which no normalisation by scale changes. The
-        default aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Only the order of the pixels counts,
+        which no normalisation by scale changes. The default aggregate is the mean of the defined scores.
 
     Attributes
     ----------
@@ -93,10 +96,12 @@ default_plot_func, disable_warnings, display_progressbar
     evaluation_category = EvaluationCategory.FAITHFULNESS
     bounds = (0.0, 1.0)
 
+    results = ("sufficiency", "necessity")
+
     sufficiency: list[float]
     necessity: list[float]
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         perturbation: str = "black",
         thresholds: Sequence[int] = THRESHOLDS,
@@ -107,33 +112,13 @@ default_plot_func, disable_warnings, display_progressbar
         outputs: str = "logits",
         chunk_size: int | None = None,
         seed: int = 0,
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set the perturbation. A score of 1 says that the model needs the relevant pixels and no others.
 
         A score of 0 says that it does without them. The formula ends at 2 (e - 1) / (2 e - 1) = 0.77.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_choice("outputs", outputs, OUTPUTS)
         self._pixels = PixelPerturbation(perturbation, noise, mean, std, pixel_range, seed)
         self.perturbation = perturbation
@@ -148,25 +133,12 @@ default_plot_func, disable_warnings, display_progressbar
         self.sufficiency = []
         self.necessity = []
 
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        hidden = ("_pixels", "sufficiency", "necessity")
-        return {k: v for k, v in super().get_params.items() if k not in hidden}
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return to_numpy(value)
-
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return False
-
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         if model is None:
             raise ValueError("Faithfulness needs argument `model`, to see what it makes of perturbed images.")
-        if x_batch.ndim != 4:
-            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        check_images(x_batch)
         self._pixels.check_images(x_batch)
         n_pixels = x_batch.shape[2] * x_batch.shape[3]
         if not pixel_counts(n_pixels, self.thresholds).any():
@@ -186,28 +158,8 @@ default_plot_func, disable_warnings, display_progressbar
         a_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            Maps (n, H, W) or (n, C, H, W).
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
-        maps = self._relevance(a_batch, x_batch.shape[2:])
-        usable = np.isfinite(maps).all((1, 2))
+        """Score some samples; keep sufficiency and necessity."""
+        maps, usable = self._relevance(a_batch, x_batch.shape[2:])
         scores = np.full((3, len(x_batch)), np.nan)
         if usable.any():
             irrelevant, relevant = self._changes(
@@ -221,17 +173,17 @@ default_plot_func, disable_warnings, display_progressbar
         self.necessity.extend(scores[2].tolist())
         return scores[0].tolist()
 
-    def _relevance(self, a_batch: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-        """Return maps (n, H, W), summed over channels; NaN, with the reason noted, where there is no order."""
+    def _relevance(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return maps (n, H, W), summed over channels, and which of them give an order; the reason is noted."""
         if a_batch.ndim == 3:
             a_batch = a_batch[:, None]
         channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
-        maps = self.usable(a_batch, (channels, *size), "a map (C, H, W) of the images' size").sum(1, dtype=float)
+        given, usable = self.usable(a_batch, (channels, *size), "a map (C, H, W) of the images' size")
+        maps = given.sum(1, dtype=float)
         constant = np.ptp(maps, axis=(1, 2)) == 0
         if constant.any():
             self.fail("attributions are the same at every pixel, so that pixels have no order", int(constant.sum()))
-            maps[constant] = np.nan
-        return maps
+        return maps, usable & ~constant
 
     def _changes(
         self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, maps: Tensor, n_samples: int

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
-from quantus_concepts.functional import idr, positive_percentile
-from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
+from quantus_concepts.functional import idr
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -33,11 +32,10 @@ class IDR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
-        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
-        of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
+        `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
+        attributions count. The default aggregate is the mean of the defined scores.
 
     Raises
     ------
@@ -55,60 +53,29 @@ default_plot_func, disable_warnings, display_progressbar
     bounds = (0.0, 1.0)
     sample_truth = ("counterpart", "masks", "labels")
     other_side = "on the counterpart"
+    paired = ("counterpart", "it still has the feature")
     chance = 0.5
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         counterpart: Any = None,
         masks: Any = None,
         labels: Any = None,
         agreement: float = 0.3,
-        abs: bool = False,
-        normalise: bool = True,
-        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the images without the feature. A score of 1 says that it is less important than what it covers.
 
         A score of 0 says that the method falls for it.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
-        self.counterpart = None if counterpart is None else self._checked("counterpart", counterpart)
-        self._bind(masks, labels, agreement)
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return image_batch(name, value) if name == "counterpart" else super()._checked(name, value)
+        super().__init__(**quantus)
+        self._set(agreement, counterpart=counterpart, masks=masks, labels=labels)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if "counterpart" not in self.call.truth:
-            raise ValueError(
-                "IDR needs argument `counterpart`: give it to the constructor, or with each call in `custom_batch`."
-            )
-        counterpart = self.call.truth["counterpart"]
-        check_same_shape("counterpart", counterpart, x_batch)
-        extra = super()._check_call(model, x_batch, y_batch, s_batch)
-        check_aligned("counterpart", counterpart, x_batch, extra["masks"])
-        check_differs("counterpart", counterpart, x_batch, extra["masks"], "it still has the feature")
-        return extra
+        self._needed("counterpart")
+        return super()._check_call(model, x_batch, y_batch, s_batch)
 
     def evaluate_batch(
         self,
@@ -121,32 +88,7 @@ default_plot_func, disable_warnings, display_progressbar
         counterpart_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W) with the feature.
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, C, H, W) attributions of `x_batch`.
-        masks_batch : np.ndarray
-            (n, 1, H, W) regions.
-        labels_batch : np.ndarray
-            (n,) true classes.
-        counterpart_batch : np.ndarray
-            Images (n, C, H, W) without the feature.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores: 0, 1 or NaN.
-        """
+        """Score some samples: 0, 1 or NaN."""
         module = model.get_model()
         correct = self._defined(
             masks_batch,

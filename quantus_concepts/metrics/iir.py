@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -12,14 +11,16 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.checks import to_numpy
-from quantus_concepts.functional import iir, perturbation, positive_percentile
-from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
+from quantus_concepts.functional import iir, perturbation
+from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.patch_optimisation import check_weight
+from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 #: Why a score is undefined whose patch was not made well enough.
 UNCONVERGED = "the model sees the patch (`converged` is false)"
+UNATTRIBUTED = "attributions are 0 inside the mask, so that no change is relative to them"
 
 
 class IIR(ReExplainingMetric):
@@ -53,12 +54,12 @@ class IIR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself. ``abs`` is
-        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
-        of the defined scores. With ``display_progressbar=None`` the making of patches shows its progress once it takes
-        longer than two seconds; True shows that of all work, and False none.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
+        `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
+        attributions count. The default aggregate is the mean of the defined scores. With ``display_progressbar=None``
+        the making of patches shows its progress once it takes longer than two seconds; True shows that of all work, and
+        False none.
 
     Attributes
     ----------
@@ -89,8 +90,10 @@ default_plot_func, disable_warnings, display_progressbar
     bounds = (0.0, 1.0)
     sample_truth = ("patched", "masks", "labels")
     other_side = "on the patched images"
+    paired = ("patched", "it has no patch")
+    quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         patched: Any = None,
         patch: Patch | None = None,
@@ -100,34 +103,13 @@ default_plot_func, disable_warnings, display_progressbar
         average: bool = False,
         tolerance: float | None = None,
         agreement: float = 0.3,
-        abs: bool = False,
-        normalise: bool = True,
-        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool | None = None,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the patches. A score of 1 says that a patch without effect leaves the attribution as it was.
 
         A score of 0 says that the method calls it important, or unimportant.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            # Quantus takes None for no.
-            display_progressbar=display_progressbar,  # type: ignore[arg-type]
-            **kwargs,
-        )
+        super().__init__(**quantus)
         check_weight("threshold", threshold, positive=True)
         if patched is not None and patch is not None:
             raise ValueError("Expected one of arguments `patched` and `patch` but got both.")
@@ -138,14 +120,13 @@ default_plot_func, disable_warnings, display_progressbar
             )
         if tolerance is not None:
             check_weight("tolerance", tolerance, positive=True)
-        self.patched = None if patched is None else self._checked("patched", patched)
         self.patch = patch
         self.threshold = threshold
         self.average = average
         if average:
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
-        self._bind(masks, labels, agreement)
+        self._set(agreement, patched=patched, masks=masks, labels=labels)
         # Patches of this call and of the one before, which may have been about the same images.
         self._made: dict[bytes, np.ndarray] = {}
         self._made_before: dict[bytes, np.ndarray] = {}
@@ -171,18 +152,8 @@ default_plot_func, disable_warnings, display_progressbar
         """Share of the patches that the model overlooks; NaN before a call."""
         return float(self.converged.mean()) if self.converged.size else float("nan")
 
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        return {
-            key: value for key, value in super().get_params.items() if key not in ("_made", "_made_before", "_measured")
-        }
-
     def _joined(self, index: int) -> np.ndarray:
         return np.concatenate([part[index] for part in self._measured]) if self._measured else np.empty(0)
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return image_batch(name, value) if name == "patched" else super()._checked(name, value)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -191,28 +162,19 @@ default_plot_func, disable_warnings, display_progressbar
         # Kept only where a call got as far as making some, so that one that raised costs nothing.
         if self._made:
             self._made_before, self._made = self._made, {}
-        extra: dict[str, np.ndarray] = {}
         if "patched" in self.call.truth:
-            patched = self.call.truth["patched"]
-            check_same_shape("patched", patched, x_batch)
-        elif self.patch is None:
+            return super()._check_call(model, x_batch, y_batch, s_batch)
+        if self.patch is None:
             raise ValueError(
                 "IIR needs one of arguments `patched` (images with their patches) and `patch` (how to make them): give "
                 'it to the constructor, or the images with each call as custom_batch={"patched": ...}.'
             )
-        else:
-            init = to_numpy(self.patch.init)
-            if init.ndim == 3:
-                init = np.broadcast_to(init, (len(x_batch), *init.shape))
-            check_same_shape("init", init, x_batch)
-            self.patch.check(x_batch, init)
-            extra["init"] = init
-        extra |= super()._check_call(model, x_batch, y_batch, s_batch)
-        if "patched" in self.call.truth:
-            masks = extra["masks"]
-            check_aligned("patched", patched, x_batch, masks)
-            check_differs("patched", patched, x_batch, masks, "it has no patch")
-        return extra
+        init = to_numpy(self.patch.init)
+        if init.ndim == 3:
+            init = np.broadcast_to(init, (len(x_batch), *init.shape))
+        check_same_shape("init", init, x_batch)
+        self.patch.check(x_batch, init)
+        return {"init": init} | super()._check_call(model, x_batch, y_batch, s_batch)
 
     def evaluate_batch(
         self,
@@ -226,34 +188,7 @@ default_plot_func, disable_warnings, display_progressbar
         init_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            (n, C, H, W) attributions of `x_batch`.
-        masks_batch : np.ndarray
-            (n, 1, H, W) regions of the patches.
-        labels_batch : np.ndarray
-            (n,) true classes.
-        patched_batch : np.ndarray, optional
-            Images (n, C, H, W) with their patches.
-        init_batch : np.ndarray, optional
-            (n, C, H, W) objects that patches are made of.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
+        """Score some samples, with the patches given or made."""
         module = model.get_model()
         logits = self._predict(module, x_batch)
         if patched_batch is None:
@@ -270,7 +205,7 @@ default_plot_func, disable_warnings, display_progressbar
         after = self._attributed_again(module, patched_batch, y_batch, masks_batch)
         before = self._attributed(a_batch, masks_batch)
         if unattributed := int((usable & (before == 0).numpy()).sum()):
-            self.fail("attributions are 0 inside the mask, so that no change is relative to them", unattributed)
+            self.fail(UNATTRIBUTED, unattributed)
         scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
         return np.where(usable, scores.numpy(), np.nan).tolist()
 
@@ -299,10 +234,15 @@ default_plot_func, disable_warnings, display_progressbar
 
     def _measure(self, x_batch: np.ndarray, patched: np.ndarray, logits: Tensor, logits_patched: Tensor) -> np.ndarray:
         """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""
-        distance = torch.linalg.vector_norm((logits_patched - logits).double(), dim=1)
-        relative = (distance / torch.linalg.vector_norm(logits.double(), dim=1)).cpu().numpy()
-        same_class = (logits.argmax(1) == logits_patched.argmax(1)).cpu().numpy()
-        converged = same_class & (relative <= self.tolerance)
+        relative, converged = patch_effect(logits, logits_patched, self.tolerance)
         size = np.linalg.norm((patched - x_batch.astype(float)).reshape(len(x_batch), -1), axis=1)
         self._measured.append((relative, size, converged))
         return converged
+
+
+def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return (n,) logit distances as a share of ||f(x)||, and (n,) of bool: which patches the model overlooks."""
+    distance = torch.linalg.vector_norm((patched - logits).double(), dim=1)
+    relative = (distance / torch.linalg.vector_norm(logits.double(), dim=1)).cpu().numpy()
+    same_class = (logits.argmax(1) == patched.argmax(1)).cpu().numpy()
+    return relative, same_class & (relative <= tolerance)

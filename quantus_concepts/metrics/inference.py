@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice
-from captum_concepts.running import alone_with, first_floating, tensor_output, to_model
-from quantus_concepts.metrics.protocols import ConceptModel, shares_features
+from captum_concepts.running import alone_with, device_of, first_floating, tensor_output, to_model, without_autocast
+from quantus_concepts.metrics.protocols import ConceptModel, FeatureSharing, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
 
@@ -23,18 +24,18 @@ class ConceptOutputs(NamedTuple):
     logits: Tensor
 
 
-def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
-    """Return a model's outputs for a batch, without gradient and on its device."""
-    with alone_with(model), torch.no_grad():
-        return tensor_output(model(to_model(model, inputs), **kwargs))
+def backbone_features(model: FeatureSharing, images: Any) -> Tensor:
+    """Run the backbone of a concept model once over images (N, C, H, W)."""
+    with torch.no_grad(), alone_with(model):
+        return model.features(to_model(model.features, images))
 
 
-def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
-    """Run a concept model once over images (N, C, H, W); its backbone once where it shares its features."""
+def concept_outputs(model: ConceptModel, images: Any, features: Tensor | None = None) -> ConceptOutputs:
+    """Run a concept model once over images (N, C, H, W), or over their `features` where it shares them."""
     # Under autocast only the backbone runs in half precision: what is compared afterwards would tie.
     with torch.no_grad(), alone_with(model):
         if shares_features(model):
-            features = model.features(to_model(model.features, images))
+            features = backbone_features(model, images) if features is None else features
             with full_precision(model):
                 features = in_precision_of(model, features)
                 values = model.values_from_features(features)
@@ -44,11 +45,18 @@ def concept_outputs(model: ConceptModel, images: Any) -> ConceptOutputs:
             return ConceptOutputs(None, values, tensor_output(model.head(in_precision_of(model.head, values))))
 
 
+def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, concepts: Tensor) -> Tensor:
+    """Return the maps (N, k, h, w) of the concepts (N, k) of each image, from the `features` of `concept_outputs`."""
+    with torch.no_grad(), alone_with(model):
+        if shares_features(model) and features is not None:
+            with full_precision(model):
+                return model.maps_from_features(features, concepts)
+        return model.concept_maps(to_model(model.concept_predictor, images), concepts)
+
+
 def full_precision(model: Any) -> AbstractContextManager[Any]:
     """Switch off autocast on a model's device: it would round values to half precision and make them tie."""
-    reference = first_floating(model)
-    kind = "cpu" if reference is None else reference.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    return without_autocast(device_of(model))
 
 
 def in_precision_of(model: Any, values: Any) -> Any:
@@ -70,11 +78,20 @@ def linear_weights(head: nn.Module) -> Tensor | None:
 def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, importance: str) -> Tensor:
     """Compute the importance of every concept for the class each sample is explained for."""
     check_choice("importance", importance, IMPORTANCES)
-    wide = torch.promote_types(values.dtype, torch.float32)
-    if importance == "value":
-        return values.to(wide)
+    return concept_importances(model, values, classes, (importance,))[importance]
+
+
+def concept_importances(
+    model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
+) -> dict[str, Tensor]:
+    """Compute several importances (N, L) of the concepts at the price of one."""
+    own = values.to(torch.promote_types(values.dtype, torch.float32))
+    if all(name == "value" for name in names):
+        return dict.fromkeys(names, own)
     with torch.enable_grad(), alone_with(model), full_precision(model):
         leaf = values.detach().clone().requires_grad_(True)
         chosen = tensor_output(model.head(in_precision_of(model.head, leaf))).gather(1, classes[:, None]).sum()
         (gradient,) = torch.autograd.grad(chosen, leaf)
-    return gradient.to(wide) if importance == "weight" else gradient.to(wide) * values.to(wide)
+    weight = gradient.to(own.dtype)
+    every = {"weight": weight, "value": own, "contribution": weight * own}
+    return {name: every[name] for name in names}

@@ -35,6 +35,12 @@ def check_inputs(
         asserts.assert_explain_func(explain_func=explain_func)
 
 
+def check_images(x_batch: np.ndarray) -> None:
+    """Raise unless inputs are images."""
+    if x_batch.ndim != 4:
+        raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+
+
 def check_passed(custom_batch: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Return the ground truth passed with a call, by the name of its argument, or raise for anything else."""
     passed: Mapping[str, Any] = {} if custom_batch is None else custom_batch

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -11,7 +10,8 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
 from captum_concepts.running import evaluation_mode
-from quantus_concepts.functional import mcs, positive_percentile, random_masks
+from quantus_concepts.functional import mcs, random_masks
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -45,11 +45,11 @@ class MCS(ReExplainingMetric):
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. Methods
         that draw at random without a seed may need less; those that draw nothing must reach 0.99. With -1 anything
         is accepted.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. By default maps are normalised by `positive_percentile`, each by itself; without it
-        the two models' maps may be on different scales. ``abs`` is applied before. Whatever the normalisation, only
-        positive attributions count. The default aggregate is the mean of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
+        `positive_percentile`, each by itself; without it the two models' maps may be on different scales. ``abs`` is
+        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
+        of the defined scores.
 
     Raises
     ------
@@ -71,7 +71,7 @@ default_plot_func, disable_warnings, display_progressbar
     other_side = "under the contrast model"
     chance = 0.0
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         contrast_model: nn.Module,
         contrast_labels: Any,
@@ -80,55 +80,29 @@ default_plot_func, disable_warnings, display_progressbar
         random_region: bool = False,
         seed: int = 0,
         agreement: float = 0.3,
-        abs: bool = False,
-        normalise: bool = True,
-        normalise_func: Callable[..., np.ndarray] | None = positive_percentile,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the second model. A score of 1 says that the region is all to the one model and nothing to the other.
 
         A score of 0 says that the method sees no difference between them.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         if not isinstance(contrast_model, nn.Module):
             raise TypeError(
                 f"Expected argument `contrast_model` to be a torch.nn.Module but got {type(contrast_model).__name__}."
             )
         self.contrast_model = contrast_model
-        # None where every call passes them in `custom_batch`.
-        self.contrast_labels = None if contrast_labels is None else self._checked("contrast_labels", contrast_labels)
         self.random_region = random_region
         self.seed = seed
-        self._bind(masks, labels, agreement)
+        self._set(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        if "contrast_labels" not in self.call.truth:
-            raise ValueError(
-                "MCS needs argument `contrast_labels`: give it to the constructor, or with each call in `custom_batch`."
-            )
+        contrast_labels = self._needed("contrast_labels")
         extra = super()._check_call(model, x_batch, y_batch, s_batch)
         with evaluation_mode(self.contrast_model):
-            labels = {"contrast_labels": self.call.truth["contrast_labels"]}
-            self._check_classes(labels, self.contrast_model, x_batch)
+            self._check_classes({"contrast_labels": contrast_labels}, self.contrast_model, x_batch)
         if self.random_region:
             generator = torch.Generator().manual_seed(self.seed)
             extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()
@@ -145,32 +119,7 @@ default_plot_func, disable_warnings, display_progressbar
         contrast_labels_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface
-            Quantus's wrapper of the first model.
-        x_batch : np.ndarray
-            Images (n, C, H, W).
-        y_batch : np.ndarray
-            (n,) explained classes of the first model.
-        a_batch : np.ndarray
-            (n, C, H, W) attributions under the first model.
-        masks_batch : np.ndarray
-            (n, 1, H, W) regions.
-        labels_batch : np.ndarray
-            (n,) true classes of the first model.
-        contrast_labels_batch : np.ndarray
-            (n,) true classes of the second model, which it explains.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
+        """Score some samples under the two models."""
         with evaluation_mode(self.contrast_model):
             correct = self._defined(
                 masks_batch,

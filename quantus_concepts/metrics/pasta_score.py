@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from captum_concepts.checks import check_choice, to_numpy
 from captum_concepts.running import to_model
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.pasta.denormalising import Denormalisation
-from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
-from quantus_concepts.pasta.matching import embedder_for, scorer_from
 from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import scorer_from
 
 #: Images whose range is looked at together.
 CHECKED_AT_ONCE = 64
@@ -54,19 +55,20 @@ class PASTAScore(ConceptMetric):
         those the scorer knows.
     concept_names : sequence of str, optional
         (L,): names of the concepts, where concepts are scored.
-    mean, std : sequence of float, optional
+    mean : sequence of float, optional
         What the images of ``x_batch`` were normalised by, a number for each channel, to be undone.
+    std : sequence of float, optional
+        Of the same.
     denormalise : callable, optional
         In place of them: from a tensor (N, C, H, W) of model inputs to images in [0, 1].
     cache : EmbeddingCache or path, optional
         Where embeddings are kept, so that the same explanation is never embedded twice.
     clip : bool
         Whether scores above 5 become 5; the release leaves them.
-    abs, normalise, normalise_func, normalise_func_kwargs, return_aggregate, aggregate_func, \
-default_plot_func, disable_warnings, display_progressbar
-        As in every Quantus metric. Maps are brought to [0, 1] by the embedding anyway, by default between their
-        minimum and maximum; with ``abs=True`` large negative values count as large. The default aggregate is the mean
-        of the defined scores.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Maps are brought to [0, 1] by the
+        embedding anyway, by default between their minimum and maximum; with ``abs=True`` large negative values count as
+        large. The default aggregate is the mean of the defined scores.
 
     Attributes
     ----------
@@ -93,10 +95,11 @@ default_plot_func, disable_warnings, display_progressbar
     evaluation_category = EvaluationCategory.NONE
     bounds = (1.0, 5.0)
     sample_truth = ("labels",)
+    results = ("question_scores",)
 
     question_scores: dict[str, np.ndarray]
 
-    def __init__(  # noqa: DOC101, DOC103 - Quantus's arguments are listed together
+    def __init__(
         self,
         scorer: Any,
         encoder: Any = None,
@@ -109,33 +112,13 @@ default_plot_func, disable_warnings, display_progressbar
         denormalise: Callable[[Tensor], Tensor] | None = None,
         cache: Any = None,
         clip: bool = True,
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., np.ndarray] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] | None = None,
-        default_plot_func: Callable[..., Any] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **kwargs: Any,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind scorer and encoder. A score of 1 says that people reject the explanation, one of 5 that they agree.
 
         With question Q5 a score of 1 says that it did not change, one of 5 that it changed much.
         """
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-            **kwargs,
-        )
+        super().__init__(**quantus)
         self.scorer: Scorer = scorer_from(scorer)
         self.embedder: Embedder = embedder_for(self.scorer, encoder, cache=cache)
         if question is not None:
@@ -153,30 +136,18 @@ default_plot_func, disable_warnings, display_progressbar
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
         self.class_names = None if class_names is None else list(class_names)
-        self._class_labels = None if class_names is None else self._indices("class_names", class_names)
-        self.labels = None if labels is None else self._indices("labels", labels)
+        self._class_labels = None if class_names is None else self._checked("class_names", class_names)
+        self._bind(labels=labels)
         self.question_scores = {}
         self._scores: list[np.ndarray] = []
 
-    @property
-    def get_params(self) -> dict[str, Any]:
-        """Parameters of the metric, as in Quantus."""
-        hidden = ("_scores", "_class_labels", "question_scores")
-        return {k: v for k, v in super().get_params.items() if k not in hidden}
-
-    def _indices(self, name: str, labels: Any) -> np.ndarray:
+    def _checked(self, name: str, value: Any) -> np.ndarray:
         """Return labels, by name or index, as indices among the scorer's."""
         if self.scorer.labels is None:
             raise ValueError(
                 f"Argument `{name}` says nothing to a scorer that was trained without labels: leave it out."
             )
-        return label_indices(self.scorer.labels, to_numpy(labels), len(labels)).numpy()
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return self._indices(name, value)
-
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return False
+        return label_indices(self.scorer.labels, to_numpy(value), len(value)).numpy()
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -230,40 +201,17 @@ default_plot_func, disable_warnings, display_progressbar
         labels_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
-        """Score some samples.
-
-        Parameters
-        ----------
-        model : ModelInterface or None
-            Quantus's wrapper of the model; images are embedded on its device.
-        x_batch : np.ndarray
-            Images (n, C, H, W), or concept values (n, L).
-        y_batch : np.ndarray
-            (n,) explained classes.
-        a_batch : np.ndarray
-            Attributions: (n, C, H, W), (n, H, W), or (n, L) of concepts.
-        labels_batch : np.ndarray
-            (n,) indices of the scorer's labels, -1 for none.
-        **kwargs : Any
-            Not used.
-
-        Returns
-        -------
-        list of float
-            n scores.
-        """
+        """Score some samples; keep what the scorer says to every question."""
         scores = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
         # An explanation of an image that is not there has two axes too, and no value.
         if x_batch.ndim == 2 or (a_batch.ndim == 2 and a_batch.shape[1]):
             names = self.concept_names or []
-            values = self.usable(a_batch, (len(names),), "concepts (L,)")
-            good = np.isfinite(values).all(1)
+            values, good = self.usable(a_batch, (len(names),), "concepts (L,)")
             if good.any():
                 embedded = self.embedder.embed_concepts(torch.as_tensor(values[good]), names)
                 scores[good] = self._rate(embedded, labels_batch[good])
         else:
-            maps = self._maps(a_batch, x_batch.shape[2:])
-            good = np.isfinite(maps).all((1, 2))
+            maps, good = self._maps(a_batch, x_batch.shape[2:])
             if good.any():
                 module = None if model is None else model.get_model()
                 images = torch.as_tensor(x_batch[good]) if module is None else to_model(module, x_batch[good])
@@ -273,18 +221,17 @@ default_plot_func, disable_warnings, display_progressbar
         self._scores.append(scores)
         return scores[:, self.scorer.questions.index(self.question)].tolist()
 
-    def _maps(self, a_batch: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-        """Return (n, H, W) maps; NaN, with the reason noted, where there is nothing to see."""
+    def _maps(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return (n, H, W) maps, and which of them show anything; the reason is noted where one does not."""
         if a_batch.ndim == 4 and a_batch.shape[1]:
             a_batch = a_batch.sum(1)
-        maps = self.usable(a_batch, size, "a map (H, W) of the images' size")
+        maps, usable = self.usable(a_batch, size, "a map (H, W) of the images' size")
         # NaN where a map is not finite, which is noted already.
         with np.errstate(invalid="ignore"):
             constant = np.ptp(maps, axis=(1, 2)) == 0
         if constant.any():
             self.fail("maps are constant, so that there is nothing to see", int(constant.sum()))
-            maps = np.where(constant[:, None, None], np.nan, maps)
-        return maps
+        return maps, usable & ~constant
 
     def _rate(self, embedded: Tensor, labels: np.ndarray) -> np.ndarray:
         told = None if self.scorer.labels is None else torch.as_tensor(labels)

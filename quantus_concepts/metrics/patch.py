@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from quantus_concepts.metrics.patch_optimisation import (
     check_settings,
     optimise_patch,
 )
+
+#: What is of the images that patches are made on, not of the descent.
+OF_IMAGES = ("init", "mean", "std")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +71,16 @@ class Patch:
             if not (np.isfinite(numbers) & (numbers > least)).all():
                 above = " above 0" if name == "std" else ""
                 raise ValueError(f"Expected argument `{name}` to hold finite numbers{above} but got {values}.")
-        check_settings(
-            self.pixel_range,
-            self.steps,
-            self.step_size,
-            self.eta1,
-            self.eta2,
-            self.squared,
-            self.tolerance,
-            self.chunk_size,
-        )
+        check_settings(**{name: value for name, value in self._settings.items() if name != "early_stop"})
         shape = to_numpy(self.init).shape
         if len(shape) not in (3, 4):
             raise ValueError(f"Expected argument `init` to have shape (N, C, H, W) or (C, H, W) but got {shape}.")
         check_finite("init", self.init)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The arguments of `optimise_patch` that are fields here, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_IMAGES}
 
     def check(self, x_batch: np.ndarray, init: np.ndarray) -> None:
         """Raise where images cannot be what the settings say, before any patch is made.
@@ -159,16 +158,8 @@ class Patch:
                 masks,
                 start * std + mean if start.ndim == 4 else start * std[0] + mean[0],
                 preprocess=lambda pixels: (pixels - mean) / std,
-                pixel_range=self.pixel_range,
-                steps=self.steps,
-                step_size=self.step_size,
-                eta1=self.eta1,
-                eta2=self.eta2,
-                squared=self.squared,
-                tolerance=self.tolerance,
-                early_stop=self.early_stop,
-                chunk_size=self.chunk_size,
                 display_progressbar=display_progressbar,
+                **self._settings,
             )
             region = torch.as_tensor(to_numpy(masks).astype(bool), device=x.device).view(len(x), 1, *x.shape[2:])
             return result._replace(images=torch.where(region, (result.images - mean) / std, x))

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from captum_concepts.checks import check_binary, check_finite, check_shape, check_whole, to_numpy
+from captum_concepts.progress import progress
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output, to_model
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.masks import listed
@@ -146,16 +146,6 @@ def optimise_patch(
     scale = (high - low) / LEVELS
     descent = _Descent(steps, step_size, eta1, eta2, squared, tolerance if early_stop else None)
 
-    def progress(n_images: int, n_steps: int) -> tqdm[Any]:
-        return tqdm(
-            total=n_images * n_steps,
-            desc="optimising patches",
-            unit="step",
-            disable=display_progressbar is False,
-            delay=0 if display_progressbar else LONG,
-            leave=False,
-        )
-
     def logits_of(pixels: Tensor) -> Tensor:
         shown = low + pixels * scale
         # Not while another thread has hooks on the model.
@@ -163,8 +153,15 @@ def optimise_patch(
             return tensor_output(model(shown if preprocess is None else preprocess(shown)))
 
     results = []
+    bar = progress(
+        description="optimising patches",
+        total=len(x) * steps,
+        unit="step",
+        show=display_progressbar is not False,
+        delay=0 if display_progressbar else LONG,
+    )
     # Metrics may be called from within inference mode.
-    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), progress(len(x), steps) as bar:
+    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar:
         for first in range(0, len(x), chunk_size):
             rows = slice(first, first + chunk_size)
             shown, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
@@ -193,7 +190,7 @@ def _descend(
     delta: Tensor,
     region: Tensor,
     settings: _Descent,
-    bar: tqdm[Any],
+    bar: Any,
 ) -> Tensor:
     """Return the patches of a chunk; one that has converged is set aside, and the others go on without it."""
     with torch.no_grad():

@@ -13,7 +13,7 @@ from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_whole
-from captum_concepts.randomness import kept_numpy_state
+from captum_concepts.running import kept_numpy_state
 
 #: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.
 NOISE = {"black": 0.0, "uniform": 0.2, "gaussian": 0.2, "road": 0.01}

@@ -5,35 +5,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from quantus_concepts.metrics.call import Record
-
-
-def plot_scores(
-    scores: Sequence[float] | np.ndarray, title: str = "", ax: Any = None, chance: float = math.nan
-) -> tuple[Any, Any]:
-    """Draw a histogram of scores."""
-    if ax is None:
-        _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    values = np.asarray(scores, dtype=float)
-    defined = values[np.isfinite(values)]
-    ax.hist(defined, bins=20, color="#3b6ea5", edgecolor="white")
-    if defined.size:
-        ax.axvline(defined.mean(), color="#c4522f", label=f"mean {defined.mean():.3f}")
-    if math.isfinite(chance):
-        ax.axvline(chance, color="#555555", linestyle="--", label=f"chance {chance:.3f}")
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False)
-    ax.set(xlabel="score", ylabel="count")
-    counted = f"{title}: {defined.size} defined, {values.size - defined.size} undefined"
-    # Not with wrap=True, which measures names as formulas.
-    ax.set_title(textwrap.fill(counted, 60), parse_math=False)
-    return ax.figure, ax
 
 
 class DrawsScores:
@@ -44,7 +22,7 @@ class DrawsScores:
     evaluation_scores: Any
     default_plot_func: Callable[..., Any] | None
 
-    def plot_scores(self, scores: Sequence[float] | None = None, ax: Any = None) -> tuple[Any, Any]:
+    def plot_scores(self, scores: Any = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw a histogram of scores, by default those of the last call with what is known of them.
 
         Parameters
@@ -60,9 +38,24 @@ class DrawsScores:
             Figure and axes.
         """
         last = self.records[-1] if scores is None and self.records else None
-        if last is not None:
-            return plot_scores(last.values, title=self.name, ax=ax, chance=last.chance)
-        return plot_scores(self.evaluation_scores if scores is None else scores, title=self.name, ax=ax)
+        chance = math.nan if last is None else last.chance
+        known: Any = self.evaluation_scores if last is None else last.values
+        if ax is None:
+            _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
+        values = np.asarray(known if scores is None else scores, dtype=float)
+        defined = values[np.isfinite(values)]
+        ax.hist(defined, bins=20, color="#3b6ea5", edgecolor="white")
+        if defined.size:
+            ax.axvline(defined.mean(), color="#c4522f", label=f"mean {defined.mean():.3f}")
+        if math.isfinite(chance):
+            ax.axvline(chance, color="#555555", linestyle="--", label=f"chance {chance:.3f}")
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(frameon=False)
+        ax.set(xlabel="score", ylabel="count")
+        counted = f"{self.name}: {defined.size} defined, {values.size - defined.size} undefined"
+        # Not with wrap=True, which measures names as formulas.
+        ax.set_title(textwrap.fill(counted, 60), parse_math=False)
+        return ax.figure, ax
 
     def plot(
         self,
@@ -72,28 +65,8 @@ class DrawsScores:
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Draw, save and show, in this order: once shown, a figure may be empty when it is saved.
-
-        A figure that was made for this and is not shown is closed.
-
-        Parameters
-        ----------
-        plot_func : callable, optional
-            Draws; the metric's `default_plot_func` if None.
-        show : bool
-            Whether to show the figure.
-        path_to_save : str, optional
-            File to save it to.
-        *args : Any
-            Passed to `plot_func`.
-        **kwargs : Any
-            Passed to `plot_func`.
-
-        Raises
-        ------
-        TypeError
-            If there is nothing to draw with.
-        """
+        """Draw, save and show, in this order, as Quantus does in another; a figure that is not shown is closed."""
+        # Once shown, a figure may be empty when it is saved.
         plot_func = self.default_plot_func if plot_func is None else plot_func
         if not callable(plot_func):
             raise TypeError(f"Expected argument `plot_func` to be callable but got {type(plot_func).__name__}.")

@@ -12,11 +12,15 @@ from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
-from quantus_concepts.functional import concept_attribution, positive_percentile
+from captum_concepts.running import predict_logits
+from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.attributions import missing
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import predict_logits
+from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import check_mask_size, listed, region_masks, unusable_masks
+from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
+from quantus_concepts.metrics.quantus_arguments import OF_REGIONS
+from quantus_concepts.metrics.region_attributions import region_attribution
 from quantus_concepts.metrics.truth import class_labels
 
 N_CHECKED = 2
@@ -38,37 +42,39 @@ class ReExplainingMetric(ConceptMetric):
 
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
+    quantus_defaults = OF_REGIONS
     # What is explained beside the images of the call, for the warnings.
     other_side: str
+    # Name of the second versions of the images, and what is wrong with one that is the image itself.
+    paired: tuple[str, str] | None = None
     #: Mean score of an attribution that knows nothing.
     chance = math.nan
 
-    masks: np.ndarray | None
-    labels: np.ndarray | None
     agreement: float
 
-    def _bind(self, masks: Any, labels: Any, agreement: float) -> None:
+    def _set(self, agreement: float, **truth: Any) -> None:
         """Take the arguments that all three share."""
         check_range("agreement", agreement, -1, 1)
         self.agreement = float(agreement)
-        self.masks = None if masks is None else self._checked("masks", masks)
-        self.labels = None if labels is None else self._checked("labels", labels)
+        self._bind(**truth)
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
+        if self.paired is not None and name == self.paired[0]:
+            return image_batch(name, value)
         return region_masks(name, value) if name == "masks" else class_labels(name, value)
-
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return False
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
+        name, meaning = self.paired or ("", "")
+        paired = self.call.truth.get(name)
+        if paired is not None:
+            check_same_shape(name, paired, x_batch)
         if model is None:
             raise ValueError(
                 f"{self.name} needs argument `model`, to explain it again and to know which images are right."
             )
-        if x_batch.ndim != 4:
-            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        check_images(x_batch)
         if not self.can_explain:
             raise ValueError(
                 f"{self.name} explains again, with another model or other images: pass `explain_func`, the function "
@@ -76,6 +82,9 @@ class ReExplainingMetric(ConceptMetric):
             )
         self.call.chance = self.chance
         masks = self._masks(x_batch, s_batch)
+        if paired is not None:
+            check_aligned(name, paired, x_batch, masks)
+            check_differs(name, paired, x_batch, masks, meaning)
         bound = {"labels": self.call.truth["labels"]} if "labels" in self.call.truth else {}
         self._check_classes({"y_batch": y_batch} | bound, model, x_batch)
         return {"masks": masks, "labels": bound.get("labels", y_batch)}
@@ -121,12 +130,11 @@ class ReExplainingMetric(ConceptMetric):
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""
         # Conditions (n,) of bool stand under what is wrong where they do not hold.
         # Samples without a mask were counted when the call began.
-        left = np.asarray(masks.any((1, 2, 3)))
-        for reason, met in conditions.items():
-            if missed := int((left & ~met).sum()):
-                self.leave_out(reason, missed)
-            left = left & met
-        return left
+        marked = np.asarray(masks.any((1, 2, 3)))
+        why = first_unmet(marked, conditions)
+        for reason in conditions:
+            self.leave_out(reason, int((why == reason).sum()))
+        return marked & (why == "")
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         if self.call.refused:
@@ -199,10 +207,18 @@ class ReExplainingMetric(ConceptMetric):
         if a_batch.ndim == 3:
             a_batch = a_batch[:, None]
         channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
-        maps = self.usable(a_batch, (channels, *masks.shape[2:]), "a map (C, H, W) of the images' size")
+        maps, _ = self.usable(a_batch, (channels, *masks.shape[2:]), "a map (C, H, W) of the images' size")
         # A copy only where torch needs one: of whole numbers, and of arrays that cannot be written.
         exact = np.require(maps, maps.dtype if maps.dtype in (np.float32, np.float64) else float, ("C", "W"))
-        return concept_attribution(torch.as_tensor(exact), torch.as_tensor(masks)).double()
+        return region_attribution(torch.as_tensor(exact), torch.as_tensor(masks))
+
+
+def first_unmet(entered: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return (n,) of str: what is wrong with each sample that entered, the first condition it does not meet, or ""."""
+    why = np.full(len(entered), "", dtype=object)
+    for reason, met in conditions.items():
+        why[entered & (why == "") & ~met] = reason
+    return why
 
 
 def telling_samples(a_batch: np.ndarray) -> np.ndarray:

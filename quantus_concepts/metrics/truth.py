@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import to_numpy
+from captum_concepts.checks import check_finite, to_numpy
 from quantus_concepts.metrics.protocols import is_concept_model
 
 
@@ -21,6 +21,50 @@ def class_labels(name: str, value: Any) -> np.ndarray:
     if not whole or (labels < 0).any():
         raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
     return labels.astype(int)
+
+
+def checked_class_concepts(value: Any) -> np.ndarray:
+    """Return how far concepts belong to classes, (K, L) in [0, 1] of float64, or raise."""
+    truth = to_numpy(value)
+    if truth.ndim != 2:
+        raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
+    check_finite("class_concepts", truth)
+    if truth.min() < 0 or truth.max() > 1:
+        raise ValueError(
+            f"Expected argument `class_concepts` to lie in [0, 1] but got values from {truth.min()} to "
+            f"{truth.max()}. Divide percentages by 100."
+        )
+    return truth.astype(float)
+
+
+def checked_parts(value: Any) -> np.ndarray:
+    """Return the part of each concept, (L,) of int with -1 for none, or raise."""
+    parts = to_numpy(value)
+    if parts.ndim != 1 or parts.dtype.kind not in "iu":
+        raise ValueError(
+            f"Expected argument `part_of_concept` to have shape (L,) and whole numbers but got shape {parts.shape} "
+            f"and dtype {parts.dtype}."
+        )
+    if (parts < -1).any():
+        raise ValueError(f"Expected argument `part_of_concept` to be at least -1 but got {parts.min()}.")
+    return parts
+
+
+def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
+    """Return the places of the parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
+    array = to_numpy(value)
+    if array.ndim == 3:
+        array = array[:, :, None]
+    if array.ndim != 4 or array.shape[-1] != 2:
+        raise ValueError(
+            f"Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2) but got {to_numpy(value).shape}."
+        )
+    if parts.max(initial=-1) >= array.shape[1]:
+        raise ValueError(
+            f"Expected argument `part_of_concept` to name parts below P = {array.shape[1]}, the parts in `points`, "
+            f"but got {parts.max()}."
+        )
+    return array.astype(float)
 
 
 def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:

@@ -1,25 +1,31 @@
 """What predicts how people would rate an explanation: encoder, embedding, scorer, and what a score is used for."""
 
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.released_concepts import RELEASED_CONCEPTS
-from quantus_concepts.metrics.explainer_values import Explainer, metric_values
-from quantus_concepts.pasta.blip import blip_encoder
-from quantus_concepts.pasta.cache import EmbeddingCache
-from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
-from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.labels import RELEASED_LABELS
-from quantus_concepts.pasta.mixture import Mixture, best_explainer, plot_mixture
-from quantus_concepts.pasta.object_encoder import ObjectEncoder
-from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
-from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation, perturb
-from quantus_concepts.pasta.regressors import Regressor, fit_regressor
-from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
-from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
-from quantus_concepts.pasta.steering import score_masks
-from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+from typing import TYPE_CHECKING
+
+from captum_concepts.lazy import lazily
+
+if TYPE_CHECKING:
+    from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
+    from quantus_concepts.datasets.ratings.questions import QUESTIONS
+    from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
+    from quantus_concepts.pasta.blip import blip_encoder
+    from quantus_concepts.pasta.cache import EmbeddingCache
+    from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
+    from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+    from quantus_concepts.pasta.embedder import Embedder
+    from quantus_concepts.pasta.labels import RELEASED_LABELS
+    from quantus_concepts.pasta.mixture import Mixture, best_explainer, plot_mixture
+    from quantus_concepts.pasta.object_encoder import ObjectEncoder
+    from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
+    from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation, perturb
+    from quantus_concepts.pasta.regressors import Regressor, fit_regressor
+    from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
+    from quantus_concepts.pasta.scorer import Scorer
+    from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
+    from quantus_concepts.pasta.steering import score_masks
+    from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+else:
+    __getattr__, __dir__ = lazily(__name__, __file__)
 
 __all__ = [
     "PERTURBATIONS",
@@ -31,7 +37,6 @@ __all__ = [
     "EmbeddedEncoder",
     "Embedder",
     "EmbeddingCache",
-    "Explainer",
     "MapExplanation",
     "Mixture",
     "ObjectEncoder",
@@ -47,7 +52,6 @@ __all__ = [
     "blip_encoder",
     "fit_regressor",
     "load_scorer",
-    "metric_values",
     "perturb",
     "plot_mixture",
     "rating_correlations",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-import uuid
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+
+from captum_concepts.writing import written
 
 _DIGEST = 16
 #: Seconds after which a file that was never finished is taken to be left by a process that is gone.
@@ -91,14 +92,10 @@ class EmbeddingCache:
             self._warn("write", f"{self.folder} cannot be written to ({error.strerror}).")
 
     def _write(self, key: str, payload: bytes) -> None:
-        path, partial = self._path(key), self._partial / uuid.uuid4().hex
+        path = self._path(key)
         path.parent.mkdir(exist_ok=True)
-        try:
+        with written(path, beside=self._partial) as partial:
             partial.write_bytes(_checksum(key, payload) + payload)
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
 
     @property
     def _partial(self) -> Path:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_shape, to_numpy
+from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.functional.votes import join_votes
@@ -147,8 +147,7 @@ def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarr
     """
     gini = Sparseness(disable_warnings=True)
     found = np.full(len(explanations), np.nan)
-    progress = tqdm(range(len(explanations)), "sparseness", disable=not display_progressbar)
-    for index in progress:
+    for index in progress(range(len(explanations)), "sparseness", show=display_progressbar, leave=True):
         explanation = explanations[index]
         if isinstance(explanation, ConceptExplanation | DrawingExplanation):
             continue

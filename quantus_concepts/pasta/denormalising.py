@@ -10,19 +10,29 @@ from torch import Tensor
 
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
-REMEDY = (
+_REMEDY = (
     "The encoder wants to see what a person sees: undo the model's normalisation with mean= and std=, the numbers it "
     "was normalised by, or with denormalise=, a function of the images"
 )
 
 
+def check_unit(name: str, low: Tensor, high: Tensor, remedy: str = _REMEDY) -> None:
+    """Raise unless the least and the largest value of some images lie in [0, 1]."""
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        raise ValueError(
+            f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
+            f"{remedy}."
+        )
+
+
 @dataclass(frozen=True)
 class Denormalisation:
-    """How to turn a model's input into images with values in [0, 1]."""
+    """How to turn a model's input into images with values in [0, 1], where wanted by cutting off what is outside."""
 
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
     function: Callable[[Tensor], Tensor] | None = None
+    clip: bool = False
 
     def __post_init__(self) -> None:
         if (self.mean is None) != (self.std is None):
@@ -42,7 +52,7 @@ class Denormalisation:
     def __call__(self, images: Tensor, name: str = "x_batch") -> Tensor:
         """Return images in [0, 1] with three channels."""
         images = self._undone(images, name)
-        self._check_range(*torch.aminmax(images), name)
+        check_unit(name, *torch.aminmax(images))
         return images.clamp(0, 1).expand(-1, 3, -1, -1)
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
@@ -50,7 +60,7 @@ class Denormalisation:
         if self.function is None and images.ndim == 4 and images.shape[1] in (1, 3):
             low, high = images.amin((0, 2, 3), keepdim=True), images.amax((0, 2, 3), keepdim=True)
             images = torch.cat([low, high])
-        self._check_range(*torch.aminmax(self._undone(images, name)), name)
+        check_unit(name, *torch.aminmax(self._undone(images, name)))
 
     def redone(self, images: Tensor) -> Tensor:
         """Return images in [0, 1] as the model takes them; with neither `mean` nor `std` as they are."""
@@ -58,13 +68,6 @@ class Denormalisation:
             return images
         mean, std = (torch.as_tensor(value).to(images)[:, None, None] for value in (self.mean, self.std))
         return (images - mean) / std
-
-    def _check_range(self, low: Tensor, high: Tensor, name: str) -> None:
-        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-            raise ValueError(
-                f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
-                f"{REMEDY}."
-            )
 
     def _undone(self, images: Tensor, name: str) -> Tensor:
         """Return images (N, C, H, W) without the normalisation."""
@@ -85,4 +88,4 @@ class Denormalisation:
                 )
             mean, std = (torch.as_tensor(value, device=images.device).float() for value in (self.mean, self.std))
             images = images * std[:, None, None] + mean[:, None, None]
-        return images
+        return images.clamp(0, 1) if self.clip else images

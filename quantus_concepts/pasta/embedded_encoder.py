@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch.nn.utils import skip_init
 from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
-from quantus_concepts.pasta.encoder import check_images
+from quantus_concepts.pasta.encoder import BatchEncoder
 
 #: How `as_encoder` is asked for it.
 EMBEDDED = "embedded"
@@ -30,7 +29,7 @@ _REFERENCE_SEED, _REFERENCE_CELLS = 1_000_003, 8
 _ROWS_AT_ONCE = 64
 
 
-class EmbeddedEncoder:
+class EmbeddedEncoder(BatchEncoder):
     """Encodes pictures and lists of names with fixed random weights; nothing in it was trained.
 
     Pictures, resized to 64 px: two convolutions of 3 x 3 (stride 2 each, 32 and 128 channels, random weights and
@@ -57,8 +56,6 @@ class EmbeddedEncoder:
     ----------
     name : str
         Says that it is untrained.
-    dim : int
-        384; 128 and twice the width where that is another.
 
     Raises
     ------
@@ -71,10 +68,9 @@ class EmbeddedEncoder:
     def __init__(self, seed: int = 0, device: torch.device | str | None = None, *, width: int = _WIDTH) -> None:
         self.seed = check_whole("seed", seed, 0)
         self.width = check_whole("width", width, 1)
-        self.dim = 2 * width + 2 * _TEXT
         self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)"
         self.name += (f", width {width}" if width != _WIDTH else "") + (f", seed {seed}" if seed else "")
-        self.device = None if device is None else torch.device(device)
+        self._device = None if device is None else torch.device(device)
         self._network: nn.Module | None = None
         self._mean, self._std = torch.zeros(0), torch.zeros(0)
         self._vectors: dict[str, np.ndarray] = {}
@@ -99,6 +95,16 @@ class EmbeddedEncoder:
         return cls(int(seed[1]) if seed else 0, device, width=int(width[1]) if width else _WIDTH)
 
     @property
+    def dim(self) -> int:
+        """Size of an embedding: 384, or 128 and twice the width where that is another."""
+        return 2 * self.width + 2 * _TEXT
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where it computes; None for the device of the images."""
+        return self._device
+
+    @property
     def fingerprint(self) -> str:
         """Identity for the cache: the settings and the version of torch, which draws the weights."""
         settings = (SIZE, _CHANNELS, self.width, _KERNEL, _TEXT, _PICTURE_SCALE, _TEXT_SCALE, _REFERENCES, self.seed)
@@ -109,30 +115,7 @@ class EmbeddedEncoder:
         """Number of weights and biases of the network that sees pictures."""
         return _CHANNELS * (3 * _KERNEL**2 + 1) + self.width * (_CHANNELS * _KERNEL**2 + 1)
 
-    @torch.no_grad()
-    def encode_images(self, images: Tensor) -> Tensor:
-        """Embed pictures.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W), floating, in [0, 1], of any size.
-
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the device of `images`.
-
-        Raises
-        ------
-        TypeError
-            If `images` is not a tensor of a floating-point dtype.
-        ValueError
-            If the shape is wrong or values are outside [0, 1].
-        """
-        check_images(images)
-        if not len(images):
-            return images.new_zeros(0, self.dim, dtype=torch.float32)
+    def _embed_images(self, images: Tensor) -> Tensor:
         where = self.device or images.device
         if self._network is None:
             self._network = self._build()
@@ -140,30 +123,20 @@ class EmbeddedEncoder:
         self._mean, self._std = self._mean.to(where), self._std.to(where)
         # Of one norm, whatever the width.
         scale = _PICTURE_SCALE * math.sqrt(_WIDTH / self.width)
-        pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * scale
-        return functional.pad(pooled, (0, 2 * _TEXT)).to(images.device)
+        with torch.autocast(where.type, enabled=False):
+            pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * scale
+        return functional.pad(pooled, (0, 2 * _TEXT))
 
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed lists of names.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            N texts, names with commas between them; other texts count as one name for each part between commas.
-
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the encoder's device.
-        """
-        embedded = np.zeros((len(texts), self.dim), dtype=np.float32)
-        for row, text in zip(embedded, texts, strict=True):
+    def _embed_texts(self, texts: list[str]) -> Tensor:
+        # Names with commas between them; other texts count as one name for each part between commas.
+        embeddings = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for row, text in zip(embeddings, texts, strict=True):
             names = [name for part in text.split(",") if (name := part.strip().lower())]
             for place, name in enumerate(names, 1):
                 vector = self._vector(name) * _TEXT_SCALE
                 row[-2 * _TEXT : -_TEXT] += vector
                 row[-_TEXT:] += vector / math.sqrt(place)
-        return torch.from_numpy(embedded).to(self.device or "cpu")
+        return torch.from_numpy(embeddings).to(self.device or "cpu")
 
     def _vector(self, name: str) -> np.ndarray:
         if name not in self._vectors:

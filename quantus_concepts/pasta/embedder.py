@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.checks import check_shape, check_whole, to_numpy
+from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -19,26 +20,14 @@ from quantus_concepts.datasets.ratings.explanations import (
     Explanation,
     MapExplanation,
 )
-from quantus_concepts.functional.arguments import finite_rows
-from quantus_concepts.functional.overlay import (
-    NORMALISATIONS,
-    colour_map,
-    masked_levels,
-    overlay_levels,
-    resized,
-    unit_maps,
-    usable_maps,
-)
-from quantus_concepts.functional.upsampling import check_maps
+from quantus_concepts.functional.overlay import usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
-from quantus_concepts.pasta.encoder import Encoder, as_encoder, check_images
-from quantus_concepts.pasta.encoding import Encoding
-from quantus_concepts.pasta.preprocessing import resized_levels, to_levels
-from quantus_concepts.pasta.sentences import SENTENCES, check_template, concept_sentence, released_sentence
-
-SALIENCIES = ("overlay", "masked")
-CONCEPTS = ("sentence", "weighted")
-Item = TypeVar("Item")
+from quantus_concepts.pasta.cached_encoder import CachedEncoder
+from quantus_concepts.pasta.encoder import Encoder, check_images
+from quantus_concepts.pasta.encoders import as_encoder
+from quantus_concepts.pasta.preprocessing import to_levels
+from quantus_concepts.pasta.presentation import Presentation, check_pairs
+from quantus_concepts.pasta.scorer import Scorer
 
 
 class Embedder:
@@ -113,28 +102,14 @@ class Embedder:
         batch_size: int = 16,
         display_progressbar: bool = False,
     ) -> None:
-        check_choice("saliency", saliency, SALIENCIES)
-        check_range("weight", weight, 0, 1)
-        colour_map(colours)
-        check_choice("normalise", normalise, NORMALISATIONS)
-        check_choice("concepts", concepts, CONCEPTS)
-        check_choice("sentence", sentence, SENTENCES)
-        check_template(template)
-        if sentence == "release" and (template or concepts != "sentence" or ascending or not trailing_comma):
-            raise ValueError(
-                "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
-                'beside sentence="release", which is fixed. Leave them out.'
-            )
-        self.saliency, self.weight, self.colours, self.normalise = saliency, float(weight), colours, normalise
-        self.size = check_whole("size", size, 1)
-        self.n_top = check_whole("n_top", n_top, 1)
-        self.ascending, self.template, self.concepts = bool(ascending), template, concepts
-        self.trailing_comma, self.sentence = bool(trailing_comma), sentence
+        self.presentation = Presentation(
+            saliency, weight, colours, size, normalise, n_top, ascending, template, concepts, trailing_comma, sentence
+        )
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
         self.cache = EmbeddingCache(cache) if isinstance(cache, str | Path) else cache
-        self._encoding = Encoding(self.encoder, self.cache, self.batch_size)
+        self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
     @classmethod
     def from_settings(cls, encoder: Encoder | str | Any, settings: Mapping[str, Any], **overrides: Any) -> Embedder:
@@ -159,9 +134,10 @@ class Embedder:
         ValueError
             If there is an unknown setting.
         """
-        unknown = sorted(set(settings) - set(SETTINGS))
+        known = [field.name for field in fields(Presentation)]
+        unknown = sorted(set(settings) - set(known))
         if unknown:
-            raise ValueError(f"Expected argument `settings` to have some of {list(SETTINGS)} but it has {unknown}.")
+            raise ValueError(f"Expected argument `settings` to have some of {known} but it has {unknown}.")
         return cls(encoder, **{**settings, **overrides})
 
     #: (N, h, w) to (N,) of bool: which maps are finite and show anything.
@@ -180,7 +156,7 @@ class Embedder:
     @property
     def settings(self) -> dict[str, Any]:
         """How explanations are shown, in values that JSON can hold."""
-        return {name: getattr(self, name) for name in SETTINGS}
+        return asdict(self.presentation)
 
     @torch.no_grad()
     def pictures(self, images: Tensor, maps: Tensor) -> Tensor:
@@ -205,8 +181,8 @@ class Embedder:
         ValueError
             As in `embed_maps`.
         """
-        _check_pair(images, maps)
-        return self._levels(images, maps).float() / 255
+        check_pairs(images, maps)
+        return self.presentation.levels(images, maps, self.presentation.normalise).float() / 255
 
     @torch.no_grad()
     def embed_maps(self, images: Tensor, maps: Tensor) -> Tensor:
@@ -232,15 +208,8 @@ class Embedder:
         ValueError
             If shapes do not fit, images are outside [0, 1], or a map holds NaN or infinity.
         """
-        _check_pair(images, maps)
-        makes = self._encoding.keys
-        keys = None if makes is None else makes.of_maps(images, maps, self._picture_settings)
-
-        def encode(places: Sequence[int]) -> Tensor:
-            some = slice(places[0], places[-1] + 1) if len(places) == places[-1] - places[0] + 1 else list(places)
-            return self._encode(self._levels(images[some], maps[some].to(images.device)))
-
-        return self._encoding.of(len(images), keys, encode, images.device)
+        check_pairs(images, maps)
+        return self._embed_pairs(images, maps, [self.presentation.normalise] * len(images), images.device)
 
     @torch.no_grad()
     def embed_drawings(self, pictures: Tensor) -> Tensor:
@@ -264,10 +233,7 @@ class Embedder:
             If the shape is wrong or values are outside [0, 1].
         """
         check_images(pictures)
-        levels = to_levels(pictures)
-        makes = self._encoding.keys
-        keys = None if makes is None else makes.of_drawings(levels)
-        return self._encoding.of(len(levels), keys, lambda some: self._encode(levels[list(some)]), pictures.device)
+        return self._cached.of_drawings(to_levels(pictures))
 
     @torch.no_grad()
     def embed_concepts(self, values: Tensor | np.ndarray, names: Sequence[str]) -> Tensor:
@@ -319,20 +285,17 @@ class Embedder:
             If one cannot be embedded, as in `embed_maps` and `embed_concepts`.
         """
         out = torch.empty(len(explanations), self.dim)
-        waiting: dict[str, list[tuple[int, Any]]] = {modality: [] for modality in MODALITIES}
+        waiting: dict[str, dict[int, Any]] = {modality: {} for modality in MODALITIES}
         embedders: dict[str, Callable[[list[Any]], Tensor]] = {
             "map": self._embed_shown,
             "drawing": self._embed_drawn,
             "concepts": self._embed_lists,
         }
-        places = tqdm(
-            range(len(explanations)), desc="Embedding explanations", disable=not self.display_progressbar, leave=False
-        )
+        places = progress(range(len(explanations)), "Embedding explanations", show=self.display_progressbar)
 
         def flush(kind: str) -> None:
             if waiting[kind]:
-                rows, items = zip(*waiting[kind], strict=True)
-                out[list(rows)] = embedders[kind](list(items)).cpu()
+                out[list(waiting[kind])] = embedders[kind](list(waiting[kind].values())).cpu()
                 waiting[kind].clear()
 
         for place in places:
@@ -342,123 +305,81 @@ class Embedder:
                     "Expected argument `explanations` to hold Map-, Drawing- or ConceptExplanation but got "
                     f"{type(explanation).__name__} at {place}."
                 )
-            waiting[explanation.modality].append((place, explanation))
+            waiting[explanation.modality][place] = explanation
             if len(waiting[explanation.modality]) == self.batch_size:
                 flush(explanation.modality)
         for kind in waiting:
             flush(kind)
         return out
 
-    @property
-    def _picture_settings(self) -> dict[str, Any]:
-        """What settles a picture, and so the key of its embedding."""
-        shown = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
-        return {"saliency": self.saliency, "size": self.size, "normalise": self.normalise, **shown}
+    def _embed_pairs(
+        self,
+        images: Tensor | Sequence[Tensor],
+        maps: Tensor | Sequence[Tensor],
+        ways: Sequence[str],
+        device: torch.device | None = None,
+    ) -> Tensor:
+        """Return embeddings (n, dim) of maps, each brought to [0, 1] in its own way, on images of any sizes."""
 
-    def _levels(self, images: Tensor, maps: Tensor, normalise: str | None = None) -> Tensor:
-        """Return what is shown, (n, 3, size, size) of uint8."""
-        size = (self.size, self.size)
-        if tuple(images.shape[-2:]) != size:
-            images = resized_levels(to_levels(images), size).float() / 255
-        maps = resized(unit_maps(maps, normalise or self.normalise)[:, None], size)[:, 0]
-        if self.saliency == "masked":
-            return masked_levels(images, maps)
-        return overlay_levels(images, maps, weight=self.weight, colours=self.colours)
+        def levels(places: Sequence[int]) -> Tensor:
+            some, heats = (torch.stack([values[place] for place in places]) for values in (images, maps))
+            return self.presentation.levels(some, heats.to(some.device), ways[places[0]])
 
-    def _encode(self, levels: Tensor) -> Tensor:
-        # Not every encoder takes them without the way over floats.
-        quick: Callable[[Tensor], Tensor] | None = getattr(self.encoder, "encode_levels", None)
-        return self.encoder.encode_images(levels.float() / 255) if quick is None else quick(levels)
+        def encode(places: Sequence[int]) -> Tensor:
+            kinds = [(images[place].shape, maps[place].shape, ways[place]) for place in places]
+            return self._cached.encode_levels(_by_kind(places, kinds, levels))
+
+        settings = [self.presentation.of_picture(way) for way in ways]
+        return self._cached.of_maps(images, maps, settings, encode, device)
 
     def _embed_shown(self, shown: Sequence[MapExplanation]) -> Tensor:
         """Return embeddings (n, dim) of maps whose images may differ in size."""
-        pairs = [(each.image[None], each.map[None]) for each in shown]
-        for image, heat in pairs:
-            _check_pair(image, heat)
-        makes, ways = self._encoding.keys, [each.normalise or self.normalise for each in shown]
-        keys = None
-        if makes is not None:
-            settings = [{**self._picture_settings, "normalise": way} for way in ways]
-            keys = [makes.of_maps(*pair, each)[0] for pair, each in zip(pairs, settings, strict=True)]
-
-        def encode(places: Sequence[int]) -> Tensor:
-            pictures: dict[int, Tensor] = {}
-            # Those of one size at once.
-            for group in _grouped(places, lambda place: (*(part.shape for part in pairs[place]), ways[place])):
-                images, maps = (torch.cat([pairs[place][part] for place in group]) for part in (0, 1))
-                levels = self._levels(images, maps.to(images.device), ways[group[0]])
-                pictures.update(zip(group, levels, strict=True))
-            return self._encode(torch.stack([pictures[place] for place in places]))
-
-        return self._encoding.of(len(shown), keys, encode)
+        for each in shown:
+            check_pairs(each.image[None], each.map[None])
+        ways = [each.normalise or self.presentation.normalise for each in shown]
+        return self._embed_pairs([each.image for each in shown], [each.map for each in shown], ways)
 
     def _embed_drawn(self, drawn: Sequence[DrawingExplanation]) -> Tensor:
         """Return embeddings (n, dim) of drawings, which may differ in size."""
-        rows: dict[int, Tensor] = {}
-        for group in _grouped(range(len(drawn)), lambda place: drawn[place].picture.shape):
-            rows.update(zip(group, self.embed_drawings(torch.stack([drawn[i].picture for i in group])), strict=True))
-        return torch.stack([rows[place] for place in range(len(drawn))])
-
-    def _sentence(self, each: ConceptExplanation) -> str:
-        if self.sentence == "release":
-            return released_sentence(
-                each.values if each.written is None else each.written,
-                each.vocabulary or tuple(each.values),
-                counterfactual=each.ascending,
-                n_top=self.n_top,
-            )
-        return concept_sentence(
-            each.values,
-            n_top=self.n_top,
-            ascending=each.ascending or self.ascending,
-            template=self.template,
-            trailing_comma=self.trailing_comma,
+        sizes = [each.picture.shape for each in drawn]
+        return _by_kind(
+            range(len(drawn)),
+            sizes,
+            lambda places: self.embed_drawings(torch.stack([drawn[place].picture for place in places])),
         )
 
     def _embed_lists(self, lists: Sequence[ConceptExplanation]) -> Tensor:
         """Return embeddings (n, dim) of lists of concepts."""
         # Checks the values as well.
-        sentences = [self._sentence(each) for each in lists]
-        if self.concepts == "sentence":
-            return self._encoding.texts(sentences)
+        sentences = [self.presentation.text(each) for each in lists]
+        if self.presentation.concepts == "sentence":
+            return self._cached.of_texts(sentences)
         names = list(dict.fromkeys(name for each in lists for name in each.values))
-        column = {name: place for place, name in enumerate(names)}
-        values = torch.zeros(len(lists), len(names), dtype=torch.float64)
-        for row, each in enumerate(lists):
-            for name, value in each.values.items():
-                values[row, column[name]] = float(value)
+        rows = [[float(each.values.get(name, 0)) for name in names] for each in lists]
+        values = torch.tensor(rows, dtype=torch.float64).view(len(lists), len(names))
         norm = values.norm(dim=1, keepdim=True)
-        embeddings = self._encoding.texts(names) if names else torch.empty(0, self.dim)
+        embeddings = self._cached.of_texts(names) if names else torch.empty(0, self.dim)
         shares = (values / torch.where(norm == 0, 1, norm)).to(embeddings)
         return shares @ embeddings
 
 
-#: Arguments of `Embedder` that settle what is embedded.
-SETTINGS = (
-    "saliency",
-    "weight",
-    "colours",
-    "size",
-    "normalise",
-    "n_top",
-    "ascending",
-    "template",
-    "concepts",
-    "trailing_comma",
-    "sentence",
-)
-
-
-def _check_pair(images: Tensor, maps: Tensor) -> None:
-    check_images(images)
-    check_maps(maps)
-    check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
-    finite = finite_rows(maps)
-    if not finite.all():
-        raise ValueError(
-            f"Expected argument `maps` to be finite but {int((~finite).sum())} of {len(maps)} hold NaN or infinity. "
-            "Leave them out; Embedder.usable_maps(maps) tells which."
-        )
+def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **overrides: Any) -> Embedder:
+    """Return an embedder that shows explanations as a scorer saw them when it was trained."""
+    if isinstance(encoder, Embedder):
+        if cache is not None:
+            raise ValueError("Argument `cache` says nothing beside an Embedder, which has its own: leave it out.")
+        embedder = encoder
+    else:
+        if encoder is None:
+            if scorer.encoder is None:
+                raise ValueError(
+                    "Expected argument `encoder`, for the scorer does not name the one it was trained on. Scorers of "
+                    'the release were trained on "siglip", "clip" or "eva02".'
+                )
+            encoder = scorer.encoder
+        embedder = Embedder.from_settings(encoder, scorer.settings or {}, cache=cache, **overrides)
+    scorer.check_encoder(embedder)
+    return embedder
 
 
 def _checked_names(names: Sequence[str]) -> list[str]:
@@ -469,8 +390,12 @@ def _checked_names(names: Sequence[str]) -> list[str]:
     return listed
 
 
-def _grouped(items: Sequence[Item], kind: Callable[[Item], Any]) -> list[list[Item]]:
-    groups: dict[Any, list[Item]] = {}
-    for item in items:
-        groups.setdefault(kind(item), []).append(item)
-    return list(groups.values())
+def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Sequence[int]], Tensor]) -> Tensor:
+    """Return a row for each place, in their order; those of one kind, of images of one size, are computed at once."""
+    groups: dict[Any, list[int]] = {}
+    for place, kind in zip(places, kinds, strict=True):
+        groups.setdefault(kind, []).append(place)
+    rows: dict[int, Tensor] = {}
+    for group in groups.values():
+        rows.update(zip(group, compute(group), strict=True))
+    return torch.stack([rows[place] for place in places])

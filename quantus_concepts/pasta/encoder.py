@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
 import torch
@@ -43,6 +43,69 @@ class Encoder(Protocol):
         """Return embeddings (N, dim), float32, not normalised, of N texts, on the encoder's device."""
 
 
+class BatchEncoder(Encoder):
+    """What the encoders of this package share: checks, empty batches, and the device of what is returned."""
+
+    name = ""
+
+    @torch.no_grad()
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Embed images.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), floating, in [0, 1], of any size.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, not normalised, on the device of `images`.
+
+        Raises
+        ------
+        TypeError
+            If `images` is not a tensor of a floating-point dtype.
+        ValueError
+            If the shape is wrong or values are outside [0, 1], or the encoder cannot be built or gives no (N, dim).
+        """
+        check_images(images)
+        if not len(images):
+            return images.new_empty(0, self.dim, dtype=torch.float32)
+        return self._embed_images(images).to(images.device)
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            N of them; what is longer than the encoder's context is cut off, as its tokenizer does it.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, not normalised, on the encoder's device.
+
+        Raises
+        ------
+        ValueError
+            If the encoder or its tokenizer cannot be had, do not fit each other, or give no (N, dim).
+        """
+        if not len(texts):
+            return torch.empty(0, self.dim, device=self.device)
+        return self._embed_texts(list(texts))
+
+    @abstractmethod
+    def _embed_images(self, images: Tensor) -> Tensor:
+        """Return embeddings (n, dim), float32, of at least one image, on any device."""
+
+    @abstractmethod
+    def _embed_texts(self, texts: list[str]) -> Tensor:
+        """Return embeddings (n, dim), float32, of at least one text."""
+
+
 MEMBERS = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
 PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
 
@@ -51,41 +114,6 @@ def is_encoder(value: Any) -> TypeGuard[Encoder]:
     """Tell whether an object has the members of `Encoder`."""
     # Of the type, not the object: asking an object for its fingerprint may hash gigabytes.
     return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in MEMBERS)
-
-
-def as_encoder(
-    value: Any,
-    *,
-    weights: str | Path | None = None,
-    tokenizer: Any = None,
-    device: torch.device | str | None = None,
-) -> Encoder:
-    """Return an encoder, whatever was given to name one."""
-    # They import this module.
-    from quantus_concepts.pasta.embedded_encoder import EMBEDDED, EmbeddedEncoder
-    from quantus_concepts.pasta.object_encoder import ObjectEncoder
-    from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
-
-    given = [name for name, content in (("weights", weights), ("tokenizer", tokenizer)) if content is not None]
-    if isinstance(value, str) and value.partition(" ")[0] == EMBEDDED:
-        if given:
-            raise ValueError(f"Argument `{given[0]}` says nothing to the embedded encoder, which has its own.")
-        return EmbeddedEncoder.of_name(value, device)
-    if isinstance(value, str):
-        return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
-    if given:
-        raise ValueError(f"Expected argument `{given[0]}` only beside the name of an encoder; an object has its own.")
-    if is_encoder(value):
-        return value
-    missing = [part for part in PARTS if not hasattr(value, part)]
-    if not missing:
-        return ObjectEncoder(value)
-    raise TypeError(
-        "Expected argument `encoder` to be the name of a preset, an encoder, or an object with "
-        f"{', '.join(PARTS)} but got {type(value).__name__}, which lacks {', '.join(missing)}. Bundle a model with "
-        "types.SimpleNamespace(encode_image=model.encode_image, encode_text=model.encode_text, "
-        "preprocess=preprocess, tokenizer=tokenizer)."
-    )
 
 
 def check_images(images: Any) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import uuid
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from captum_concepts.writing import written
 
 PROBE_TEXT = "Red wings, 2 long legs; a beak."
 #: Seconds within which a file may change again without its time telling.
@@ -71,14 +73,11 @@ class FileHashes:
         return content
 
     def _remember(self, note: Path, what: dict[str, Any]) -> None:
-        partial = note.with_suffix(f".{uuid.uuid4().hex}.part")
-        try:
+        # It is only slower without.
+        with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(what))
-            partial.replace(note)
-        except OSError:
-            # It is only slower without.
-            partial.unlink(missing_ok=True)
+            with written(note) as partial:
+                partial.write_text(json.dumps(what))
 
 
 def tokenizer_hash(tokenizer: Callable[[list[str]], Any]) -> str:

@@ -97,23 +97,21 @@ class Mixture:
         axes = ("N", *["..."] * (len(shape) - 1))
         for name in self.names:
             check_shape(f"maps[{name!r}]", maps[name], axes, (len(self.choice), *shape[1:]))
-        if not isinstance(maps[self.names[0]], Tensor):
-            return self._chosen_array([np.asarray(maps[name]) for name in self.names])
-        first: Tensor = maps[self.names[0]].detach()
-        index = torch.as_tensor(self.choice, device=first.device)
-        taken = first.clone() if first.is_floating_point() or not self.undefined else first.float()
-        for i, name in enumerate(self.names[1:], start=1):
-            taken[index == i] = maps[name].detach().to(taken)[index == i]
+        values: list[Any] = [
+            value.detach() if isinstance(value := maps[name], Tensor) else np.asarray(value) for name in self.names
+        ]
+        index: Any = self.choice
+        first, *others = values
+        if isinstance(first, Tensor):
+            index = torch.as_tensor(index, device=first.device)
+            taken = first.clone() if first.is_floating_point() or not self.undefined else first.float()
+            others = [each.to(taken) for each in others]
+        else:
+            taken = first.copy() if first.dtype.kind == "f" or not self.undefined else first.astype(np.float32)
+        for i, each in enumerate(others, start=1):
+            taken[index == i] = each[index == i]
         if self.undefined:
-            taken[index == UNDEFINED] = torch.nan
-        return taken
-
-    def _chosen_array(self, maps: list[np.ndarray]) -> np.ndarray:
-        taken = maps[0].copy() if maps[0].dtype.kind == "f" or not self.undefined else maps[0].astype(np.float32)
-        for i, each in enumerate(maps[1:], start=1):
-            taken[self.choice == i] = each[self.choice == i]
-        if self.undefined:
-            taken[self.choice == UNDEFINED] = np.nan
+            taken[index == UNDEFINED] = math.nan
         return taken
 
     def compare(self, values: Mapping[str, Any]) -> pd.DataFrame:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_shape
-from captum_concepts.running import evaluation_mode
-from quantus_concepts.pasta.encoder import PARTS, check_images
+from captum_concepts.running import evaluation_mode, without_autocast
+from quantus_concepts.pasta.encoder import PARTS, BatchEncoder
 from quantus_concepts.pasta.fingerprints import module_hash, tokenizer_hash
 from quantus_concepts.pasta.preprocessing import translated
 
 
-class ObjectEncoder:
+class ObjectEncoder(BatchEncoder):
     """Encoder of an object with `encode_image`, `encode_text`, `preprocess` and `tokenizer`.
 
     Nothing of the object is changed: each of its modules keeps its train or eval mode (it computes in eval mode) and
@@ -76,8 +76,7 @@ class ObjectEncoder:
     @property
     def device(self) -> torch.device | None:
         """Where the model is; None for an object without modules."""
-        tensors = (tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
-        first = next(tensors, None)
+        first = next((tensor for each in self.modules for tensor in (*each.parameters(), *each.buffers())), None)
         return None if first is None else first.device
 
     @property
@@ -95,76 +94,30 @@ class ObjectEncoder:
         weights = "".join(module_hash(module) for module in self.modules)
         return hashlib.sha256((weights + self._rest).encode()).hexdigest()
 
-    @torch.no_grad()
-    def encode_images(self, images: Tensor) -> Tensor:
-        """Embed images.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W), floating, in [0, 1], of any size.
-
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the device of `images`.
-
-        Raises
-        ------
-        TypeError
-            If `images` is not a tensor of a floating-point dtype.
-        ValueError
-            If the shape is wrong, values are outside [0, 1], or the model gives no (N, dim).
-        """
-        check_images(images)
-        if not len(images):
-            return images.new_empty(0, self.dim, dtype=torch.float32)
+    def _embed_images(self, images: Tensor) -> Tensor:
         device = self.device or images.device
         with self._computing(device):
-            embedded = self.parts.encode_image(self._preprocess(images.to(device)).to(device))
-        return self._checked("encode_image", embedded, len(images)).to(images.device)
+            embeddings = self.parts.encode_image(self._preprocess(images.to(device)).to(device))
+        return self._checked("encode_image", embeddings, len(images))
 
-    @torch.no_grad()
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            N of them.
-
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the encoder's device.
-
-        Raises
-        ------
-        ValueError
-            If the model gives no (N, dim).
-        """
+    def _embed_texts(self, texts: list[str]) -> Tensor:
         device = self.device or torch.device("cpu")
-        if not len(texts):
-            return torch.empty(0, self.dim, device=device)
         with self._computing(device):
-            tokens = self.parts.tokenizer(list(texts))
-            embedded = self.parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
-        return self._checked("encode_text", embedded, len(texts))
+            tokens = self.parts.tokenizer(texts)
+            embeddings = self.parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
+        return self._checked("encode_text", embeddings, len(texts))
 
     @contextmanager
     def _computing(self, device: torch.device) -> Iterator[None]:
-        with ExitStack() as stack:
-            for module in self.modules:
-                stack.enter_context(evaluation_mode(module))
-            stack.enter_context(torch.autocast(device.type, enabled=False))
+        with evaluation_mode(*self.modules), without_autocast(device):
             yield
 
-    def _checked(self, name: str, embedded: Any, n: int) -> Tensor:
-        if not isinstance(embedded, Tensor):
-            raise TypeError(f"Expected {name} of {self.name} to return a tensor but got {type(embedded).__name__}.")
-        check_shape(name, embedded, ("N", "dim"), (n, self._dim))
-        self._dim = int(embedded.shape[1])
-        return embedded.float()
+    def _checked(self, name: str, embeddings: Any, n: int) -> Tensor:
+        if not isinstance(embeddings, Tensor):
+            raise TypeError(f"Expected {name} of {self.name} to return a tensor but got {type(embeddings).__name__}.")
+        check_shape(name, embeddings, ("N", "dim"), (n, self._dim))
+        self._dim = int(embeddings.shape[1])
+        return embeddings.float()
 
     def _one_by_one(self, images: Tensor) -> Tensor:
         """Prepare images with a function of one Pillow image."""

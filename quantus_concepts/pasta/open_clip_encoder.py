@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_whole
-from quantus_concepts.pasta.encoder import check_images
+from quantus_concepts.pasta.encoder import BatchEncoder
 from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ PRESETS = {
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
 
-class OpenClipEncoder:
+class OpenClipEncoder(BatchEncoder):
     """Image and text encoder of open_clip.
 
     Nothing is imported, read or downloaded before the first image or text is encoded. Embeddings are float32 and not
@@ -209,30 +209,6 @@ class OpenClipEncoder:
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
     @torch.no_grad()
-    def encode_images(self, images: Tensor) -> Tensor:
-        """Embed images.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W), floating, in [0, 1], of any size.
-
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the device of `images`.
-
-        Raises
-        ------
-        TypeError
-            If `images` is not a tensor of a floating-point dtype.
-        ValueError
-            If the shape is wrong or values are outside [0, 1], or the encoder cannot be built.
-        """
-        check_images(images)
-        return self.encode_levels(images)
-
-    @torch.no_grad()
     def encode_levels(self, images: Tensor) -> Tensor:
         """Embed images of 8 bits.
 
@@ -246,36 +222,17 @@ class OpenClipEncoder:
         Tensor
             (N, dim), float32, on the device of `images`.
         """
+        return self._embed_images(images).to(images.device)
+
+    def _embed_images(self, images: Tensor) -> Tensor:
         built = self._model(images.device)
         prepared = built.preprocessing(images.to(self._built_on))
-        if not len(prepared):
-            return images.new_empty(0, self.dim, dtype=torch.float32)
         with torch.autocast(prepared.device.type, enabled=False):
-            return built.model.encode_image(prepared).float().to(images.device)
+            return built.model.encode_image(prepared).float()
 
-    @torch.no_grad()
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            N of them; what is longer than the encoder's context is cut off, as its tokenizer does it.
-
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the encoder's device.
-
-        Raises
-        ------
-        ValueError
-            If the tokenizer's tokens are not of this encoder, or the encoder or its tokenizer cannot be had.
-        """
+    def _embed_texts(self, texts: list[str]) -> Tensor:
         built = self._model(self._built_on or torch.device("cpu"))
-        if not len(texts):
-            return torch.empty(0, self.dim, device=self._built_on)
-        tokens = built.tokens(list(texts)).to(self._built_on)
+        tokens = built.tokens(texts).to(self._built_on)
         with torch.autocast(tokens.device.type, enabled=False):
             return built.model.encode_text(tokens).float()
 
@@ -314,21 +271,20 @@ class OpenClipEncoder:
 
     def _check_known(self) -> None:
         config = self._config()
-        if self.tag is None or self.model_config is not None:
+        if self.model_config is not None:
             if self.tag is not None and self.weights is None:
                 raise ValueError(
                     f"Expected argument `pretrained` to be a file or None beside `model_config` but got {self.tag!r}: "
                     "open_clip has no weights of a model it does not know."
                 )
             check_whole("embed_dim", config["embed_dim"], 1)
-        if self.model_config is not None or (self.tag is None and self.weights is None):
-            return
-        from quantus_concepts.pasta.open_clip_models import known_tags, recipe_of
+        elif self.tag is not None or self.weights is not None:
+            from quantus_concepts.pasta.open_clip_models import known_tags, recipe_of
 
-        if self.tag is None:
-            recipe_of(self.model_name, None)
-        else:
-            check_choice("pretrained" if self.weights is None else "tag", self.tag, known_tags(self.model_name))
+            if self.tag is None:
+                recipe_of(self.model_name, None)
+            else:
+                check_choice("pretrained" if self.weights is None else "tag", self.tag, known_tags(self.model_name))
 
     def _name(self, *, random: bool) -> str:
         short = self._preset or self.model_name

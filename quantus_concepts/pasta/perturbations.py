@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as transforms
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
 from quantus_concepts.functional.arguments import check_floating
-from quantus_concepts.pasta.denormalising import ROUNDING
+from quantus_concepts.pasta.denormalising import check_unit
 
 #: The release's seed where it fixes one.
 SEED = 493
@@ -88,7 +88,8 @@ class Perturbation:
         check_floating("images", images)
         check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
         check_range("magnitude", magnitude, 0, LARGEST)
-        check_unit("images", images)
+        if images.numel():
+            check_unit("images", *torch.aminmax(images), "Undo the model's normalisation first: images * std + mean")
         if draws is None:
             draws = self.draws(len(images), seed)
         check_shape("draws", draws, ("N", "n_draws"), (len(images), self.n_draws))
@@ -97,18 +98,6 @@ class Perturbation:
         with torch.no_grad():
             changed = self.function(images, float(magnitude), draws)
             return changed.clamp(0, 1)
-
-
-def check_unit(name: str, images: Tensor) -> None:
-    """Raise unless images are in [0, 1]."""
-    if not images.numel():
-        return
-    low, high = torch.aminmax(images)
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-        raise ValueError(
-            f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
-            "Undo the model's normalisation first: images * std + mean."
-        )
 
 
 def as_perturbations(chosen: Iterable[str | Perturbation] | None = None) -> tuple[Perturbation, ...]:
@@ -249,11 +238,7 @@ def _patches(images: Tensor, magnitude: float, draws: Tensor) -> Tensor:
     return images.masked_fill(covered[:, None], 0)
 
 
-def _named(*perturbations: Perturbation) -> Mapping[str, Perturbation]:
-    return MappingProxyType({each.name: each for each in perturbations})
-
-
-PERTURBATIONS: Mapping[str, Perturbation] = _named(
+_ALL = (
     Perturbation(
         "brightness jitter",
         _brightness_jitter,
@@ -289,6 +274,7 @@ PERTURBATIONS: Mapping[str, Perturbation] = _named(
         "random patches", _patches, "m black rectangles, rounded down, at random places", n_draws=4 * _MOST_PATCHES
     ),
 )
+PERTURBATIONS: Mapping[str, Perturbation] = MappingProxyType({each.name: each for each in _ALL})
 """The twelve perturbations of Kazmierczak et al., "PASTA", Appendix A.2, by name.
 
 Their magnitudes m are those of the released code, and so is what they leave to chance, but not its random numbers: ours

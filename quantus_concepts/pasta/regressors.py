@@ -14,7 +14,7 @@ from sklearn.svm import SVR
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, to_numpy
-from captum_concepts.randomness import kept_numpy_state
+from captum_concepts.running import kept_numpy_state
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training_data import item_rows, training_data

@@ -5,17 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
-from captum_concepts.running import evaluation_mode, to_model
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode, predict_logits, to_model
 from quantus_concepts.functional.arguments import check_floating
-from quantus_concepts.metrics.inference import predict_logits
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.perturbations import LARGEST, SEED, Perturbation, as_perturbations
 
@@ -157,7 +156,7 @@ def robustness_pairs(
     denormalise = Denormalisation(mean, std)
     for rows in _batches(np.arange(n), batch_size):
         # Before anything is computed, a wrong range is told.
-        denormalise(images[rows], "images")
+        denormalise.check(images[rows], "images")
     search = _Search(
         model, images, question == "Q5", as_perturbations(perturbations), magnitude, seed, denormalise, batch_size
     )
@@ -196,8 +195,7 @@ def robustness_pairs(
     )
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """Which images (rows) found a perturbation, which it is, and what became of them."""
 
     rows: np.ndarray
@@ -206,33 +204,26 @@ class _Found:
     predictions: np.ndarray
 
 
+@dataclass
 class _Search:
     """The search for a perturbation that does to each image what the question asks."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        keep: bool,
-        perturbations: tuple[Perturbation, ...],
-        magnitude: float | None,
-        seed: int,
-        denormalise: Denormalisation,
-        batch_size: int,
-    ) -> None:
-        self.model = model
-        self.images = images
-        self.keep = keep
-        self.perturbations = perturbations
-        self.denormalise = denormalise
-        self.batch_size = batch_size
-        own = [each.light if keep else each.strong for each in perturbations]
-        self.magnitudes = np.array(own if magnitude is None else [magnitude] * len(own), dtype=np.float64)
-        n, k = len(images), len(perturbations)
-        generator = np.random.default_rng([check_whole("seed", seed, 0), 0])
+    model: nn.Module
+    images: Tensor
+    keep: bool
+    perturbations: tuple[Perturbation, ...]
+    magnitude: float | None
+    seed: int
+    denormalise: Denormalisation
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        own = [each.light if self.keep else each.strong for each in self.perturbations]
+        self.magnitudes = np.array(own if self.magnitude is None else [self.magnitude] * len(own), dtype=np.float64)
+        generator = np.random.default_rng([check_whole("seed", self.seed, 0), 0])
         # Row by row, so that the order of an image does not depend on how many follow it.
-        self.order = generator.random((n, k)).argsort(1)
-        self.draws = [each.draws(n, seed) for each in perturbations]
+        self.order = generator.random((len(self.images), len(own))).argsort(1)
+        self.draws = [each.draws(len(self.images), self.seed) for each in self.perturbations]
 
     def predict_all(self) -> np.ndarray:
         """Return the predictions (N,) for the images as they are."""
@@ -245,7 +236,7 @@ class _Search:
         after = np.zeros(len(self.images), dtype=np.int64)
         kept: list[tuple[np.ndarray, Tensor]] = [(eligible[:0], torch.zeros(0, *self.images.shape[1:]))]
         remaining = eligible
-        with tqdm(total=len(eligible), desc="Perturbations", disable=not display_progressbar) as progress:
+        with progress(description="Perturbations", total=len(eligible), show=display_progressbar, leave=True) as bar:
             for turn in range(len(self.perturbations)):
                 for rows in _batches(remaining, self.batch_size):
                     changed = self._perturb(rows, self.order[rows, turn])
@@ -254,7 +245,7 @@ class _Search:
                     which[rows[suits]] = self.order[rows[suits], turn]
                     after[rows] = now
                     kept.append((rows[suits], changed[torch.as_tensor(suits)].cpu()))
-                    progress.update(int(suits.sum()))
+                    bar.update(int(suits.sum()))
                 remaining = remaining[which[remaining] < 0]
         rows = np.concatenate([each for each, _ in kept])
         order = rows.argsort()
@@ -278,8 +269,8 @@ class _Search:
 
     def _predict(self, inputs: Tensor) -> np.ndarray:
         outputs = predict_logits(self.model, inputs)
-        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
-            got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        if outputs.ndim != 2 or len(outputs) != len(inputs):
+            got = tuple(outputs.shape)
             raise ValueError(f"Expected argument `model` to return shape (N, K) with N = {len(inputs)} but got {got}.")
         return outputs.argmax(1).cpu().numpy()
 

@@ -15,22 +15,11 @@ from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, UNLABELLED, label_index, label_indices
-
-__all__ = [
-    "LABEL_ALIASES",
-    "RELEASED_ENCODERS",
-    "RELEASED_LABELS",
-    "UNLABELLED",
-    "Scorer",
-    "as_votes",
-    "fitting_encoders",
-    "label_index",
-    "label_indices",
-]
+from quantus_concepts.pasta.labels import RELEASED_LABELS, UNLABELLED, label_indices
+from quantus_concepts.pasta.open_clip_encoder import PRESETS
 
 #: Sizes of the embeddings of the encoders that the released scorers were trained on.
-RELEASED_ENCODERS = {"siglip": 1024, "clip": 768, "eva02": 768}
+RELEASED_ENCODERS = {name: preset.dim for name, preset in PRESETS.items()}
 _ROWS_AT_ONCE = 4096
 
 
@@ -145,7 +134,8 @@ class Scorer(nn.Module):
         """
         check_floating("embeddings", embeddings)
         if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
-            raise ValueError(self._misfit("embeddings", tuple(embeddings.shape), int(embeddings.shape[-1])))
+            expected = f"`embeddings` to have shape (N, d) = (*, {self.dim})"
+            raise ValueError(self._misfit(expected, tuple(embeddings.shape), int(embeddings.shape[-1])))
         first = self.biases[0]
         embeddings = embeddings.to(first)
         if not self.labels:
@@ -174,19 +164,21 @@ class Scorer(nn.Module):
             If the size is another.
         """
         if encoder.dim != self.dim:
-            raise ValueError(self._misfit("encoder", f"{encoder.name!r} with {encoder.dim}", encoder.dim))
+            expected = f"`encoder` to give embeddings of {self.dim} numbers"
+            raise ValueError(self._misfit(expected, f"{encoder.name!r} with {encoder.dim}", encoder.dim))
 
-    def _misfit(self, argument: str, got: Any, size: int) -> str:
+    def _misfit(self, expected: str, got: Any, size: int) -> str:
         trained = f" It was trained on {self.encoder!r}." if self.encoder else ""
-        expected = (
-            f"to have shape (N, d) = (*, {self.dim})"
-            if argument == "embeddings"
-            else f"to give embeddings of {self.dim} numbers"
+        fitting = [name for name, known in RELEASED_ENCODERS.items() if known == self.dim]
+        sizes = ", ".join(f"{name} {known}" for name, known in RELEASED_ENCODERS.items())
+        source = (
+            f"Embeddings of {self.dim} come from {' and '.join(fitting)}."
+            if fitting
+            else f"None of the released encoders gives embeddings of {self.dim} ({sizes})."
         )
         return (
-            f"Expected argument `{argument}` {expected}, which the scorer takes, but got {got}.{trained} "
-            f"{fitting_encoders(self.dim)} Use the encoder the scorer was trained on, or a scorer for "
-            f"embeddings of {size}."
+            f"Expected argument {expected}, which the scorer takes, but got {got}.{trained} {source} Use the encoder "
+            f"the scorer was trained on, or a scorer for embeddings of {size}."
         )
 
     def output(self, inputs: Tensor) -> Tensor:
@@ -328,15 +320,6 @@ def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:
     """Turn outputs of a scorer, 0 for the lowest vote and 1 for the highest, into votes, clipped to [1, 5] or not."""
     votes = MIN_VOTE + (MAX_VOTE - MIN_VOTE) * outputs
     return votes.clamp(MIN_VOTE, MAX_VOTE) if clip else votes
-
-
-def fitting_encoders(dim: int) -> str:
-    """Say which of the released encoders give embeddings of a size."""
-    fitting = [name for name, size in RELEASED_ENCODERS.items() if size == dim]
-    if fitting:
-        return f"Embeddings of {dim} come from {' and '.join(fitting)}."
-    sizes = ", ".join(f"{name} {size}" for name, size in RELEASED_ENCODERS.items())
-    return f"None of the released encoders gives embeddings of {dim} ({sizes})."
 
 
 def _joined_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:

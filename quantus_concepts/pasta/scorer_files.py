@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from captum_concepts.writing import check_target, written
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
@@ -27,23 +25,13 @@ RELEASED_KEYS = tuple(f"net.{layer}.{kind}" for layer in (0, 2, 4) for kind in (
 #: How the released scorers were shown explanations, and where their labels came from.
 RELEASED_SETTINGS = {"sentence": "release"}
 RELEASED_METADATA = {"released": True, "labels_from": "image-name"}
+_USUAL_INPUTS = " or ".join(
+    str(size + len(RELEASED_LABELS)) for size in sorted(set(RELEASED_ENCODERS.values()), reverse=True)
+)
 _KIND = "quantus_concepts.Scorer"
 _FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metadata")
 _WRAPPER = "state_dict"
 _TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
-_UNREADABLE = (
-    SafetensorError,
-    pickle.UnpicklingError,
-    BadZipFile,
-    EOFError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    IndexError,
-)
 
 
 def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
@@ -67,13 +55,9 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     IsADirectoryError
         If it is a folder.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"Cannot write a scorer to {target}: it is a folder. Name a file in it.")
+    target = check_target(path, "a scorer")
     if target.suffix != ".safetensors":
         raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"Cannot write {target}: the folder {target.parent} does not exist.")
     header = {"kind": _KIND}
     for name in _FIELDS:
         try:
@@ -82,11 +66,8 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
             raise ValueError(f"Expected `{name}` of the scorer to hold what JSON can but: {error}.") from error
     # Copies: safetensors takes no memory that is shared or not contiguous.
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in scorer.state_dict().items()}
-    # In the same folder, since a rename is atomic only within one file system.
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        temporary = Path(folder) / "scorer"
+    with written(target) as temporary:
         save_file(tensors, temporary, header)
-        temporary.replace(target)
 
 
 def load_scorer(
@@ -129,6 +110,18 @@ def load_scorer(
     files = _files(source)
     scorers = [_read(path, name, dim, encoder) for path, name in files]
     return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
+
+
+def scorer_from(value: Any) -> Scorer:
+    """Return a scorer, read from its file where a path is given."""
+    if isinstance(value, str | Path | dict):
+        return load_scorer(value)
+    if not isinstance(value, Scorer):
+        raise TypeError(
+            "Expected argument `scorer` to be a Scorer, or the file of one (of the release: PASTA_Q1.pth), but got "
+            f"{type(value).__name__}."
+        )
+    return value
 
 
 def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> list[tuple[Path, str | None]]:
@@ -191,7 +184,7 @@ def _contents(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
                 found: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return found, file.metadata() or {}
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
+    except Exception as error:  # each kind of wrong file fails in its own way
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"{path} holds no weights that can be read safely ({reason}). It may be cut short, or hold Python objects, "
@@ -257,7 +250,7 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> tuple[list[int], 
     if wrong or min(rows + columns) < 1:
         raise ValueError(
             f"The layers in {path} do not fit each other: {'; '.join(wrong)}. A released scorer has net.0.weight "
-            f"(512, {_usual_inputs()}), net.2.weight (64, 512) and net.4.weight (1, 64)."
+            f"(512, {_USUAL_INPUTS}), net.2.weight (64, 512) and net.4.weight (1, 64)."
         )
     return rows[:-1], columns[0]
 
@@ -279,12 +272,6 @@ def _inputs(path: Path, n_inputs: int, dim: int | None) -> tuple[int, tuple[str,
     raise ValueError(
         f"net.0.weight in {path} takes {n_inputs} inputs: embeddings of {trained} after {len(RELEASED_LABELS)} labels, "
         f"or of {n_inputs} without labels, but embeddings of {' or '.join(map(str, sizes))} were expected. {advice}"
-    )
-
-
-def _usual_inputs() -> str:
-    return " or ".join(
-        str(size + len(RELEASED_LABELS)) for size in sorted(set(RELEASED_ENCODERS.values()), reverse=True)
     )
 
 

@@ -79,7 +79,7 @@ def score_masks(
     sign = question_named(question).sign
     worst = MIN_VOTE if sign > 0 else MAX_VOTE
     column = tuple(scorer.questions).index(question)
-    undo = _clipped(mean, std) if clip else Denormalisation(mean, std)
+    undo = Denormalisation(mean, std, clip=clip)
     shared = labels is not None and (isinstance(labels, str | int) or getattr(labels, "ndim", 1) == 0)
     known = None if labels is None else _indices(scorer, [labels] if shared else labels)
 
@@ -94,19 +94,6 @@ def score_masks(
         return scores.masked_fill(masks.amax((1, 2)) == masks.amin((1, 2)), 0)
 
     return score
-
-
-def _clipped(mean: Sequence[float] | None, std: Sequence[float] | None) -> Denormalisation:
-    """Return what undoes a normalisation and cuts off what is outside."""
-    inner = Denormalisation(mean, std)
-
-    def undone(images: Tensor) -> Tensor:
-        if inner.mean is None or inner.std is None:
-            return images.clamp(0, 1)
-        shift, scale = (images.new_tensor(each)[:, None, None] for each in (inner.mean, inner.std))
-        return (images * scale + shift).clamp(0, 1)
-
-    return Denormalisation(function=undone)
 
 
 def _indices(scorer: Any, labels: Any) -> Tensor:

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from captum_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.progress import progress
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -156,46 +156,38 @@ def train_scorer(
     settings = settings or TrainingSettings()
     data = training_data(embeddings, targets, labels, questions, label_names)
     parts = _check_parts(train, validation, len(embeddings))
+    scorer = Scorer(
+        data.embeddings.shape[1],
+        data.questions,
+        data.label_names,
+        hidden,
+        encoder=encoder,
+        settings=embedding_settings,
+        seed=seed,
+    )
     with torch.enable_grad():
-        return _Run(data, parts, settings, hidden, seed, device, encoder, embedding_settings).train(display_progressbar)
+        run = _Run(scorer.to(data.embeddings.device if device is None else device), data, parts, settings, seed)
+        return run.train(display_progressbar)
 
 
 class _Run:
     """One training: its tensors, its network, and the best weights so far."""
 
     def __init__(
-        self,
-        data: TrainingData,
-        parts: tuple[Tensor, Tensor],
-        settings: TrainingSettings,
-        hidden: Sequence[int],
-        seed: int,
-        device: torch.device | str | None,
-        encoder: str | None,
-        embedding_settings: Mapping[str, Any] | None,
+        self, scorer: Scorer, data: TrainingData, parts: tuple[Tensor, Tensor], settings: TrainingSettings, seed: int
     ) -> None:
-        self.settings, self.questions = settings, data.questions
-        where = torch.device(device) if device is not None else data.embeddings.device
-        self.scorer = Scorer(
-            data.embeddings.shape[1],
-            data.questions,
-            data.label_names,
-            hidden,
-            encoder=encoder,
-            settings=embedding_settings,
-            seed=seed,
-        ).to(where)
+        self.settings, self.questions, self.scorer = settings, data.questions, scorer
         self.generator = torch.Generator().manual_seed(seed)
         train, validation = parts
         self.inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
-        votes = data.votes[:, train].to(where)
+        votes = data.votes[:, train].to(scorer.device)
         self.known = ~votes.isnan()
         for name, n_known in zip(self.questions, self.known.sum(1).tolist(), strict=True):
             if not n_known:
                 raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
         self.all_known = bool(self.known.all())
         self.targets = ((votes - MIN_VOTE) / (MAX_VOTE - MIN_VOTE)).nan_to_num(0)
-        self.validation_votes = data.votes[:, validation].to(where).round()
+        self.validation_votes = data.votes[:, validation].to(scorer.device).round()
         means = self.targets.sum(1) / self.known.sum(1)
         with torch.no_grad():
             self.scorer.biases[-1].copy_(means[:, None])
@@ -218,7 +210,7 @@ class _Run:
             fused=True,
         )
         epochs = range(1, self.settings.epochs + 1)
-        bar = tqdm(epochs, desc="training", unit="epoch", leave=False, disable=not display_progressbar)
+        bar = progress(epochs, "training", unit="epoch", show=display_progressbar)
         for epoch in bar:
             losses, live = self._epoch(optimiser)
             self._check_live(live.masked_fill(~losses.isfinite(), torch.nan), epoch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
+from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.weights import load_weights
 
 SMALL = "small"
@@ -145,16 +145,15 @@ def _from_file(spec: str) -> Network:
         raise ValueError(f"Expected argument `--backbone` to be path.py:factory but got {spec!r}, without a factory.")
     if not path.is_file():
         raise ValueError(f"Expected argument `--backbone` to name a Python file but there is none at {path}.")
-    module = _run_file(path)
+    module = run_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
-        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        near = difflib.get_close_matches(name, own, n=3, cutoff=0.4) or own[:8]
+        near = nearest_functions(module, name, shown=8)
         raise ValueError(f"{path} has no function {name!r}. It has: {', '.join(near) or 'none'}.")
     try:
         made = factory()
     except Exception as error:  # code of the user's: whatever it raises, this is where it came from
-        raise ValueError(f"{name}() in {path} failed: {_reason(error)}") from error
+        raise ValueError(f"{name}() in {path} failed: {error_text(error)}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(
             f"Expected {name}() in {path} to return an nn.Module but got {type(made).__name__}. "
@@ -167,23 +166,6 @@ def _from_file(spec: str) -> Network:
     if mean is None or std is None:
         mean, std = _own_normalisation(made)
     return Network(made, f"{name}() of {path.name}", mean=mean, std=std)
-
-
-def _run_file(path: Path) -> ModuleType:
-    # A name that no other module has: the user's file may be called as a library is.
-    name = f"_quantus_concepts_backbone_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"Expected argument `--backbone` to name a Python file but got {path}.")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up while it runs.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # code of the user's
-        del sys.modules[name]
-        raise ValueError(f"{path} cannot be run: {_reason(error)}") from error
-    return module
 
 
 def _per_channel(module: ModuleType, name: str, path: Path) -> tuple[float, ...] | None:
@@ -266,12 +248,7 @@ def _download(build: Callable[[], nn.Module], name: str) -> nn.Module:
             module: nn.Module = build()
     except Exception as error:  # each library has its own errors for a download that failed
         raise ValueError(
-            f"The weights of {name} could not be loaded ({_reason(error)}). Pass a file with --weights, or "
+            f"The weights of {name} could not be loaded ({error_text(error)}). Pass a file with --weights, or "
             f"--weights {NO_WEIGHTS} for untrained ones."
         ) from error
     return module
-
-
-def _reason(error: BaseException) -> str:
-    lines: Sequence[str] = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

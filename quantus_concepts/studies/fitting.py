@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from threading import Event
 from typing import Any, Protocol
 
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from tqdm import tqdm
 
 from captum_concepts.checks import check_range, check_shape
+from captum_concepts.progress import progress
+from captum_concepts.running import device_of, kept_generators, seed_generators
 
 #: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.
 LEARNING_RATE = 2e-2
@@ -93,7 +94,7 @@ def fit(
     check_range("learning_rate", learning_rate, 0, 1_000, open_low=True)
     _check_count(len(samples))
     batches = _batches(len(samples), batch_size, epochs, np.random.default_rng(seed))
-    device = next(network.parameters()).device
+    device = device_of(network)
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     network.train()
     if channels_last:
@@ -110,14 +111,13 @@ def fit(
         step = state["step"]
         for name, part in parts.items():
             part.load_state_dict(state[name])
-    bar = tqdm(
+    bar = progress(
+        description=description,
         total=len(batches),
         initial=step,
-        desc=description,
         unit="step",
         position=position,
-        disable=not display_progressbar,
-        leave=False,
+        show=display_progressbar,
     )
 
     def keep() -> None:
@@ -125,7 +125,7 @@ def fit(
             checkpoint.write({"step": step} | {name: part.state_dict() for name, part in parts.items()})
 
     try:
-        with bar, _kept_generators(device) if own_generator else nullcontext():
+        with bar, kept_generators(device) if own_generator else nullcontext():
             for images, targets in samples.batches(batches[step:]):
                 if stop is not None and stop.is_set():
                     keep()
@@ -134,7 +134,7 @@ def fit(
                 if augment is not None:
                     batch = augment(batch, torch.Generator().manual_seed(_step_seed(seed, step, _AUGMENTATION)))
                 if own_generator:
-                    _seed_generators(device, _step_seed(seed, step, _NETWORK))
+                    seed_generators(device, _step_seed(seed, step, _NETWORK))
                 loss = _loss(network(batch.contiguous(memory_format=memory_format)), targets.to(device))
                 optimiser.zero_grad()
                 loss.backward()
@@ -172,16 +172,3 @@ def _batches(n_images: int, batch_size: int, epochs: int, generator: np.random.G
 
 def _step_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
-
-
-@contextmanager
-def _kept_generators(device: torch.device) -> Iterator[None]:
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-
-
-def _seed_generators(device: torch.device, seed: int) -> None:
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)

@@ -7,10 +7,8 @@ import json
 import pickle
 import re
 import time
-import uuid
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from captum_concepts.writing import written
 
 DAMAGE = (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError, ValueError, KeyError, TypeError)
 STATE = ("step", "network", "optimiser", "schedule")
@@ -40,6 +40,7 @@ class Kept:
     def __init__(self, folder: Path, name: str, settings: Mapping[str, Any], seconds: float = 60.0) -> None:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"Expected argument `folder` to be a folder but {folder} is a file. Name another.")
+        self.folder = folder
         self.name = name
         self.settings = dict(settings)
         self.fingerprint = fingerprint(settings)
@@ -67,7 +68,8 @@ class Kept:
         """Write the finished tensors, and remove the checkpoint."""
         # Copies: safetensors takes neither shared nor non-contiguous memory.
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-        with _complete(self.weights) as temporary:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written(self.weights) as temporary:
             save_file(plain, temporary)
         content = {
             "name": self.name,
@@ -75,7 +77,7 @@ class Kept:
             "sha256": _file_hash(self.weights),
             "settings": self.settings,
         }
-        with _complete(self.record) as temporary:
+        with written(self.record) as temporary:
             temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
         self.checkpoint.unlink(missing_ok=True)
 
@@ -93,7 +95,8 @@ class Kept:
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Write the checkpoint in place of the one before."""
-        with _complete(self.checkpoint) as temporary:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written(self.checkpoint) as temporary:
             torch.save({**state, "fingerprint": self.fingerprint}, temporary)
         self._written = time.monotonic()
 
@@ -104,18 +107,6 @@ class Kept:
     def _warn(self, path: Path, error: Exception, consequence: str) -> None:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(f"{path} cannot be used ({reason}): {self.name} is {consequence}.", UserWarning, stacklevel=3)
-
-
-@contextmanager
-def _complete(path: Path) -> Iterator[Path]:
-    """Give a temporary path that takes the name of the file when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _check_same(found: str, wanted: str, problem: str) -> None:

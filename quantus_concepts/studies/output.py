@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
+from captum_concepts.writing import written
+
 MANIFEST = ".quantus-concepts.json"
 #: Of what an interrupted run goes on from.
 KEPT = "kept"
@@ -198,9 +200,8 @@ class OutputFolder:
     def _write_manifest(self) -> None:
         content: dict[str, object] = {"program": "quantus-concepts", "command": self.command, "files": self._written}
         content |= {"finished": False} if self._unfinished else {}
-        temporary = self.path / f".{uuid.uuid4().hex}.json"
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        temporary.replace(self.path / MANIFEST)
+        with written(self.path / MANIFEST) as temporary:
+            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def _read_manifest(path: Path) -> tuple[list[str], str]:

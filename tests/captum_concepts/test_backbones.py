@@ -151,11 +151,7 @@ FAMILIES = {
     "timm siglip over prefix": Family(TIMM, timm_name("test_vit3", img_size=64), (64, 64), 96, False),
     "timm eva": Family(TIMM, timm_name("eva02_tiny_patch14_224", img_size=28, **SMALL), (28, 28), 16, False),
     "timm eva class token": Family(
-        TIMM,
-        timm_name("eva02_tiny_patch14_224", img_size=28, global_pool="token", **SMALL),
-        (28, 28),
-        16,
-        False,
+        TIMM, timm_name("eva02_tiny_patch14_224", img_size=28, global_pool="token", **SMALL), (28, 28), 16, False
     ),
     "timm eva attention": Family(
         TIMM, timm_name("vit_pe_core_tiny_patch16_384", img_size=32, **SMALL), (32, 32), 16, False
@@ -442,11 +438,7 @@ REFUSED = {
     "own forward": (from_torchvision, lambda: small_resnet(OwnForward), "OwnForward"),
     "patched forward": (from_torchvision, patched, "ResNet"),
     "max pool": (from_torchvision, lambda: resnet_with(nn.AdaptiveMaxPool2d(1)), "with `avgpool` = Adaptive"),
-    "finer pool": (
-        from_torchvision,
-        lambda: resnet_with(nn.AdaptiveAvgPool2d(2)),
-        "with `avgpool` = Adaptive",
-    ),
+    "finer pool": (from_torchvision, lambda: resnet_with(nn.AdaptiveAvgPool2d(2)), "with `avgpool` = Adaptive"),
     "unknown timm": (from_timm, timm_name("test_nfnet"), "NormFreeNet"),
     "distilled": (
         from_timm,
@@ -494,8 +486,7 @@ def test_no_module_is_a_type_error(factory: Callable[..., Backbone]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factory", "name", "nearest"),
-    [(from_torchvision, "resnet81", "resnet18"), (from_timm, "tes_vit", "test_vit")],
+    ("factory", "name", "nearest"), [(from_torchvision, "resnet81", "resnet18"), (from_timm, "tes_vit", "test_vit")]
 )
 def test_unknown_name_lists_the_nearest(factory: Callable[..., Backbone], name: str, nearest: str) -> None:
     with pytest.raises(ValueError, match=rf"but got '{name}'\. Nearest: .*'{nearest}'"):

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from captum_concepts.bank import ConceptBank
 from captum_concepts.directions import draw_samples
 from reference.concept_bank import mean_cav
+from untouched import untouched
 
 
 def planted(n=600, d=6, seed=0):
@@ -191,21 +192,17 @@ def test_draw_is_fair_and_does_not_depend_on_other_concepts():
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_seed_decides_and_the_global_generators_are_left_alone(method):
     x, labels, _ = planted(200)
-    # The whole state: what is drawn moves a position, and rarely the array of numbers.
-    states = pickle.dumps(np.random.get_state()), torch.get_rng_state()  # noqa: NPY002
     kwargs = {"method": method, "n_pos": 20, "n_neg": 20}
-    first, same = (ConceptBank.fit(x, labels, seed=4, **kwargs) for _ in range(2))
-    other = ConceptBank.fit(x, labels, seed=5, **kwargs)
+    with untouched(x, labels):
+        first, same = (ConceptBank.fit(x, labels, seed=4, **kwargs) for _ in range(2))
+        other = ConceptBank.fit(x, labels, seed=5, **kwargs)
     assert torch.equal(first.cavs, same.cavs)
     assert not torch.equal(first.cavs, other.cavs)
-    assert pickle.dumps(np.random.get_state()) == states[0]  # noqa: NPY002
-    assert torch.equal(torch.get_rng_state(), states[1])
 
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 @pytest.mark.parametrize(
-    ("given", "kept"),
-    [(torch.float32, torch.float32), (torch.float64, torch.float64), (torch.bfloat16, torch.float32)],
+    ("given", "kept"), [(torch.float32, torch.float32), (torch.float64, torch.float64), (torch.bfloat16, torch.float32)]
 )
 def test_dtype_follows_the_features(method, given, kept):
     x, labels, _ = planted(60)
@@ -228,10 +225,7 @@ def test_few_images_give_one_warning_that_counts_the_concepts():
         ({"features": torch.ones(3, 2)}, r"`labels` to have shape \(N, L\) = \(3, \*\) but got \(4, 2\)"),
         ({"features": torch.ones(0, 2), "labels": torch.ones(0, 2)}, "to hold samples and concepts"),
         ({"features": torch.full((4, 2), float("nan"))}, "`features` to be finite"),
-        (
-            {"labels": torch.tensor([[0, 1], [2, 0], [0, 1], [1, 0]])},
-            "`labels` to hold only 0 and 1 but got 2",
-        ),
+        ({"labels": torch.tensor([[0, 1], [2, 0], [0, 1], [1, 0]])}, "`labels` to hold only 0 and 1 but got 2"),
         ({"labels": [[0.0, 1.0], [float("nan"), 0.0], [0.0, 1.0], [1.0, 0.0]]}, "got nan"),
         ({"labels": [0, 1, 0, 1]}, r"`labels` to have shape \(N, L\)"),
         ({"names": ["a"]}, "one name for each of 2 concepts but got 1"),
@@ -304,14 +298,13 @@ def tokenise(texts):
 def test_from_text_gives_unit_rows_in_batches_and_leaves_the_model():
     model = TextTower()
     model.linear.eval()
-    flags = [module.training for module in model.modules()]
-    bank = ConceptBank.from_text(model, tokenise, ["ab", "bcc", "a"], batch_size=2)
+    with untouched(model):
+        bank = ConceptBank.from_text(model, tokenise, ["ab", "bcc", "a"], batch_size=2)
     expected = model.linear(tokenise(["ab", "bcc", "a"]).float()).detach()
     np.testing.assert_allclose(bank.cavs, expected / expected.norm(dim=1, keepdim=True), atol=1e-6)
     assert model.batches == [2, 1]
     assert bank.names == ["ab", "bcc", "a"]
     assert not bank.cavs.requires_grad
-    assert [module.training for module in model.modules()] == flags
 
 
 @pytest.mark.parametrize(
@@ -452,10 +445,7 @@ def test_masked_features_and_labels_are_refused():
             ConceptBank.fit(*masked)
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [["beak", "red wing"], [2, 0], np.array([2, 0]), torch.tensor([2, 0]), ["beak", 0]],
-)
+@pytest.mark.parametrize("chosen", [["beak", "red wing"], [2, 0], np.array([2, 0]), torch.tensor([2, 0]), ["beak", 0]])
 def test_select_keeps_the_order_given(bank, chosen):
     part = bank.select(chosen)
     assert part.names == ["beak", "red wing"]
@@ -468,9 +458,6 @@ def test_select_keeps_the_order_given(bank, chosen):
 @pytest.mark.parametrize("mask", [[True, False, True], np.array([1, 0, 1], dtype=bool), torch.tensor([1, 0, 1]) > 0])
 def test_select_takes_a_mask(bank, mask):
     assert bank.select(mask).names == ["red wing", "beak"]
-
-
-def test_select_takes_one_name_or_index(bank):
     assert bank.select("beak").names == bank.select(2).names == ["beak"]
 
 
@@ -562,24 +549,17 @@ def test_every_flipped_bit_is_noticed(bank, tmp_path):
     path = tmp_path / "bank.safetensors"
     bank.save(path)
     whole = path.read_bytes()
+    told = set()
     for position in range(8, len(whole)):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
         try:
             loaded = ConceptBank.load(path)
-        except ValueError:
+        except ValueError as error:
+            told.add(str(error).partition(": ")[2])
             continue
         # The header of safetensors has spaces and an order of its own, which say nothing.
         assert same(loaded, bank)
-
-
-def test_flipped_bit_of_a_vector_is_damage(bank, tmp_path):
-    path = tmp_path / "bank.safetensors"
-    bank.save(path)
-    whole = path.read_bytes()
-    position = whole.rindex(np.float32(4.0).tobytes())
-    path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-    with pytest.raises(ValueError, match="damaged concept bank: its content is not what was written"):
-        ConceptBank.load(path)
+    assert "its content is not what was written. Copy it again, or fit the bank anew." in told
 
 
 def test_files_without_a_checksum_load(bank, tmp_path):

@@ -138,4 +138,4 @@ def test_captums_settings_are_checked():
     with pytest.raises(ValueError, match="`baseline`"):
         method_from_spec("IntegratedGradients", baseline=np.zeros((2, 2)))
     assert method_from_spec("Saliency", n_samples=9, noise=0.1).batch_size == 64
-    assert captum.attr.Saliency is method_from_spec("saliency").factory.attribution
+    assert captum.attr.Saliency is method_from_spec("saliency").factory.keywords["attribution"]

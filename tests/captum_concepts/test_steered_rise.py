@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from captum_concepts.explain import explain_func
 from captum_concepts.rise_masks import RandomMasks
 from captum_concepts.steered_rise import SteeredRISE
+from untouched import untouched
 
 SETTINGS = {"n_masks": 40, "cells": (3, 4), "seed": 5}
 TARGETS = torch.tensor([0, 2, 4, 1, 3])
@@ -201,32 +202,19 @@ def test_nothing_of_the_users_is_changed(images):
     model = net()
     model[3].train()
     model.register_forward_hook(lambda *_: None)
-    flags = [module.training for module in model.modules()]
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    generators = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    hooks = len(model._forward_hooks)
     given = images.clone().requires_grad_()
-    maps = SteeredRISE(model, covered).attribute(given, TARGETS, **SETTINGS)
+    with untouched(model, given):
+        maps = SteeredRISE(model, covered).attribute(given, TARGETS, **SETTINGS)
     assert not maps.requires_grad
-    assert given.grad is None
-    assert given.requires_grad
     assert torch.equal(given, images)
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
-    assert [module.training for module in model.modules()] == flags
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    assert len(model._forward_hooks) == hooks
-    assert torch.equal(generators[0], torch.get_rng_state())
-    assert (generators[1] == np.random.get_state()[1]).all()  # noqa: NPY002
     # Dropout and batch norm of a model in train mode are off: the same as in eval mode.
     assert torch.equal(maps, SteeredRISE(model.train(), covered).attribute(images, TARGETS, **SETTINGS))
-    assert model.training
 
     def broken(*arguments: object) -> Tensor:
         raise RuntimeError("broken")
 
-    with pytest.raises(RuntimeError, match="broken"):
+    with untouched(model), pytest.raises(RuntimeError, match="broken"):
         SteeredRISE(model, broken).attribute(images, TARGETS, **SETTINGS)
-    assert model.training
 
 
 def test_hosts(images):

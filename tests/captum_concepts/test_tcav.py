@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
-import random
 import tempfile
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from captum_concepts import ConceptBank
 from captum_concepts.tcav import LayerScore, TCAVScore, _draw, tcav_contrast, tcav_score
 from captum_concepts.tcav_classifier import ConceptBankClassifier
+from untouched import untouched
 
 
 class Net(nn.Module):
@@ -231,26 +230,15 @@ def test_nothing_of_the_users_is_changed(model, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     model.train()
     model.features[1].eval()
-    flags = [module.training for module in model.modules()]
-    before = {name: value.clone() for name, value in model.state_dict().items()}
     # Something to see the folder while it is there.
     seen = []
     handle = model.hidden.register_forward_hook(lambda *_: seen.append(len(list(tmp_path.iterdir()))))
-    # With the position in them, which a single draw moves: scikit-learn draws a seed for libsvm.
-    states = torch.get_rng_state(), pickle.dumps(np.random.get_state()), random.getstate()  # noqa: NPY002
-    tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert pickle.dumps(np.random.get_state()) == states[1]  # noqa: NPY002
-    assert random.getstate() == states[2]
+    with untouched(model, INPUTS):
+        tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
     handle.remove()
     assert max(seen) == 1
     assert list(tmp_path.iterdir()) == []
     assert not Path("cav").exists()
-    assert flags == [module.training for module in model.modules()]
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(each.grad is None and each.requires_grad for each in model.parameters())
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    assert not INPUTS.requires_grad
 
 
 def test_nothing_is_left_after_an_exception(model, tmp_path, monkeypatch):
@@ -264,12 +252,10 @@ def test_nothing_is_left_after_an_exception(model, tmp_path, monkeypatch):
             raise RuntimeError("out of luck")
 
     handle = model.head.register_forward_hook(fail)
-    with pytest.raises(RuntimeError, match="out of luck"):
+    with untouched(model), pytest.raises(RuntimeError, match="out of luck"):
         tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
     handle.remove()
     assert list(tmp_path.iterdir()) == []
-    assert model.training
-    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_works_in_inference_mode_and_in_float64(model):

@@ -68,11 +68,6 @@ def test_reference(coloured):
     assert np.isclose(result, expected).mean() > 0.95
 
 
-def test_colours_do_not_depend_on_scale_and_offset():
-    image, values = np.zeros((6, 6, 3)), np.random.default_rng(0).random((3, 3))
-    np.testing.assert_allclose(overlay(image, 4.0 * values - 8.0), overlay(image, values), atol=1e-12)
-
-
 def test_blended_literal():
     # White stays white where the map is low; at its highest 0.7 of the colour, red (0.5, 0, 0), is mixed in.
     result = overlay(np.ones((1, 2, 3)), np.array([[-3.0, 5.0]]), coloured="blend")
@@ -82,6 +77,8 @@ def test_blended_literal():
 def test_constant_map_is_the_lowest_colour():
     result = overlay(np.zeros((4, 5, 3)), np.full((2, 2), 7.0))
     np.testing.assert_allclose(result, np.broadcast_to(0.4 * np.array(BLUE), (4, 5, 3)), atol=1e-9)
+    # Rounding does not take it from its own value.
+    assert (overlay(np.full((9, 7, 3), 0.5), np.full((2, 3), 0.1), coloured=False, threshold=0.1) == 0.5).all()
 
 
 @pytest.mark.parametrize(
@@ -106,11 +103,6 @@ def test_grey_images(shape):
     grey = np.random.default_rng(0).random((6, 8))
     expected = overlay(np.repeat(grey[..., None], 3, -1), np.eye(2))
     np.testing.assert_allclose(overlay(grey.reshape(shape), np.eye(2)), expected)
-
-
-def test_constant_map_reaches_its_own_value():
-    result = overlay(np.full((9, 7, 3), 0.5), np.full((2, 3), 0.1), coloured=False, threshold=0.1)
-    assert (result == 0.5).all()
 
 
 def test_arguments_stay_as_they_were():
@@ -211,11 +203,6 @@ def test_a_concept_that_acts_by_its_absence_is_no_failure_to_find_it(rows):
     ]
 
 
-def test_gallery_without_extras(rows):
-    _, axes = gallery(rows["images"], rows["maps"], ["one", "two"])
-    assert titles(axes) == [["", "one", "two"]] * 3
-
-
 def test_gallery_masks_concepts_only(rows):
     _, axes = gallery(**rows, coloured=False, threshold=0.5)
     image = rows["images"][0]
@@ -265,10 +252,7 @@ def test_glyphs_are_drawn_in_any_font(rows):
     ("change", "message"),
     [
         ({"images": np.zeros((0, 4, 4, 3))}, r"`images` to hold at least one image"),
-        (
-            {"maps": np.zeros((2, 2, 4, 4))},
-            r"`maps` to have shape \(N, k, h, w\) = \(3, .*got \(2, 2, 4, 4\)",
-        ),
+        ({"maps": np.zeros((2, 2, 4, 4))}, r"`maps` to have shape \(N, k, h, w\) = \(3, .*got \(2, 2, 4, 4\)"),
         ({"names": ["one"]}, r"`names` to hold k = 2 names.*lengths \[1\]"),
         ({"names": [["a", "b"], ["c"], ["d", "e"]]}, r"lengths \[1, 2\]"),
         ({"names": [["a", "b"]]}, r"got 1 lists"),
@@ -277,10 +261,7 @@ def test_glyphs_are_drawn_in_any_font(rows):
         ({"contributions": np.ones((3, 3))}, r"`contributions` to have shape \(N, k\) = \(3, 2\)"),
         ({"class_maps": np.zeros((3, 1, 4, 4))}, r"`class_maps` to have shape \(N, h, w\)"),
         ({"class_names": ["jay"]}, r"`class_names` to have length N = 3 but got 1"),
-        (
-            {"axes": Figure().subplots(3, 3)},
-            r"`axes` to have shape \(N, columns\) = \(3, 4\) but got \(3, 3\)",
-        ),
+        ({"axes": Figure().subplots(3, 3)}, r"`axes` to have shape \(N, columns\) = \(3, 4\) but got \(3, 3\)"),
         ({"images": np.full((3, 12, 10, 3), -1.0)}, r"`images` to hold uint8, or floats"),
     ],
 )

@@ -85,14 +85,11 @@ def test_by_hand(transform, expected):
     torch.testing.assert_close(points, torch.tensor([[expected]]))
 
 
-def test_points_that_leave_the_image_and_nan_become_nan():
+def test_points_that_leave_the_image_and_nan_become_nan_and_nan_stays():
     points = torch.tensor([[[2.0, 5.0], [10.0, 5.0]], [[torch.nan, 3.0], [15.0, 9.0]]])
     _, moved = apply_transform(torch.zeros(3, 10, 20), points, v2.CenterCrop((10, 10)))
     expected = torch.tensor([[[torch.nan] * 2, [5.0, 5.0]], [[torch.nan] * 2, [torch.nan] * 2]])
     torch.testing.assert_close(moved, expected, equal_nan=True)  # 15 - 5 = 10 is just outside
-
-
-def test_nan_stays_nan_through_elastic():
     points = torch.tensor([[[torch.nan, torch.nan], [10.0, 5.0]]])
     _, moved = apply_transform(torch.zeros(3, 10, 20), points, v2.ElasticTransform(0.0, 1.0))
     torch.testing.assert_close(moved, points, equal_nan=True)

@@ -128,14 +128,3 @@ def test_ceiling_depends_on_the_seed_only_and_takes_gaps():
     fewer = ceiling(votes, n_splits=5)
     assert fewer.n == 500
     assert 0 < full.reliability - fewer.reliability < 0.1
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"`targets` to have shape \(N,\) = \(3,\) but got \(2,\)"):
-        figures([1, 2, 3], [1, 2])
-    with pytest.raises(ValueError, match=r"`scores` to lie in \[1, 5\] but 1 of 2 do not, the first is 0.5"):
-        figures([0.5, 2], [1, 2])
-    with pytest.raises(ValueError, match=r"`votes` to hold whole votes"):
-        human_figures(np.array([[1.0, 7.0]]))
-    with pytest.raises(ValueError, match=r"`n_splits` to be at least 1"):
-        ceiling(np.array([[1.0, 2.0]]), n_splits=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import exp
-from typing import Any
 
 import numpy as np
 import pytest
@@ -78,40 +77,3 @@ def test_ranks_by_hand() -> None:
     # of equal pixels the one first in the order has the lower rank; unequal ones do not care
     order = torch.tensor([[3, 2, 1, 0]] * 2)
     assert relevance_ranks(maps, order).tolist() == [[[2, 0], [1, 3]], [[3, 2], [0, 1]]]
-
-
-CASES: dict[str, tuple[Any, type[Exception], str]] = {
-    "no threshold": (lambda: percentages(()), ValueError, r"`thresholds` to hold at least one"),
-    "a threshold below 2": (lambda: percentages((1,)), ValueError, r"`thresholds` to lie in \[2, 100\] but got 1"),
-    "a threshold above 100": (lambda: percentages((101,)), ValueError, r"in \[2, 100\] but got 101"),
-    "a share for a percentage": (lambda: percentages((0.5,)), TypeError, r"`thresholds` to be a whole number"),
-    "another number of levels": (
-        lambda: faithfulness(torch.ones(2, 4), torch.ones(2, 5), (10,)),
-        ValueError,
-        r"`irrelevant` to have shape \(N, L\) = \(\*, 5\) but got \(2, 4\)",
-    ),
-    "another number of samples": (
-        lambda: faithfulness(torch.ones(2, 5), torch.ones(3, 5), (10,)),
-        ValueError,
-        r"`relevant` to have shape \(N, L\) = \(2, 5\) but got \(3, 5\)",
-    ),
-    "changes that are no tensor": (
-        lambda: faithfulness(np.ones((2, 5)), torch.ones(2, 5), (10,)),  # type: ignore[arg-type]
-        TypeError,
-        r"`irrelevant` to be a torch.Tensor",
-    ),
-    "maps of whole numbers": (lambda: relevance_ranks(torch.ones(1, 2, 2).int()), TypeError, r"`maps`.*floating"),
-    "maps with channels": (lambda: relevance_ranks(torch.ones(1, 1, 2, 2)), ValueError, r"`maps`.*\(N, H, W\)"),
-    "an order of fewer pixels": (
-        lambda: relevance_ranks(torch.ones(1, 2, 2), torch.arange(3)[None]),
-        ValueError,
-        r"`order` to have shape \(N, P\) = \(1, 4\) but got \(1, 3\)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_bad_input(case: str) -> None:
-    call, error, match = CASES[case]
-    with pytest.raises(error, match=match):
-        call()

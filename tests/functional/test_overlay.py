@@ -131,29 +131,3 @@ def test_resizing_shrinks_smoothly_and_stays_within_its_values():
     ones = torch.ones(1, 3, 7, 5)
     assert torch.equal(resized(ones, (224, 224)), torch.ones(1, 3, 224, 224))
     assert resized(ones, (7, 5)) is ones
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": torch.rand(2, 1, 4, 4)}, r"`images` to have shape \(N, 3, H, W\)"),
-        ({"maps": torch.rand(3, 4, 4)}, r"`maps` to have shape \(N, h, w\) = \(2, \*, \*\) but got \(3, 4, 4\)"),
-        ({"maps": torch.full((2, 4, 4), NAN)}, "`maps` to be finite"),
-        ({"weight": 1.5}, r"`weight` to lie in \[0, 1\]"),
-        ({"colours": "bwrr"}, "`colours` to be a colour map of matplotlib.* 'bwrr'. Nearest: .*bwr"),
-    ],
-)
-def test_bad_input(change, message):
-    with pytest.raises(ValueError, match=message):
-        overlay(**{"images": torch.rand(2, 3, 4, 4), "maps": torch.rand(2, 4, 4)} | change)
-
-
-def test_bad_maps():
-    with pytest.raises(TypeError, match=r"`maps` to be of a floating-point dtype but got torch.int64"):
-        unit_maps(torch.ones(2, 3, 3, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"'minmax'.*Did you mean 'min-max'"):
-        unit_maps(torch.rand(2, 3, 3), "minmax")
-    with pytest.raises(ValueError, match=r"`maps` to lie in \[0, 1\].*normalise='min-max'"):
-        unit_maps(torch.full((1, 2, 2), 1.5), "none")
-    with pytest.raises(ValueError, match=r"`maps` to lie in \[-1, 1\]"):
-        unit_maps(torch.full((1, 2, 2), -1.5), "lime")

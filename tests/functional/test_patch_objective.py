@@ -60,12 +60,6 @@ def test_gradient_against_finite_differences(squared):
         return patch_objective(patched, logits, images, delta, (0.0, 1.0), 0.2, 0.3, squared)
 
     assert torch.autograd.gradcheck(value, delta.requires_grad_())
-    # and by hand, in one direction
-    direction = torch.randn(2, 2, 3, 4, generator=generator, dtype=torch.float64)
-    (gradient,) = torch.autograd.grad(value(delta).sum(), delta)
-    with torch.no_grad():
-        slope = (value(delta + 1e-6 * direction) - value(delta - 1e-6 * direction)).sum() / 2e-6
-    assert (gradient * direction).sum().item() == pytest.approx(slope.item(), rel=1e-6)
 
 
 def test_gradient_where_nothing_has_changed_is_finite():
@@ -81,18 +75,3 @@ def test_images_are_independent_of_each_other():
         for i in range(2)
     ]
     np.testing.assert_array_equal(together, torch.cat(apart))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ((PATCHED[:1], LOGITS, IMAGES, DELTA), r"`logits_patched` to have shape \(N, K\) = \(2, 2\) but got \(1, 2\)"),
-        ((PATCHED[0], LOGITS[0], IMAGES, DELTA), r"`logits` to have shape \(N, K\) but got \(2,\)"),
-        ((PATCHED, LOGITS, IMAGES, DELTA[..., :1]), r"`delta` to have shape \(N, C, H, W\) = \(2, 1, 1, 2\)"),
-        ((PATCHED, LOGITS, IMAGES[:1], DELTA[:1]), r"`images` to have shape \(N, C, H, W\) = \(2, "),
-        ((PATCHED, LOGITS, IMAGES[0], DELTA[0]), r"`images` to have shape \(N, C, H, W\)"),
-    ],
-)
-def test_bad_shapes(arguments, match):
-    with pytest.raises(ValueError, match=match):
-        patch_objective(*arguments, (0, 255))

@@ -148,19 +148,3 @@ def test_distribution_literal():
     assert distribution(np.arange(41) / 10) == pytest.approx((2.0, 0.1, 3.9))
     assert distribution([0.5, float("nan")]) == (0.5, 0.5, 0.5)
     assert np.isnan(distribution([float("nan")])).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"features": torch.zeros(4)}, r"`features` to have shape \(N, d\)"),
-        ({"labels": torch.zeros(3, dtype=torch.int64)}, r"`labels` to have shape \(N,\) = \(20,\)"),
-        ({"n_concepts": 0}, r"`n_concepts` to lie in \[1"),
-        ({"n_banks": 0}, r"`n_banks` to lie in \[1"),
-        ({"values": "margins"}, "Did you mean 'margin'"),
-    ],
-)
-def test_wrong_arguments_are_named(photographs, change, message):
-    good = {"features": photographs["features"][::100], "labels": photographs["labels"][::100], "n_concepts": 3}
-    with pytest.raises(ValueError, match=message):
-        list(random_banks(**good | change))

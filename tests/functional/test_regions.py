@@ -2,12 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import (
-    point_hits,
-    regions,
-    threshold_hits,
-    upsample,
-)
+from quantus_concepts.functional import point_hits, regions, threshold_hits, upsample
 from reference import clm as reference
 from reference.chance import at_chance
 
@@ -246,35 +241,6 @@ class TestPointHits:
         assert hits.is_cuda
         np.testing.assert_allclose(hits.cpu(), point_hits(maps, points, (64, 64), ALPHAS), atol=1e-6)
 
-    @pytest.mark.parametrize(
-        ("changed", "error", "message"),
-        [
-            ({"alphas": (0,)}, ValueError, r"`alpha` to lie in \(0, 12\] but got 0"),
-            ({"alphas": (1, 12.1)}, ValueError, r"`alpha` to lie in \(0, 12\] but got 12.1"),
-            ({"alphas": (-1,)}, ValueError, "`alpha` to lie in"),
-            ({"alphas": (NAN,)}, ValueError, "`alpha` to lie in"),
-            ({"alphas": ()}, ValueError, "`alphas` to hold at least one"),
-            ({"maps": torch.zeros(2, 1, 7, 7)}, ValueError, r"`maps` to have shape \(B, h, w\) but got \(2, 1, 7, 7\)"),
-            ({"maps": torch.zeros(2, 7, 7).int()}, TypeError, "`maps` to be of a floating-point dtype"),
-            ({"maps": np.zeros((2, 7, 7))}, TypeError, "`maps` to be a torch.Tensor but got ndarray"),
-            ({"maps": torch.zeros(2, 0, 7)}, ValueError, "at least one cell"),
-            ({"points": torch.zeros(3, 1, 2)}, ValueError, r"\(B, Q, 2\) = \(2, \*, 2\) but got \(3, 1, 2\)"),
-            ({"points": torch.zeros(2, 2)}, ValueError, "`points` to have shape"),
-            ({"points": torch.zeros(2, 1, 3)}, ValueError, "`points` to have shape"),
-            ({"points": torch.zeros(2, 0, 2)}, ValueError, "Give NaN where nothing is visible"),
-            ({"points": torch.full((2, 1, 2), 9.1)}, ValueError, r"2 of them are outside, .* map 0, place 0 with"),
-            ({"points": torch.full((2, 1, 2), -1.1)}, ValueError, r"`points` to lie in the images, .* = \(9, 9\)"),
-            ({"points": torch.full((2, 1, 2), torch.inf)}, ValueError, r"\(x, y\) = \(inf, inf\).*NaN where nothing"),
-            ({"points": np.zeros((2, 1, 2))}, TypeError, "`points` to be a torch.Tensor but got ndarray"),
-            ({"size": (9,)}, ValueError, r"`size` to be \(M1, M2\)"),
-            ({"size": (9, 0)}, ValueError, r"`size` to be \(M1, M2\)"),
-        ],
-    )
-    def test_bad_input(self, changed, error, message):
-        arguments = {"maps": torch.zeros(2, 7, 7), "points": torch.zeros(2, 1, 2), "size": (9, 9), "alphas": (1,)}
-        with pytest.raises(error, match=message):
-            point_hits(**{**arguments, **changed})
-
 
 class TestThresholdHits:
     def test_by_hand(self):
@@ -298,14 +264,3 @@ class TestThresholdHits:
             assert np.nanmin(expected) == 0
             assert np.nanmax(expected) == 1
             np.testing.assert_array_equal(threshold_hits(maps, points, size, threshold), expected)
-
-    def test_bad_input(self):
-        with pytest.raises(ValueError, match="`points` to have shape"):
-            threshold_hits(torch.zeros(2, 7, 7), torch.zeros(1, 1, 2), (9, 9), 0.5)
-        with pytest.raises(TypeError, match="`maps` to be of a floating-point dtype"):
-            threshold_hits(torch.zeros(1, 7, 7).int(), torch.zeros(1, 1, 2), (9, 9), 0.5)
-
-    def test_coordinates_in_the_wrong_order_are_told(self):
-        points = torch.tensor([[[3.0, 8.0]], [[NAN, 99.0]]])
-        with pytest.raises(ValueError, match=r"1 of them .* with \(x, y\) = \(3, 8\)\. It would be inside"):
-            threshold_hits(torch.zeros(2, 7, 7), points, (4, 12), 0.5)

@@ -99,14 +99,3 @@ def test_order_of_images_and_seed():
         np.testing.assert_allclose(a.value, c.value)
         np.testing.assert_allclose(a.low, c.low, atol=0.1)
         assert not torch.equal(a.low, c.low)
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"`correct_with` to have shape \(R, N\) = \(3, 4\) but got \(2, 4\)"):
-        relative_contrast(SCORES, WITH[:2], WITHOUT)
-    with pytest.raises(TypeError, match=r"`correct_without` to be a tensor of torch.bool but got torch.int64"):
-        relative_contrast(SCORES, WITH, WITHOUT.long())
-    with pytest.raises(TypeError, match=r"`scores` to be a torch.Tensor but got list"):
-        relative_contrast(SCORES.tolist(), WITH, WITHOUT)
-    with pytest.raises(ValueError, match=r"`n_resamples`"):
-        relative_contrast(SCORES, WITH, WITHOUT, n_resamples=10)

@@ -76,20 +76,3 @@ def test_precision_is_not_that_of_autocast():
 def test_narrow_dtypes_are_computed_in_float32():
     maps = random_maps(2, (7, 7)).half()
     assert torch.equal(upsample(maps, (50, 50)), upsample(maps.float(), (50, 50)))
-
-
-@pytest.mark.parametrize(
-    ("maps", "size", "error", "message"),
-    [
-        (torch.zeros(7, 7), (9, 9), ValueError, r"`maps` to have shape \(B, h, w\) but got \(7, 7\)"),
-        (torch.zeros(2, 0, 7), (9, 9), ValueError, "at least one cell a map"),
-        (torch.zeros(2, 7, 7).int(), (9, 9), TypeError, "floating-point dtype but got torch.int32"),
-        (torch.zeros(2, 7, 7), (9,), ValueError, r"`size` to be \(M1, M2\).*but got \(9,\)"),
-        (torch.zeros(2, 7, 7), (9, 0), ValueError, "`size` to be"),
-        (torch.zeros(2, 7, 7), (9, 9.0), ValueError, "`size` to be"),
-        (torch.zeros(2, 7, 7), 9, ValueError, "`size` to be"),
-    ],
-)
-def test_bad_input(maps, size, error, message):
-    with pytest.raises(error, match=message):
-        upsample(maps, size)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from quantus_concepts.functional.votes import check_votes, join_votes
+from quantus_concepts.functional.votes import join_votes
 from reference import ratings as reference
 
 NAN = np.nan
@@ -36,16 +36,3 @@ def test_tensors_and_no_annotator():
     np.testing.assert_array_equal(join_votes(torch.tensor([[1, 1, 4]])), [1])
     for how in ("mode", "mean", "median"):
         np.testing.assert_array_equal(join_votes(np.zeros((2, 0)), how), [NAN, NAN])
-
-
-@pytest.mark.parametrize("bad", [0, 6, 2.5, -1, np.inf])
-def test_votes_outside_the_scale(bad):
-    with pytest.raises(ValueError, match=rf"whole votes of 1 to 5.* but got {bad:g} at \(0, 1\); 1 of 3"):
-        join_votes(np.array([[1, bad, 3]]))
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"`how` to be one of .* Did you mean 'median'"):
-        join_votes(VOTES, "medain")
-    with pytest.raises(ValueError, match=r"shape \(..., A\)"):
-        check_votes("votes", 3)

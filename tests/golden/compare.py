@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-#: Whether a value found is that recorded: column, recorded, found.
-Same = Callable[[str, str, str], bool]
+#: Whether a value found is that recorded: the keys of its row, its column, recorded, found.
+Same = Callable[[Mapping[str, str], str, str, str], bool]
 
 
 @dataclass
@@ -56,7 +56,7 @@ def normal(text: str) -> str:
     return "" if math.isnan(number) else repr(number)
 
 
-def to_the_bit(column: str, recorded: str, found: str) -> bool:
+def to_the_bit(row: Mapping[str, str], column: str, recorded: str, found: str) -> bool:
     """Whether two values are the same number or text."""
     return recorded == found
 
@@ -89,7 +89,7 @@ def differences(
             wrong += [
                 f"{name}: {column} was {was or 'NaN'}, is {now or 'NaN'}{_distance(was, now)}"
                 for column, was, now in zip(values, row, other, strict=True)
-                if not same(column, was, now)
+                if not same(dict(zip(keys, key, strict=True)), column, was, now)
             ]
     unknown = [key for key in new if key not in old]
     (told if more_rows else wrong).extend(f"new row: {', '.join(cell for cell in key if cell)}" for key in unknown)

@@ -58,21 +58,6 @@ def test_a_sample_whose_importance_is_not_finite_is_undefined_and_said(head: nn.
     np.testing.assert_array_equal(scores, [1, np.nan, 0])
 
 
-def test_an_explanation_of_another_shape_is_undefined_and_said(head: nn.Module) -> None:
-    with pytest.warns(UserWarning, match=r"shape \(3,\), expected the number of concepts \(L,\) = \(4,\)"):
-        scores = CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE[:, :3], batch_size=2)
-    assert np.isnan(scores).all()
-
-
-def test_an_explain_func_that_raises_is_undefined_and_said(head: nn.Module) -> None:
-    def explain(**kwargs: object) -> np.ndarray:
-        raise RuntimeError("no gradient")
-
-    with pytest.warns(UserWarning, match=r"RuntimeError: no gradient \(3 of 3 samples\)"):
-        scores = CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), explain_func=explain)
-    assert np.isnan(scores).all()
-
-
 def test_warnings_can_be_turned_off(head: nn.Module, recwarn: pytest.WarningsRecorder) -> None:
     metric = CEM(LABELS, disable_warnings=True)
     assert np.isnan(metric(head, IMPORTANCE, np.array([1, 1, 0]), np.zeros((3, 4)))).all()

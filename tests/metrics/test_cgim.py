@@ -25,8 +25,7 @@ def head() -> nn.Module:
 # Concepts: (3, 0) and (1, 0) give 1; (0, 4) and (0, 1) give 1; (3, 4) and (.5, .5) give 7 / (5 sqrt 2).
 # Classes: (3, 0, 3) and (1, 0, .5) give 4.5 / sqrt(18 * 1.25); (0, 4, 4) and (0, 1, .5) the same.
 @pytest.mark.parametrize(
-    ("per", "expected"),
-    [("concept", [1, 1, 7 / (5 * 2**0.5)]), ("class", [4.5 / (18 * 1.25) ** 0.5] * 2)],
+    ("per", "expected"), [("concept", [1, 1, 7 / (5 * 2**0.5)]), ("class", [4.5 / (18 * 1.25) ** 0.5] * 2)]
 )
 def test_cosine_of_class_means(head: nn.Module, per: str, expected: list[float]) -> None:
     np.testing.assert_allclose(CGIM(TRUTH, per=per)(head, VALUES, CLASSES, VALUES), expected, rtol=1e-12)

@@ -85,16 +85,6 @@ class TestMaps:
             scores = CLM()(predictor, IMAGES, CONCEPTS, maps, s_batch=pixel_masks(0, 0, 0))
         np.testing.assert_array_equal(scores, [1, np.nan, 1])
 
-    def test_maps_that_are_zero_everywhere_are_undefined_and_said(self, predictor: nn.Module) -> None:
-        with pytest.warns(UserWarning, match="zero everywhere"):
-            scores = CLM()(predictor, IMAGES, CONCEPTS, np.zeros((3, 1, 12, 12)), s_batch=pixel_masks(0, 0, 0))
-        assert np.isnan(scores).all()
-
-    def test_a_map_of_another_shape_is_undefined_and_said(self, predictor: nn.Module) -> None:
-        with pytest.warns(UserWarning, match=r"shape \(7,\), expected a map"):
-            scores = CLM()(predictor, IMAGES, CONCEPTS, np.ones((3, 7)), s_batch=pixel_masks(0, 0, 0))
-        assert np.isnan(scores).all()
-
     def test_a_map_larger_than_the_image_is_averaged_down(self, predictor: nn.Module) -> None:
         large = falling_maps().repeat(3, 2).repeat(2, 3)
         large[:, 0, 2, 10] += 0.5  # one sixth of the change on the pixel (5, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import typing
 from typing import Any
 
 import numpy as np
@@ -18,22 +19,12 @@ import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
 from pooling_encoder import PoolingEncoder
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch
+from quantus_concepts.functional import positive_percentile
+from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 12, 12
-QUANTUS_ARGUMENTS = [
-    "abs",
-    "normalise",
-    "normalise_func",
-    "normalise_func_kwargs",
-    "return_aggregate",
-    "aggregate_func",
-    "default_plot_func",
-    "disable_warnings",
-    "display_progressbar",
-]
-
 
 METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR, Faithfulness, PASTAScore]
 NAMES = [
@@ -145,10 +136,24 @@ def values_and_weights(model: TinyConceptModel, images: np.ndarray) -> tuple[np.
 class TestHost:
     """Quantus's own names, calls and results."""
 
+    def test_the_shared_arguments_are_those_of_quantus(self) -> None:
+        host = list(inspect.signature(quantus.metrics.base.Metric.__init__).parameters)[1:-1]
+        assert list(typing.get_type_hints(QuantusArguments)) == list(DEFAULTS) == host
+
     @pytest.mark.parametrize("metric", METRICS)
-    def test_constructor_ends_with_the_arguments_of_quantus(self, metric: type) -> None:
-        names = list(inspect.signature(metric.__init__).parameters)[1:]
-        assert names[-len(QUANTUS_ARGUMENTS) - 1 : -1] == QUANTUS_ARGUMENTS
+    def test_constructors_take_the_shared_arguments_and_no_others(self, metric: type) -> None:
+        *_, last = inspect.signature(metric).parameters.values()
+        assert (last.kind, last.annotation) == (last.VAR_KEYWORD, "Unpack[QuantusArguments]")
+        own = {"normalise": True, "normalise_func": positive_percentile} if metric in (MCS, IDR, IIR) else {}
+        shown = {"display_progressbar": None} if metric is IIR else {}
+        assert metric.quantus_defaults == {**DEFAULTS, **own, **shown}
+
+    def test_an_unknown_argument_is_an_error_that_names_the_nearest(self) -> None:
+        for wrong, near in (("normalize", "normalise"), ("concept_label", "concept_labels"), ("topl", "top_l")):
+            with pytest.raises(TypeError, match=rf"CEM has no argument `{wrong}`\. Did you mean `{near}`"):
+                CEM(**{wrong: 1})
+        with pytest.raises(TypeError, match=r"no argument `xyz`\. It takes concept_labels, top_l, .*progressbar"):
+            CEM(xyz=1)
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_call_has_exactly_the_keywords_of_quantus(self, metric: type) -> None:
@@ -237,12 +242,7 @@ class TestHost:
         assert np.isfinite(results["random"]["CGIM"]).any()
 
     def test_get_params_interpretation_and_plot(
-        self,
-        model: SharingConceptModel,
-        images: np.ndarray,
-        truth: dict[str, np.ndarray],
-        capsys: Any,
-        tmp_path: Any,
+        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], capsys: Any, tmp_path: Any
     ) -> None:
         for name, metric in every_metric(truth, images).items():
             called(metric, model, images, predicted(model, images))
@@ -328,12 +328,7 @@ class TestInvariance:
     @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("batch_size", [1, 5, 64])
     def test_batch_size(
-        self,
-        name: str,
-        batch_size: int,
-        model: SharingConceptModel,
-        images: np.ndarray,
-        truth: dict[str, np.ndarray],
+        self, name: str, batch_size: int, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
         together = called(every_metric(truth, images)[name], model, images, classes)
@@ -377,12 +372,7 @@ class TestInvariance:
         loop = CEM(top_l=2)
         for start in range(0, N, 5):
             rows = slice(start, start + 5)
-            loop(
-                model,
-                images[rows],
-                classes[rows],
-                custom_batch={"concept_labels": truth["concept_labels"][rows]},
-            )
+            loop(model, images[rows], classes[rows], custom_batch={"concept_labels": truth["concept_labels"][rows]})
         assert loop.all_evaluation_scores == whole
 
     def test_normalisation_is_by_sample(
@@ -409,11 +399,7 @@ class TestPaperIdentities:
             values,
             weights,
             classes,
-            {
-                "weight": weights[classes],
-                "value": values,
-                "contribution": weights[classes] * values,
-            },
+            {"weight": weights[classes], "value": values, "contribution": weights[classes] * values},
         )
 
     @staticmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import numpy as np
@@ -133,9 +131,6 @@ class TestConvergence:
         # 20 pixels of 3 channels, each lower by 10
         np.testing.assert_allclose(metric.patch_size, 10 * 60**0.5)
 
-    def test_before_a_call_there_is_nothing(self, world: World) -> None:
-        assert len(IIR(world.patched).converged) == len(IIR(world.patched).logit_distance) == 0
-
 
 class Pixels(nn.Module):
     """Reads every pixel a little; counts the images that it sees."""
@@ -244,28 +239,8 @@ class TestPatches:
         iir = IIR(patch=self.patch(steps=1), disable_warnings=True)
         for i in range(8):
             rows = slice(i, i + 1)
-            iir(
-                model,
-                normalised[rows],
-                classes[rows],
-                s_batch=world.masks[rows],
-                explain_func=known_truth.gradient,
-            )
+            iir(model, normalised[rows], classes[rows], s_batch=world.masks[rows], explain_func=known_truth.gradient)
         assert len(iir._made) + len(iir._made_before) <= 2
-
-    def test_batches_do_not_matter(
-        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
-    ) -> None:
-        init = np.random.default_rng(2).random(normalised.shape) * 2 - 1
-        found = []
-        for batch_size in (64, 3, 1):
-            metric = IIR(patch=self.patch(init=init), masks=world.masks, average=True, disable_warnings=True)
-            scores = metric(model, normalised, classes, explain_func=known_truth.gradient, batch_size=batch_size)
-            found.append((scores, metric.logit_distance))
-        assert np.isfinite(found[0][0]).any()
-        for scores, distances in found[1:]:
-            np.testing.assert_allclose(scores, found[0][0], atol=1e-4)
-            np.testing.assert_allclose(distances, found[0][1], atol=1e-5)
 
     def test_an_image_without_a_mask_has_no_patch(
         self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
@@ -297,22 +272,6 @@ class TestPatches:
         np.testing.assert_allclose(metric.patch_size, floats.patch_size, rtol=1e-4)
         np.testing.assert_allclose(metric.logit_distance, floats.logit_distance, atol=1e-6)
 
-    def test_copies_pickles_and_parameters(
-        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
-    ) -> None:
-        metric = IIR(patch=self.patch(steps=2), masks=world.masks, disable_warnings=True)
-        scores = metric(model, normalised, classes, explain_func=known_truth.gradient)
-        again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
-        np.testing.assert_array_equal(again(model, normalised, classes, explain_func=known_truth.gradient), scores)
-        assert not any(key.startswith("_m") for key in metric.get_params)
-
     def test_tolerance_is_that_of_the_patch_unless_said(self) -> None:
         assert IIR(patch=self.patch(tolerance=0.2)).tolerance == 0.2
         assert IIR(patch=self.patch(tolerance=0.2), tolerance=0.3).tolerance == 0.3
-
-    def test_progress_is_shown_only_on_demand(
-        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World, capsys: Any
-    ) -> None:
-        metric = IIR(patch=self.patch(steps=1), masks=world.masks, disable_warnings=True)
-        metric(model, normalised, classes, explain_func=known_truth.gradient)
-        assert capsys.readouterr().err == ""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from quantus_concepts import CEM
-from quantus_concepts.metrics.plotting import plot_scores
 
 LABELS = np.array([[1, 0, 1], [0, 0, 1], [0, 1, 1]])
 VALUES = np.array([[3.0, 2, 1], [3, 1, 2], [np.nan, 0, 1]])
@@ -23,40 +21,21 @@ def metric() -> CEM:
     return metric
 
 
-def labels_of(ax: Any) -> list[str]:
-    return ax.get_legend_handles_labels()[1]
-
-
-def test_mean_chance_and_what_is_undefined(metric: CEM) -> None:
-    figure, ax = metric.plot_scores()
-    assert labels_of(ax) == ["mean 0.500", "chance 0.500"]
-    assert [line.get_xdata()[0] for line in ax.lines] == [0.5, 0.5]
-    assert ax.get_title() == "CEM: 2 defined, 1 undefined"
-    plt.close(figure)
-    figure, ax = plot_scores([np.nan])
-    assert labels_of(ax) == []
-    plt.close(figure)
-
-
-def test_no_chance_is_drawn_where_there_is_none(metric: CEM) -> None:
-    figure, ax = metric.plot_scores([0.0, 1.0])
-    assert labels_of(ax) == ["mean 0.500"]
-    plt.close(figure)
-
-
-def test_the_scores_drawn_are_those_of_the_samples() -> None:
-    metric = CEM(LABELS, return_aggregate=True, disable_warnings=True)
-    assert metric(None, np.ones((3, 3)), np.zeros(3, int), VALUES) == [0.5]
-    figure, ax = metric.plot_scores()
-    assert ax.get_title() == "CEM: 2 defined, 1 undefined"
-    plt.close(figure)
-
-
-def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
-    figure, ax = plot_scores([0.0, 1.0], title=r"$a_1$ and $\frac$")
-    figure.savefig(tmp_path / "a.png")
-    assert ax.get_title().startswith(r"$a_1$ and $\frac$:")
-    plt.close(figure)
+def test_mean_chance_and_what_is_undefined(metric: CEM, tmp_path: Path) -> None:
+    aggregating = CEM(LABELS, return_aggregate=True, disable_warnings=True)
+    assert aggregating(None, np.ones((3, 3)), np.zeros(3, int), VALUES) == [0.5]
+    for each in (metric, aggregating):
+        # A $ in a name begins no formula.
+        each.name = r"$a_1$ and $\frac$"
+        figure, ax = each.plot_scores()
+        figure.savefig(tmp_path / "a.png")
+        assert ax.get_legend_handles_labels()[1] == ["mean 0.500", "chance 0.500"]
+        assert [line.get_xdata()[0] for line in ax.lines] == [0.5, 0.5]
+        assert ax.get_title() == r"$a_1$ and $\frac$: 2 defined, 1 undefined"
+    for scores, shown in (([0.0, 1.0], ["mean 0.500"]), ([np.nan], [])):
+        _, ax = metric.plot_scores(scores)
+        assert ax.get_legend_handles_labels()[1] == shown
+    plt.close("all")
 
 
 def test_figures_are_closed_unless_shown(metric: CEM, tmp_path: Path) -> None:

@@ -118,7 +118,9 @@ def test_share_converged(world: World) -> None:
     assert np.flatnonzero(np.isnan(scores)).tolist() == [4]
     assert metric.records[-1].reasons == {"the model sees the patch (`converged` is false)": 1}
     assert metric.converged_share == 7 / 8
-    assert np.isnan(IIR(world.patched).converged_share)
+    before = IIR(world.patched)
+    assert np.isnan(before.converged_share)
+    assert len(before.converged) == len(before.logit_distance) == 0
 
 
 def test_a_counterpart_that_is_the_image(world: World) -> None:

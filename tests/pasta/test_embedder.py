@@ -6,11 +6,12 @@ import pytest
 import torch
 from PIL import Image
 
+from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import masked, overlay, resized, unit_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from tiny_encoder import CountingEncoder, tiny_open_clip
+from tiny_encoder import tiny_open_clip
 
 GENERATOR = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(7, 3, 30, 40, generator=GENERATOR)
@@ -43,38 +44,38 @@ def assert_same_levels(found, expected):
 
 
 def test_what_the_encoder_sees_is_the_overlay():
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     embedder = Embedder(encoder, batch_size=7)
-    embedded = embedder.embed_maps(IMAGES, MAPS)
+    embeddings = embedder.embed_maps(IMAGES, MAPS)
     shown = overlay(pillow_resized(IMAGES, 224), resized(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
-    assert_same_levels(encoder.last, shown)
-    assert torch.equal(embedder.pictures(IMAGES, MAPS), encoder.last)
-    assert torch.equal(embedded, CountingEncoder().encode_images(encoder.last))
+    assert_same_levels(encoder.batches[-1], shown)
+    assert torch.equal(embedder.pictures(IMAGES, MAPS), encoder.batches[-1])
+    assert torch.equal(embeddings, PoolingEncoder().encode_images(encoder.batches[-1]))
     # only the order of a map's values, up to a scale, is seen
-    assert torch.equal(embedder.embed_maps(IMAGES, 4 * MAPS), embedded)
-    np.testing.assert_allclose(embedder.embed_maps(IMAGES, 3 * MAPS - 8), embedded, atol=1e-4)
+    assert torch.equal(embedder.embed_maps(IMAGES, 4 * MAPS), embeddings)
+    np.testing.assert_allclose(embedder.embed_maps(IMAGES, 3 * MAPS - 8), embeddings, atol=1e-4)
 
 
 def test_other_ways_of_showing_maps():
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     Embedder(encoder, saliency="masked", size=32, normalise="shap").embed_maps(IMAGES, MAPS)
     heat = resized(unit_maps(MAPS, "shap")[:, None], (32, 32))[:, 0]
-    assert_same_levels(encoder.last, masked(pillow_resized(IMAGES, 32), heat))
+    assert_same_levels(encoder.batches[-1], masked(pillow_resized(IMAGES, 32), heat))
     Embedder(encoder, weight=0.2, colours="jet", size=30).embed_maps(IMAGES, MAPS)
     heat = resized(unit_maps(MAPS)[:, None], (30, 30))[:, 0]
-    assert_same_levels(encoder.last, overlay(pillow_resized(IMAGES, 30), heat, weight=0.2, colours="jet"))
+    assert_same_levels(encoder.batches[-1], overlay(pillow_resized(IMAGES, 30), heat, weight=0.2, colours="jet"))
 
 
 def test_a_drawing_goes_to_the_encoder_as_it_is():
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     embedder = Embedder(encoder, saliency="masked", normalise="shap")
     drawn = (torch.rand(3, 3, 20, 31, generator=torch.Generator().manual_seed(2)) * 255).round() / 255
-    embedded = embedder.embed_drawings(drawn)
-    assert torch.equal(encoder.last, drawn)
-    assert torch.equal(embedded, CountingEncoder().encode_images(drawn))
+    embeddings = embedder.embed_drawings(drawn)
+    assert torch.equal(encoder.batches[-1], drawn)
+    assert torch.equal(embeddings, PoolingEncoder().encode_images(drawn))
     mixed = [DrawingExplanation(each) for each in (drawn[0], IMAGES[0], drawn[2])]
     found = embedder.embed([mixed[0], ConceptExplanation({"a": 1.0}), *mixed[1:]])
-    assert torch.equal(found[[0, 3]], embedded[[0, 2]])
+    assert torch.equal(found[[0, 3]], embeddings[[0, 2]])
     assert torch.equal(found[2], embedder.embed_drawings(IMAGES[:1])[0])
     assert embedder.embed_drawings(drawn[:0]).shape == (0, encoder.dim)
     with pytest.raises(ValueError, match="`images` to lie in"):
@@ -83,29 +84,29 @@ def test_a_drawing_goes_to_the_encoder_as_it_is():
 
 def test_drawings_are_cached_by_their_content(tmp_path):
     drawn = [DrawingExplanation(image) for image in IMAGES]
-    first = CountingEncoder()
+    first = PoolingEncoder()
     before = Embedder(first, cache=tmp_path).embed([*drawn, drawn[0]])
-    again = CountingEncoder()
+    again = PoolingEncoder()
     # Nothing but the encoder changes a drawing.
     after = Embedder(again, cache=tmp_path, saliency="masked", size=32).embed(drawn)
     assert torch.equal(after, before[:7])
-    assert sum(first.images) == 7
-    assert not again.images
+    assert first.images_seen == 7
+    assert not again.images_seen
 
 
 def test_a_map_may_have_its_own_way_to_the_unit_range(tmp_path):
     pairs = list(zip(IMAGES, MAPS, strict=True))
     mixed = [MapExplanation(*pairs[0], "shap"), MapExplanation(*pairs[1]), MapExplanation(*pairs[0])]
-    found = Embedder(CountingEncoder(), cache=tmp_path).embed(mixed)
-    shap = Embedder(CountingEncoder(), normalise="shap")
+    found = Embedder(PoolingEncoder(), cache=tmp_path).embed(mixed)
+    shap = Embedder(PoolingEncoder(), normalise="shap")
     np.testing.assert_allclose(found[0], shap.embed_maps(IMAGES[:1], MAPS[:1])[0], atol=1e-6)
-    plain = Embedder(CountingEncoder()).embed_maps(IMAGES[:2], MAPS[:2])
+    plain = Embedder(PoolingEncoder()).embed_maps(IMAGES[:2], MAPS[:2])
     np.testing.assert_allclose(found[[2, 1]], plain, atol=1e-6)
     assert not torch.equal(found[0], found[2])
 
 
 def test_the_sentence_of_the_release():
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     embedder = Embedder(encoder, sentence="release", n_top=3)
     written = {"hair (Target = cat) ": 2.0, "No counterfactual": float("inf")}
     of_release = ConceptExplanation({"hair": 2.0}, True, written, ("tail", "hair", "arm", "leg"))
@@ -117,29 +118,29 @@ def test_the_sentence_of_the_release():
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_the_size_of_a_batch_does_not_matter(batch_size):
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     embedder = Embedder(encoder, batch_size=batch_size)
-    reference = Embedder(CountingEncoder(), batch_size=7)
+    reference = Embedder(PoolingEncoder(), batch_size=7)
     np.testing.assert_allclose(embedder.embed_maps(IMAGES, MAPS), reference.embed_maps(IMAGES, MAPS), atol=1e-6)
-    assert max(encoder.images) <= batch_size
+    assert max(map(len, encoder.batches)) <= batch_size
     np.testing.assert_allclose(embedder.embed(explanations()), reference.embed(explanations()), atol=1e-6)
 
 
 def test_one_by_one_and_together_are_the_same():
-    embedder = Embedder(CountingEncoder(), batch_size=4)
+    embedder = Embedder(PoolingEncoder(), batch_size=4)
     mixed = explanations()
     together = embedder.embed(mixed)
-    assert together.shape == (12, 6)
+    assert together.shape == (12, 27)
     for row, each in zip(together, mixed, strict=True):
         if isinstance(each, MapExplanation):
             alone = embedder.embed_maps(each.image[None], each.map[None])
         else:
-            other = Embedder(CountingEncoder(), ascending=each.ascending)
+            other = Embedder(PoolingEncoder(), ascending=each.ascending)
             alone = other.embed_concepts(torch.tensor([list(each.values.values())]), list(each.values))
         np.testing.assert_allclose(row, alone[0], atol=1e-6)
-    assert embedder.embed([]).shape == (0, 6)
-    assert embedder.embed_maps(IMAGES[:0], MAPS[:0]).shape == (0, 6)
-    assert embedder.embed_concepts(VALUES[:0], NAMES).shape == (0, 6)
+    assert embedder.embed([]).shape == (0, 27)
+    assert embedder.embed_maps(IMAGES[:0], MAPS[:0]).shape == (0, 27)
+    assert embedder.embed_concepts(VALUES[:0], NAMES).shape == (0, 27)
 
 
 def test_explanations_are_read_batch_by_batch():
@@ -150,40 +151,40 @@ def test_explanations_are_read_batch_by_batch():
             return 6
 
         def __getitem__(self, i):
-            seen.append((i, sum(encoder.images)))
+            seen.append((i, encoder.images_seen))
             return MapExplanation(IMAGES[i], MAPS[i])
 
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     Embedder(encoder, batch_size=2).embed(Lazy())
     assert seen == [(0, 0), (1, 0), (2, 2), (3, 2), (4, 4), (5, 4)]
 
 
 def test_concepts_by_hand():
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     values = torch.tensor([[0.1, -3.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
     Embedder(encoder, n_top=3).embed_concepts(values, NAMES)
-    assert encoder.texts == ["long leg, beak, red wing, ", "tail, red wing, long leg, "]
-    encoder.texts.clear()
+    assert encoder.texts_seen == ["long leg, beak, red wing, ", "tail, red wing, long leg, "]
+    encoder.texts_seen.clear()
     embedder = Embedder(encoder, n_top=2, ascending=True, template="I see {}.", trailing_comma=False)
     embedder.embed_concepts(values[:1].numpy(), NAMES)
-    assert encoder.texts == ["I see tail, red wing."]
+    assert encoder.texts_seen == ["I see tail, red wing."]
 
 
 def test_each_text_is_encoded_once():
-    encoder = CountingEncoder()
-    embedded = Embedder(encoder).embed_concepts(VALUES[[0, 1, 0, 0]], NAMES)
-    assert len(encoder.texts) == 2
-    assert torch.equal(embedded[[0, 0, 0]], embedded[[0, 2, 3]])
+    encoder = PoolingEncoder()
+    embeddings = Embedder(encoder).embed_concepts(VALUES[[0, 1, 0, 0]], NAMES)
+    assert len(encoder.texts_seen) == 2
+    assert torch.equal(embeddings[[0, 0, 0]], embeddings[[0, 2, 3]])
 
 
 def test_weighted_sum_of_equation_15():
-    encoder = CountingEncoder()
-    embedded = Embedder(encoder, concepts="weighted").embed_concepts(VALUES, NAMES)
-    names = CountingEncoder().encode_texts(NAMES).numpy()
-    for row, values in zip(embedded, VALUES.numpy(), strict=True):
+    encoder = PoolingEncoder()
+    embeddings = Embedder(encoder, concepts="weighted").embed_concepts(VALUES, NAMES)
+    names = PoolingEncoder().encode_texts(NAMES).numpy()
+    for row, values in zip(embeddings, VALUES.numpy(), strict=True):
         expected = sum(v * e for v, e in zip(values, names, strict=True)) / np.sqrt((values**2).sum())
         np.testing.assert_allclose(row, expected, rtol=1e-4)
-    assert encoder.texts == NAMES
+    assert encoder.texts_seen == NAMES
     assert not Embedder(encoder, concepts="weighted").embed_concepts(VALUES[:1] * 0, NAMES).any()
     mixed = [ConceptExplanation({"beak": 2.0}), ConceptExplanation({"tail": -1.0, "beak": 0.0})]
     np.testing.assert_allclose(Embedder(encoder, concepts="weighted").embed(mixed), [names[2], -names[3]])
@@ -193,53 +194,53 @@ def test_usable_and_constant_maps():
     maps = MAPS.clone()
     maps[1], maps[2, 0, 0] = 3.0, torch.nan
     assert Embedder.usable_maps(maps).tolist() == [True, False, False, True, True, True, True]
-    embedder = Embedder(CountingEncoder())
+    embedder = Embedder(PoolingEncoder())
     # of a constant map the lowest colour is seen everywhere, whatever its value
     blue = embedder.embed_maps(IMAGES[:1], torch.zeros(1, 2, 2))
     assert torch.equal(embedder.embed_maps(IMAGES[:1], maps[1:2]), blue)
 
 
 def test_settings_make_the_same_embedder():
-    embedder = Embedder(CountingEncoder(), saliency="masked", n_top=3, template="a {}", size=64)
+    embedder = Embedder(PoolingEncoder(), saliency="masked", n_top=3, template="a {}", size=64)
     settings = json.loads(json.dumps(embedder.settings))
-    again = Embedder.from_settings(CountingEncoder(), settings, batch_size=3)
+    again = Embedder.from_settings(PoolingEncoder(), settings, batch_size=3)
     assert again.settings == embedder.settings
     assert torch.equal(again.embed_concepts(VALUES, NAMES), embedder.embed_concepts(VALUES, NAMES))
-    assert Embedder.from_settings(CountingEncoder(), settings, n_top=9).n_top == 9
-    assert Embedder.from_settings(CountingEncoder(), {}).settings == Embedder(CountingEncoder()).settings
+    assert Embedder.from_settings(PoolingEncoder(), settings, n_top=9).settings["n_top"] == 9
+    assert Embedder.from_settings(PoolingEncoder(), {}).settings == Embedder(PoolingEncoder()).settings
     with pytest.raises(ValueError, match=r"`settings` to have some of .* but it has \['colour'\]"):
-        Embedder.from_settings(CountingEncoder(), {"colour": "bwr"})
+        Embedder.from_settings(PoolingEncoder(), {"colour": "bwr"})
 
 
 def test_the_cache_gives_what_was_computed_and_computes_only_what_is_missing(tmp_path):
-    plain = Embedder(CountingEncoder(), batch_size=4).embed(explanations())
-    encoder = CountingEncoder()
+    plain = Embedder(PoolingEncoder(), batch_size=4).embed(explanations())
+    encoder = PoolingEncoder()
     embedder = Embedder(encoder, cache=tmp_path / "cache", batch_size=4)
     assert not (tmp_path / "cache").exists()
     first = embedder.embed(explanations()[:8])
-    counted, texts = sum(encoder.images), list(encoder.texts)
+    counted, texts = encoder.images_seen, list(encoder.texts_seen)
     assert (counted, len(texts)) == (6, 2)
     again = Embedder(encoder, cache=EmbeddingCache(tmp_path / "cache"))
     assert torch.equal(again.embed(explanations()[:8]), first)
     assert torch.equal(again.embed_maps(IMAGES[:2], MAPS[:2]), plain[[0, 3]])
-    assert (sum(encoder.images), encoder.texts) == (counted, texts)
+    assert (encoder.images_seen, encoder.texts_seen) == (counted, texts)
     everything = again.embed(explanations())
     np.testing.assert_allclose(everything, plain, atol=1e-6)
-    assert sum(encoder.images) == 10
+    assert encoder.images_seen == 10
 
 
 def test_maps_that_come_twice_are_encoded_once(tmp_path):
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     twice = [0, 1, 0, 1, 1]
-    embedded = Embedder(encoder, cache=tmp_path).embed_maps(IMAGES[twice], MAPS[twice])
-    assert sum(encoder.images) == 2
-    assert torch.equal(embedded, embedded[twice])
+    embeddings = Embedder(encoder, cache=tmp_path).embed_maps(IMAGES[twice], MAPS[twice])
+    assert encoder.images_seen == 2
+    assert torch.equal(embeddings, embeddings[twice])
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"encoder": CountingEncoder("another")},
+        {"encoder": PoolingEncoder("another")},
         {"weight": 0.4},
         {"colours": "jet"},
         {"size": 200},
@@ -253,36 +254,36 @@ def test_maps_that_come_twice_are_encoded_once(tmp_path):
     ],
 )
 def test_another_explanation_image_encoder_or_setting_is_another_entry(tmp_path, change):
-    Embedder(CountingEncoder(), cache=tmp_path).embed_maps(IMAGES[:3], MAPS[:3])
-    encoder = change.pop("encoder", CountingEncoder())
+    Embedder(PoolingEncoder(), cache=tmp_path).embed_maps(IMAGES[:3], MAPS[:3])
+    encoder = change.pop("encoder", PoolingEncoder())
     images, maps = change.pop("images", IMAGES)[:3], change.pop("maps", MAPS)[:3]
     Embedder(encoder, cache=tmp_path, **change).embed_maps(images, maps)
-    assert sum(encoder.images) == 3
+    assert encoder.images_seen == 3
 
 
 def test_what_does_not_change_the_picture_is_the_same_entry(tmp_path):
-    Embedder(CountingEncoder(), cache=tmp_path).embed_maps(IMAGES, MAPS)
-    encoder = CountingEncoder()
+    Embedder(PoolingEncoder(), cache=tmp_path).embed_maps(IMAGES, MAPS)
+    encoder = PoolingEncoder()
     other = Embedder(encoder, cache=tmp_path, n_top=3, template="a {}", batch_size=2)
     other.embed_maps(IMAGES.double(), MAPS.double())
     other.embed_maps(IMAGES.flip(0), MAPS.flip(0))
-    assert not encoder.images
+    assert not encoder.images_seen
 
 
 def test_a_damaged_entry_is_computed_again_and_said_once(tmp_path):
-    embedder = Embedder(CountingEncoder(), cache=tmp_path)
+    embedder = Embedder(PoolingEncoder(), cache=tmp_path)
     plain = embedder.embed_maps(IMAGES, MAPS)
     for path in [path for path in tmp_path.rglob("*") if path.is_file()][:2]:
         path.write_bytes(path.read_bytes()[:-2])
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     with pytest.warns(UserWarning, match="is damaged") as said:
         np.testing.assert_allclose(Embedder(encoder, cache=tmp_path).embed_maps(IMAGES, MAPS), plain, atol=1e-6)
     assert len(said) == 1
-    assert sum(encoder.images) == 2
+    assert encoder.images_seen == 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Embedder(encoder, cache=tmp_path).embed_maps(IMAGES, MAPS)
-    assert sum(encoder.images) == 2
+    assert encoder.images_seen == 2
 
 
 def test_with_everything_in_the_cache_the_encoder_is_never_built(tmp_path, monkeypatch):
@@ -300,15 +301,15 @@ def test_nothing_of_the_users_changes():
     embedder = Embedder(tiny_open_clip())
     images, maps, values = IMAGES.clone().requires_grad_(), MAPS.clone().requires_grad_(), VALUES.clone()
     state = torch.get_rng_state()
-    embedded = embedder.embed_maps(images, maps)
+    embeddings = embedder.embed_maps(images, maps)
     embedder.embed_concepts(values, NAMES)
     assert torch.equal(state, torch.get_rng_state())
     assert torch.equal(images, IMAGES)
     assert torch.equal(maps, MAPS)
     assert torch.equal(values, VALUES)
-    assert not embedded.requires_grad
+    assert not embeddings.requires_grad
     # not a tensor of inference mode: a scorer can be trained on it
-    torch.nn.Linear(16, 1)(embedded).sum().backward()
+    torch.nn.Linear(16, 1)(embeddings).sum().backward()
 
 
 @pytest.mark.parametrize(
@@ -327,13 +328,13 @@ def test_nothing_of_the_users_changes():
     ],
 )
 def test_bad_maps(images, maps, error, message):
-    encoder = CountingEncoder()
+    encoder = PoolingEncoder()
     with pytest.raises(error, match=message):
         Embedder(encoder).embed_maps(images, maps)
     if images.ndim == 4 and maps.ndim == 3 and len(images) == len(maps):
         with pytest.raises(error, match=message.replace("7 of 7", "1 of 1").replace("from -0.5 to 0.5", "lie in")):
             Embedder(encoder).embed([MapExplanation(*pair) for pair in zip(images, maps, strict=True)])
-    assert not encoder.images
+    assert not encoder.images_seen
 
 
 @pytest.mark.parametrize(
@@ -349,7 +350,7 @@ def test_bad_maps(images, maps, error, message):
 @pytest.mark.parametrize("concepts", ["sentence", "weighted"])
 def test_bad_concepts(values, names, message, concepts):
     with pytest.raises(ValueError, match=message):
-        Embedder(CountingEncoder(), concepts=concepts).embed_concepts(values, names)
+        Embedder(PoolingEncoder(), concepts=concepts).embed_concepts(values, names)
 
 
 @pytest.mark.parametrize(
@@ -371,13 +372,13 @@ def test_bad_concepts(values, names, message, concepts):
 )
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
-        Embedder(CountingEncoder(), **settings)
+        Embedder(PoolingEncoder(), **settings)
 
 
 def test_other_bad_input():
     with pytest.raises(TypeError, match=r"`explanations` to hold Map-, Drawing- or ConceptExplanation .* at 1"):
-        Embedder(CountingEncoder()).embed([ConceptExplanation({"a": 1.0}), {"a": 1.0}])
-    wrong = CountingEncoder()
+        Embedder(PoolingEncoder()).embed([ConceptExplanation({"a": 1.0}), {"a": 1.0}])
+    wrong = PoolingEncoder()
     wrong.dim = 5
-    with pytest.raises(ValueError, match=r"`encoder` to have shape \(N, dim\) = \(\*, 5\) but got \(2, 6\)"):
+    with pytest.raises(ValueError, match=r"`encoder` to have shape \(N, dim\) = \(\*, 5\) but got \(2, 27\)"):
         Embedder(wrong).embed_maps(IMAGES[:2], MAPS[:2])

@@ -14,7 +14,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from quantus_concepts.pasta import downloads
-from quantus_concepts.pasta.encoder import as_encoder
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoder import PARTS
+from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.fingerprints import FileHashes
 from quantus_concepts.pasta.open_clip_encoder import PRESETS, OpenClipEncoder
 from tiny_encoder import CONFIG, tiny_open_clip
@@ -49,11 +51,11 @@ def test_agrees_with_open_clip_itself(encoder):
 
 
 def test_embeddings_are_not_normalised_and_float32(encoder):
-    for embedded in (encoder.encode_images(IMAGES), encoder.encode_texts(["a", "b, c"])):
-        assert embedded.shape[1] == encoder.dim == 16
-        assert embedded.dtype == torch.float32
-        assert not embedded.requires_grad
-        assert (embedded.norm(dim=1) - 1).abs().min() > 0.05
+    for embeddings in (encoder.encode_images(IMAGES), encoder.encode_texts(["a", "b, c"])):
+        assert embeddings.shape[1] == encoder.dim == 16
+        assert embeddings.dtype == torch.float32
+        assert not embeddings.requires_grad
+        assert (embeddings.norm(dim=1) - 1).abs().min() > 0.05
     assert encoder.encode_images(IMAGES.double()).dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(encoder.encode_images(IMAGES), encoder.encode_images(IMAGES))
@@ -368,5 +370,6 @@ def test_a_configuration_that_does_not_work():
     ],
 )
 def test_bad_images(encoder, images, error, message):
-    with pytest.raises(error, match=message):
-        encoder.encode_images(images)
+    for each in (encoder, EmbeddedEncoder(), as_encoder(types.SimpleNamespace(**dict.fromkeys(PARTS, pytest.fail)))):
+        with pytest.raises(error, match=message):
+            each.encode_images(images)

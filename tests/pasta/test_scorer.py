@@ -1,8 +1,11 @@
+import types
+
 import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.pasta.scorer import LABEL_ALIASES, RELEASED_LABELS, Scorer, label_index
+from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, label_index
+from quantus_concepts.pasta.scorer import Scorer
 from reference import ratings as reference
 
 LABELS = ("bird", "car", "cat")
@@ -121,35 +124,28 @@ def test_released_labels():
     assert all(label_index(RELEASED_LABELS, name) == RELEASED_LABELS.index(to) for name, to in LABEL_ALIASES.items())
 
 
-def test_bad_input(scorer, embeddings):
-    with pytest.raises(ValueError, match=r"named 'birb'. The nearest of the 3 are \['bird'"):
-        scorer.score(embeddings, ["birb"] * 20)
-    with pytest.raises(ValueError, match=r"`embeddings` .*\(N, d\) = \(\*, 5\).* got \(20, 4\).* trained on 'small'"):
-        scorer.score(embeddings[:, :4])
-    with pytest.raises(ValueError, match=r"Embeddings of 768 come from clip and eva02"):
-        Scorer(768).score(torch.zeros(1, 1024))
-    with pytest.raises(ValueError, match=r"`labels` to lie in \[-1, 2\] but got 3"):
-        scorer.score(embeddings, [3] * 20)
-    with pytest.raises(ValueError, match=r"`labels` to have shape \(N,\) = \(20,\) but got \(2,\)"):
-        scorer.score(embeddings, ["bird", "car"])
-    with pytest.raises(ValueError, match="trained without labels"):
-        Scorer(5, labels=None).score(embeddings, ["bird"] * 20)
-    with pytest.raises(ValueError, match=r"does not answer \['Q2'\]"):
-        scorer.select("Q2")
-    with pytest.raises(ValueError, match="different questions"):
-        Scorer.join([scorer, scorer])
-    with pytest.raises(ValueError, match="`dim` is 5 of one and 6 of the other"):
-        Scorer.join([scorer, Scorer(6, ("Q2",), LABELS, (8, 4))])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s, e: s.score(e, ["birb"] * 20), r"named 'birb'. The nearest of the 3 are \['bird'"),
+        (lambda s, e: s.score(e[:, :4]), r"`embeddings` .*\(N, d\) = \(\*, 5\).* got \(20, 4\).* trained on 'small'"),
+        (lambda s, e: Scorer(768).score(torch.zeros(1, 1024)), "Embeddings of 768 come from clip and eva02"),
+        (lambda s, e: s.score(e, [3] * 20), r"`labels` to lie in \[-1, 2\] but got 3"),
+        (lambda s, e: s.score(e, ["bird", "car"]), r"`labels` to have shape \(N,\) = \(20,\) but got \(2,\)"),
+        (lambda s, e: Scorer(5, labels=None).score(e, ["bird"] * 20), "trained without labels"),
+        (lambda s, e: s.select("Q2"), r"does not answer \['Q2'\]"),
+        (lambda s, e: Scorer.join([s, s]), "different questions"),
+        (lambda s, e: Scorer.join([s, Scorer(6, ("Q2",), LABELS, (8, 4))]), "`dim` is 5 of one and 6 of the other"),
+        (lambda s, e: Scorer(5, ("Q7",)), r"to be one of .*'Q6'"),
+        (
+            lambda s, e: s.check_encoder(types.SimpleNamespace(name="clip", dim=768)),
+            r"`encoder` to give embeddings of 5 numbers.*'clip' with 768",
+        ),
+    ],
+)
+def test_bad_input(scorer, embeddings, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(scorer, embeddings)
     with pytest.raises(TypeError, match="`embeddings`"):
         scorer.score(embeddings.numpy())
-    with pytest.raises(ValueError, match=r"to be one of .*'Q6'"):
-        Scorer(5, ("Q7",))
-
-
-def test_encoder_that_does_not_fit(scorer):
-    class Encoder:
-        name, dim = "clip", 768
-
-    with pytest.raises(ValueError, match=r"`encoder` to give embeddings of 5 numbers.*'clip' with 768"):
-        scorer.check_encoder(Encoder())
-    Scorer(768).check_encoder(Encoder())
+    Scorer(768).check_encoder(types.SimpleNamespace(name="clip", dim=768))

@@ -6,7 +6,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from quantus_concepts.pasta.scorer import RELEASED_LABELS, Scorer
+from quantus_concepts.pasta.labels import RELEASED_LABELS
+from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 from reference import ratings as reference
 
@@ -126,32 +127,35 @@ def test_wrong_keys_and_sizes(tmp_path):
         load_scorer(path)
 
 
-def test_files_that_are_something_else(tmp_path):
-    path = tmp_path / "PASTA_Q1.pth"
-    torch.save(released(), path)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=r"PASTA_Q1.pth holds no weights that can be read safely"):
-        load_scorer(path)
-    torch.save({"net.0.weight": Executed()}, path)
-    with pytest.raises(ValueError, match=r"never unpickled"):
-        load_scorer(path)
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"no weights that can be read safely"):
-        load_scorer(path)
-    torch.save([1, 2], path)
-    with pytest.raises(ValueError, match=r"to hold a state dict .* but got list"):
-        load_scorer(path)
-    ours = tmp_path / "ours.safetensors"
-    save_scorer(Scorer(4), ours)
-    ours.write_bytes(ours.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=r"ours.safetensors holds no weights that can be read safely"):
-        load_scorer(ours)
-    save_file({"weights.0": torch.ones(2)}, ours, {"kind": "quantus_concepts.Scorer"})
-    with pytest.raises(ValueError, match=r"ours.safetensors is a damaged scorer"):
-        load_scorer(ours)
-    save_file({"weight": torch.ones(2)}, tmp_path / "Q1.safetensors")
-    with pytest.raises(ValueError, match=r"missing: net.0.weight"):
-        load_scorer(tmp_path / "Q1.safetensors")
+def cut_off(path):
+    torch.save(released(), path / "PASTA_Q1.pth")
+    (path / "PASTA_Q1.pth").write_bytes((path / "PASTA_Q1.pth").read_bytes()[:1000])
+
+
+def cut_off_ours(path):
+    save_scorer(Scorer(4), path / "ours.safetensors")
+    (path / "ours.safetensors").write_bytes((path / "ours.safetensors").read_bytes()[:-30])
+
+
+OURS = {"kind": "quantus_concepts.Scorer"}
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (cut_off, r"PASTA_Q1.pth holds no weights that can be read safely"),
+        (lambda path: torch.save({"net.0.weight": Executed()}, path / "PASTA_Q1.pth"), "never unpickled"),
+        (lambda path: (path / "PASTA_Q1.pth").write_bytes(b""), "no weights that can be read safely"),
+        (lambda path: torch.save([1, 2], path / "PASTA_Q1.pth"), "to hold a state dict .* but got list"),
+        (cut_off_ours, r"ours.safetensors holds no weights that can be read safely"),
+        (lambda path: save_file({"weights.0": torch.ones(2)}, path / "a.safetensors", OURS), "is a damaged scorer"),
+        (lambda path: save_file({"weight": torch.ones(2)}, path / "Q1.safetensors"), r"missing: net.0.weight"),
+    ],
+)
+def test_files_that_are_something_else(tmp_path, write, message):
+    write(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        load_scorer(tmp_path)
 
 
 def test_places(tmp_path):

@@ -136,15 +136,21 @@ def test_with_an_embedder_of_the_package_whose_cache_stays_empty(images, masks, 
     assert steered.attribute(images, 1, lam=0.7, n_masks=20, cells=2).isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"question": "Q2"}, r"`question` to be one of \['Q5', 'Q1'\] but got 'Q2'"),
+        ({"labels": ["catt"]}, "catt"),
+        ({"scorer": Scorer(3, labels=None), "labels": "cat"}, "trained without"),
+        ({"mean": MEAN}, "`mean` and `std` together"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score_masks(**{"scorer": Rater(), "embedder": Means()} | arguments)
+
+
 def test_bad_input(images, masks):
-    with pytest.raises(ValueError, match=r"`question` to be one of \['Q5', 'Q1'\] but got 'Q2'"):
-        score_masks(Rater(), Means(), question="Q2")
-    with pytest.raises(ValueError, match="catt"):
-        score_masks(Rater(), Means(), labels=["catt"])
-    with pytest.raises(ValueError, match="trained without"):
-        score_masks(Scorer(3, labels=None), Means(), labels="cat")
-    with pytest.raises(ValueError, match="`mean` and `std` together"):
-        score_masks(Rater(), Means(), mean=MEAN)
     score = score_masks(Rater(), Means(), labels=["cat", "dog"])
     with pytest.raises(ValueError, match="`targets` to tell the class of each mask"):
         score(images, masks, None)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice, check_shape
@@ -118,6 +120,24 @@ def check_module(model: Any, alternative: str = "") -> None:
     """Raise a TypeError unless `model` is a module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}.")
+
+
+def as_model(
+    model: Any,
+    library: str,
+    is_known: Callable[[str], bool],
+    names: Callable[[], list[str]],
+    build: Callable[[str], nn.Module],
+) -> nn.Module:
+    """Return a module as it is, or build the one of a name, and leave the global random state as it was."""
+    if not isinstance(model, str):
+        check_module(model, " or a name")
+        return model
+    if not is_known(model):
+        near = difflib.get_close_matches(model, names(), n=3, cutoff=0.4)
+        raise ValueError(f"Expected argument `model` to name a {library} model but got {model!r}. Nearest: {near}.")
+    with torch.random.fork_rng(devices=[]):
+        return build(model)
 
 
 def shared_copy(model: nn.Module, without: Collection[str]) -> nn.Module:

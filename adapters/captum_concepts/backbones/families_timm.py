@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, check_module, is_family, refusal, shared_copy
+from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, shared_copy
 from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, token_backbone
 
 _KNOWN = (
@@ -64,11 +63,9 @@ def from_timm(model: nn.Module | str) -> Backbone:
         If `model` is neither a module nor a string.
     """
     # Imported here: who only wants another library's models need not wait for this one.
-    from timm import models
+    from timm import create_model, is_model, list_models, models
 
-    if isinstance(model, str):
-        model = _build(model)
-    check_module(model, " or a name")
+    model = as_model(model, "timm", is_model, list_models, partial(create_model, pretrained=False))
     for name in _KNOWN:
         if is_family(model, getattr(models, name)):
             return _tokens(model) if name in ("VisionTransformer", "Eva") else _convolutional(model)
@@ -93,16 +90,6 @@ class Trunk(nn.Module):
             )
         features = self.model.forward_features(images)
         return features.permute(0, 3, 1, 2) if self.channels_last else features
-
-
-def _build(name: str) -> nn.Module:
-    import timm
-
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.4)
-        raise ValueError(f"Expected argument `model` to name a timm model but got {name!r}. Nearest: {near}.")
-    with torch.random.fork_rng(devices=[]):
-        return timm.create_model(name, pretrained=False)
 
 
 def _convolutional(model: Any) -> Backbone:

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, check_module, is_family, refusal, width
+from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, width
 from captum_concepts.backbones.pools import MeanThen, TokenPool, with_class_token
-
-_KNOWN = (
-    "ResNet",
-    "RegNet",
-    "EfficientNet",
-    "MobileNetV2",
-    "MobileNetV3",
-    "DenseNet",
-    "SwinTransformer",
-    "ConvNeXt",
-    "MaxVit",
-    "VisionTransformer",
-)
 
 
 def from_torchvision(model: nn.Module | str) -> Backbone:
@@ -63,30 +50,19 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
     # Imported here: who only wants another library's models need not wait for this one.
     from torchvision import models
 
-    if isinstance(model, str):
-        model = _build(model)
-    check_module(model, " or a name")
-    for name in _KNOWN:
+    names = models.list_models
+    build = partial(models.get_model, weights=None)
+    model = as_model(model, "torchvision", lambda name: name in names(), names, build)
+    for name, cut in _CUTS.items():
         if is_family(model, getattr(models, name)):
-            return _CUTS[name](model)
-    raise refusal(model, "torchvision", _KNOWN)
-
-
-def _build(name: str) -> nn.Module:
-    from torchvision import models
-
-    known = models.list_models()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        raise ValueError(f"Expected argument `model` to name a torchvision model but got {name!r}. Nearest: {near}.")
-    with torch.random.fork_rng(devices=[]):
-        return models.get_model(name, weights=None)
+            return cut(model)
+    raise refusal(model, "torchvision", _CUTS)
 
 
 def _require_mean(model: Any) -> None:
     pool = model.avgpool
     if not (isinstance(pool, nn.AdaptiveAvgPool2d) and pool.output_size in (1, (1, 1))):
-        raise refusal(model, "torchvision", _KNOWN, f"with `avgpool` = {pool}")
+        raise refusal(model, "torchvision", _CUTS, f"with `avgpool` = {pool}")
 
 
 def _before_last(classifier: nn.Module) -> nn.Sequential:
@@ -99,22 +75,17 @@ def _mean(features: nn.Module) -> Backbone:
     return Backbone(features, "mean", None, width(features))
 
 
-def _named(model: nn.Module, *names: str) -> nn.Sequential:
-    cut = nn.Sequential()
-    for name in names:
-        cut.add_module(name, model.get_submodule(name))
+def _up_to_mean(*names: str) -> Callable[[Any], Backbone]:
+    """Return the cut of a family whose named layers give what its average pool takes."""
+
+    def cut(model: Any) -> Backbone:
+        _require_mean(model)
+        features = nn.Sequential()
+        for name in names:
+            features.add_module(name, model.get_submodule(name))
+        return _mean(features)
+
     return cut
-
-
-def _resnet(model: Any) -> Backbone:
-    _require_mean(model)
-    stages = ("layer1", "layer2", "layer3", "layer4")
-    return _mean(_named(model, "conv1", "bn1", "relu", "maxpool", *stages))
-
-
-def _regnet(model: Any) -> Backbone:
-    _require_mean(model)
-    return _mean(_named(model, "stem", "trunk_output"))
 
 
 def _efficientnet(model: Any) -> Backbone:
@@ -131,12 +102,6 @@ def _densenet(model: Any) -> Backbone:
     return Backbone(nn.Sequential(model.features, nn.ReLU()), "mean", None, width(model.features))
 
 
-def _swin(model: Any) -> Backbone:
-    _require_mean(model)
-    # (N, h, w, c) would pass for maps by its rank, so the permutation belongs to the features.
-    return _mean(_named(model, "features", "norm", "permute"))
-
-
 def _mobilenet_v3(model: Any) -> Backbone:
     _require_mean(model)
     project = _before_last(model.classifier)
@@ -150,7 +115,7 @@ def _convnext(model: Any) -> Backbone:
     _require_mean(model)
     classifier = model.classifier
     if not (isinstance(classifier, nn.Sequential) and isinstance(classifier[0], nn.LayerNorm)):
-        raise refusal(model, "torchvision", _KNOWN, "with a classifier that does not begin with its norm")
+        raise refusal(model, "torchvision", _CUTS, "with a classifier that does not begin with its norm")
     pool = MeanThen(classifier[0], nn.Identity())
     return Backbone(model.features, pool, pool.maps, width(classifier[0]))
 
@@ -158,7 +123,7 @@ def _convnext(model: Any) -> Backbone:
 def _maxvit(model: Any) -> Backbone:
     classifier = model.classifier
     if not (isinstance(classifier, nn.Sequential) and isinstance(classifier[0], nn.AdaptiveAvgPool2d)):
-        raise refusal(model, "torchvision", _KNOWN, "with a classifier that does not begin with its pool")
+        raise refusal(model, "torchvision", _CUTS, "with a classifier that does not begin with its pool")
     features = nn.Sequential(model.stem, *model.blocks)
     project = _before_last(classifier[2:])
     pool = MeanThen(nn.Identity(), project)
@@ -174,13 +139,14 @@ def _vit(model: Any) -> Backbone:
 
 
 _CUTS = {
-    "ResNet": _resnet,
-    "RegNet": _regnet,
+    "ResNet": _up_to_mean("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4"),
+    "RegNet": _up_to_mean("stem", "trunk_output"),
     "EfficientNet": _efficientnet,
     "MobileNetV2": _mobilenet_v2,
     "MobileNetV3": _mobilenet_v3,
     "DenseNet": _densenet,
-    "SwinTransformer": _swin,
+    # (N, h, w, c) would pass for maps by its rank, so the permutation belongs to the features.
+    "SwinTransformer": _up_to_mean("features", "norm", "permute"),
     "ConvNeXt": _convnext,
     "MaxVit": _maxvit,
     "VisionTransformer": _vit,

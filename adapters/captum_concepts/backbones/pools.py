@@ -80,12 +80,7 @@ class TokenPool(nn.Module):
     """The class token, or the mean of tokens, of a vision transformer."""
 
     def __init__(
-        self,
-        each: nn.Module,
-        after: nn.Module,
-        prefix: int,
-        grid: tuple[int, int] | None,
-        mean_from: int | None = None,
+        self, each: nn.Module, after: nn.Module, prefix: int, grid: tuple[int, int] | None, mean_from: int | None = None
     ) -> None:
         super().__init__()
         self.each = each

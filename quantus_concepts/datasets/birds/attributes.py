@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+#: The 12 parts of the paper's Table 4 in its order, left and right together; its "head" is the forehead.
 PARTS = (
     "back",
     "beak",
@@ -97,10 +98,6 @@ def choose_groups(n_concepts: int) -> list[AttributeGroup]:
     # (every part and the whole bird) where there are two concepts for each. Every group starts with its first two
     # options; the rest are given out one at a time to the group that has fewest (the first of those), until the
     # number is reached; where the groups run out of options, the next group joins with two.
-    if not MIN_CONCEPTS <= n_concepts <= MAX_CONCEPTS:
-        raise ValueError(
-            f"Expected argument `n_concepts` to lie in [{MIN_CONCEPTS}, {MAX_CONCEPTS}] but got {n_concepts}."
-        )
     n_groups = min(len(CATALOGUE), max(n_concepts // 4, min(n_concepts // 2, 13)))
     while sum(len(group.options) for group in CATALOGUE[:n_groups]) < n_concepts:
         n_groups += 1

@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range
-from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+from captum_concepts.checks import check_choice
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,
     read_concepts,
     read_part_of_concept,
     read_points,
 )
+from quantus_concepts.datasets.folders import class_folders, list_classes
 from quantus_concepts.datasets.images import image_size as size_of_image
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.transforms import Transform, apply_transform, check_image_size, default_transform
 
-SPLITS = ("train", "test")
 SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
@@ -113,9 +113,7 @@ class ConceptFolder(ConceptDataset):
     ) -> None:
         if split is not None:
             check_choice("split", split, SPLITS)
-        check_range("test_share", test_share, 0.0, 1.0, open_low=True)
-        if test_share == 1.0:
-            raise ValueError("Expected argument `test_share` to lie in (0, 1) but got 1.0.")
+        check_test_share(test_share)
         if parts is None and part_of_concept is not None:
             raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
         self.root = Path(root)
@@ -123,11 +121,9 @@ class ConceptFolder(ConceptDataset):
         self.transform = transform
         self._scale = None if image_size is None else default_transform(check_image_size(image_size))
 
-        files, classes, training, prefixed = _find_images(self.root)
-        self.class_names = sorted({path.parent.name for path in files})
-        if not prefixed:
-            training = _draw_training(classes, len(self.class_names), test_share, seed)
-        keys = _image_keys(self.root, files, prefixed)
+        self.class_names, files, classes, trains = _find_images(self.root)
+        keys = _image_keys(self.root, files, trains is not None)
+        training = trains if trains is not None else _draw_training(classes, len(self.class_names), test_share, seed)
         table = read_concepts(Path(concepts), self.class_names, keys, len(files))
         chosen = np.arange(len(files)) if split is None else np.flatnonzero(training == (split == "train"))
         if not chosen.size:
@@ -180,41 +176,20 @@ class ConceptFolder(ConceptDataset):
                 )
 
 
-def _find_images(root: Path) -> tuple[list[Path], np.ndarray, np.ndarray, bool]:
-    """Return files, class and training flag of each, and whether folders give the split."""
-    if not root.is_dir():
-        raise FileNotFoundError(f"Expected argument `root` to be a folder with one folder per class but got {root}.")
-    folders = {split: _folders(root / split) for split in SPLITS if (root / split).is_dir()}
-    prefixed = any(folders.values())
-    if prefixed and not all(folders.get(split) for split in SPLITS):
+def _find_images(root: Path) -> tuple[list[str], list[Path], np.ndarray, np.ndarray | None]:
+    """Return names of classes, files, class of each, and whether each is for training where folders say so."""
+    folders = {split: class_folders(root / split) for split in SPLITS if (root / split).is_dir()}
+    if not any(folders.values()):
+        return *list_classes(root, SUFFIXES), None
+    if not all(folders.get(split) for split in SPLITS):
         missing = next(split for split in SPLITS if not folders.get(split))
         raise ValueError(
             f"Expected class folders in both {root / 'train'} and {root / 'test'} but there are none in "
             f"{root / missing}. Add them, or put the class folders into {root}."
         )
-    found = [(True, folder) for folder in folders["train"]] if prefixed else []
-    found += [(False, folder) for folder in folders["test"]] if prefixed else [(True, f) for f in _folders(root)]
-    if not found:
-        raise ValueError(f"Expected one folder per class in {root} but there is no folder.")
-    numbers = {name: i for i, name in enumerate(sorted({folder.name for _, folder in found}))}
-    files: list[Path] = []
-    classes: list[int] = []
-    training: list[bool] = []
-    for trains, folder in found:
-        images = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
-        if not images:
-            raise ValueError(
-                f"Expected images ({', '.join(SUFFIXES)}) in {folder} but there are none. Every folder is a class: "
-                "fill it or remove it."
-            )
-        files += images
-        classes += [numbers[folder.name]] * len(images)
-        training += [trains] * len(images)
-    return files, np.array(classes, dtype=np.int64), np.array(training), prefixed
-
-
-def _folders(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    files = [path for split in SPLITS for path in list_classes(root / split, SUFFIXES)[1]]
+    names, classes = np.unique([path.parent.name for path in files], return_inverse=True)
+    return names.tolist(), files, classes, np.array([path.parents[1] == root / "train" for path in files])
 
 
 def _draw_training(classes: np.ndarray, n_classes: int, test_share: float, seed: int) -> np.ndarray:

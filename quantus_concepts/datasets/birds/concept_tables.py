@@ -44,8 +44,6 @@ def read_concepts(
     values = np.full((len(class_names) if per_class else n_images, len(names)), np.nan)
     seen: dict[int, int] = {}
     for line, cells in rows:
-        if len(cells) != len(header):
-            raise _error(path, line, f"{len(header)} columns as in the header", f"{len(cells)} columns")
         row = _look_up(path, line, kind, cells[0], keys)
         if row in seen:
             raise _error(path, line, f"one row for each {kind} (this one is on line {seen[row]} too)", cells[0])
@@ -110,17 +108,21 @@ def read_part_of_concept(
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and stripped cells of each row that is not blank."""
+    """Yield line number and stripped cells of each row that is not blank, all as wide as the first."""
     if not path.is_file():
         raise FileNotFoundError(f"Expected a CSV file at {path} but there is none.")
     # Spreadsheets write a byte order mark.
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
+        reader, width = csv.reader(file), 0
         try:
             for row in reader:
                 cells = [cell.strip() for cell in row]
-                if any(cells):
-                    yield reader.line_num, cells
+                if not any(cells):
+                    continue
+                width = width or len(cells)
+                if len(cells) != width:
+                    raise _error(path, reader.line_num, f"{width} columns as in the header", f"{len(cells)} columns")
+                yield reader.line_num, cells
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path}, line {reader.line_num + 1}: cannot be read as CSV in UTF-8: {error}.") from error
 
@@ -132,8 +134,6 @@ def _named_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[
         raise _error(path, line, f"the header '{','.join(columns)}'", ",".join(header))
     empty = True
     for line, cells in rows:
-        if len(cells) != len(header):
-            raise _error(path, line, f"{len(header)} columns as in the header", f"{len(cells)} columns")
         yield line, dict(zip(header, cells, strict=True))
         empty = False
     if empty:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice
-from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
+from quantus_concepts.datasets.birds.attributes import PARTS
 from quantus_concepts.datasets.birds.cub200_attributes import (
     CBM_ATTRIBUTES,
     N_ATTRIBUTES,
     OFFICIAL_PARTS,
-    PARTS,
     part_of_attribute,
     places_of_part,
 )
@@ -31,7 +31,6 @@ from quantus_concepts.datasets.birds.cub200_files import (
 from quantus_concepts.datasets.images import image_head, load_image, turned_points
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
-SPLITS = ("train", "test")
 LABELS = ("image", "majority")
 CLASS_CONCEPTS = ("continuous", "majority")
 

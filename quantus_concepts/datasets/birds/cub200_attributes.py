@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from quantus_concepts.datasets.birds.attributes import PARTS
+
 N_ATTRIBUTES = 312
 
 ATTRIBUTE_GROUPS = (
@@ -67,22 +69,6 @@ OFFICIAL_PARTS = (
     "throat",
 )
 """The 15 parts in the order of the official ``parts.txt``."""
-
-PARTS = (
-    "back",
-    "beak",
-    "belly",
-    "breast",
-    "crown",
-    "forehead",
-    "eye",
-    "leg",
-    "wing",
-    "nape",
-    "tail",
-    "throat",
-)
-"""The 12 parts of the paper's Table 4 in its order, left and right together; its "head" is the forehead."""
 
 # Prefixes of the group names, without "has_"; what is not here (upperparts, underparts, primary, size,
 # shape) is about no part.

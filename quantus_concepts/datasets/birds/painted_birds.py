@@ -9,13 +9,20 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
-from quantus_concepts.datasets.birds.attributes import PARTS, SPECIES, AttributeGroup, choose_groups, class_table
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_index
+from quantus_concepts.datasets.birds.attributes import (
+    MAX_CONCEPTS,
+    MIN_CONCEPTS,
+    PARTS,
+    SPECIES,
+    AttributeGroup,
+    choose_groups,
+    class_table,
+)
 from quantus_concepts.datasets.birds.painting import locate_parts, map_parts, map_touches, paint_image, paint_values
 from quantus_concepts.datasets.birds.scenery import Scene, draw_scene
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
-SPLITS = ("train", "test")
 # Numbers drawn for the attributes of an image, whatever the number of groups: the scene stays the same.
 _ATTRIBUTE_NUMBERS = 64
 _LABEL_STREAM = 3
@@ -98,6 +105,7 @@ class PaintedBirds(ConceptDataset):
         check_choice("split", split, SPLITS)
         for name, value, low, high in (
             ("n_classes", n_classes, 2, len(SPECIES)),
+            ("n_concepts", n_concepts, MIN_CONCEPTS, MAX_CONCEPTS),
             ("n_images", n_images, n_classes, 10**9),
             ("image_size", image_size, 32, 512),
             ("seed", seed, 0, 2**32 - 1),
@@ -105,7 +113,6 @@ class PaintedBirds(ConceptDataset):
             check_whole(name, value, low, high)
         check_range("deviation", deviation, 0, 1)
         check_range("correlation", correlation, 0, 1)
-        check_whole("n_concepts", n_concepts, 0, 10**9)
         self.split = split
         self.image_size = image_size
         self.deviation = float(deviation)
@@ -120,7 +127,7 @@ class PaintedBirds(ConceptDataset):
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample."""
-        index = self._check_index(index)
+        index = check_index(index, len(self), "images")
         return self._finish(self._paint(index), index, self.concept_labels[index].clone(), self.points[index].clone())
 
     def substitute(self, index: int, concept: str | int) -> ConceptSample:
@@ -149,7 +156,7 @@ class PaintedBirds(ConceptDataset):
         ValueError
             If there is no such concept.
         """
-        index = self._check_index(index)
+        index = check_index(index, len(self), "images")
         options = self._options_with(index, concept)
         parts, points = self._look_for_parts(index, options)
         seen = np.isin(np.arange(1, len(PARTS) + 1), parts)
@@ -183,7 +190,7 @@ class PaintedBirds(ConceptDataset):
         ValueError
             If there is no such concept.
         """
-        index = self._check_index(index)
+        index = check_index(index, len(self), "images")
         options = self.options[index].numpy() if concept is None else self._options_with(index, concept)
         if touched:
             _, scene, _ = self._draw(index)
@@ -209,7 +216,9 @@ class PaintedBirds(ConceptDataset):
         IndexError
             If there is no such image.
         """
-        chosen = [self._check_index(index) for index in (range(len(self)) if indices is None else indices)]
+        chosen = [
+            check_index(index, len(self), "images") for index in (range(len(self)) if indices is None else indices)
+        ]
         stack = torch.empty(len(chosen), 3, self.image_size, self.image_size)
         for place, index in enumerate(chosen):
             stack[place] = self._paint(index)
@@ -298,11 +307,3 @@ class PaintedBirds(ConceptDataset):
         group = int(self.group_of_concept[place])
         options[group] = place - self._starts[group]
         return options
-
-    def _check_index(self, index: int) -> int:
-        place = int(index)
-        if not -len(self) <= place < len(self):
-            raise IndexError(
-                f"Expected argument `index` to be below the number of images, {len(self)}, but got {place}."
-            )
-        return place % len(self)

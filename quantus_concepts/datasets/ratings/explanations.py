@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -71,3 +72,19 @@ class ConceptExplanation:
 
 
 Explanation = MapExplanation | DrawingExplanation | ConceptExplanation
+
+
+class LazyExplanations(Sequence[Explanation]):
+    """Explanations that are read, or drawn, each time they are asked for; a slice reads none."""
+
+    def __init__(self, read: Callable[[Any], Explanation], keys: Sequence[Any]) -> None:
+        self._read = read
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return LazyExplanations(self._read, self._keys[index])
+        return self._read(self._keys[index])

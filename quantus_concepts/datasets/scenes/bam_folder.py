@@ -12,7 +12,10 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_whole
+from quantus_concepts.datasets.base import SPLITS
+from quantus_concepts.datasets.folders import class_folders, image_files, some_names
 from quantus_concepts.datasets.images import image_size as size_of_image
+from quantus_concepts.datasets.images import load_pixels
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -25,8 +28,7 @@ from quantus_concepts.datasets.scenes.bam_layout import (
     read_labels,
 )
 from quantus_concepts.datasets.scenes.bam_masks import find_masks
-from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, SPLITS, VIEWS, Box, ComposedDataset
-from quantus_concepts.datasets.scenes.image_folders import load_pixels
+from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 
 
 class BAMFolder(ComposedDataset):
@@ -195,15 +197,18 @@ class BAMFolder(ComposedDataset):
         if not base.is_dir():
             raise FileNotFoundError(f"Expected the folder {base} of the BAM layout but there is none.")
         if self.split == "train":
-            classes = _classes(base)
-            return {name: label for label, name_of in enumerate(classes) for name in _images(base / name_of)}
+            return {
+                path.name: label
+                for label, folder_of in enumerate(class_folders(base))
+                for path in image_files(folder_of, SUFFIXES)
+            }
         labels = read_labels(base.with_name("val.txt"))
-        there = set(_images(base))
+        there = {path.name for path in image_files(base, SUFFIXES)}
         missing = [name for name in labels if name not in there]
         if missing:
             raise FileNotFoundError(
                 f"Expected the images of {base.with_name('val.txt')} in {base} but {len(missing)} of {len(labels)} are "
-                f"missing: {_some(missing)}."
+                f"missing: {some_names(missing)}."
             )
         if not labels:
             raise ValueError(f"Expected images in {base.with_name('val.txt')} but it is empty.")
@@ -216,13 +221,13 @@ class BAMFolder(ComposedDataset):
         if different:
             raise ValueError(
                 f"Expected the same images in {self.root / OBJ} and {self.root / folder} ({SPLIT_FOLDERS[self.split]}) "
-                f"but {len(different)} are only in one of them: {_some(different)}."
+                f"but {len(different)} are only in one of them: {some_names(different)}."
             )
 
     def _class_names(self, folder: str, labels: dict[str, int]) -> list[str]:
         """Return names by label: those of the training folders, else those in the names of the images."""
         train = self.root / folder / SPLIT_FOLDERS["train"]
-        names = _classes(train) if train.is_dir() else []
+        names = [path.name for path in class_folders(train)] if train.is_dir() else []
         told = [(label, parse_name(name)[folder == SCENE]) for name, label in labels.items()]
         if not names:
             known = dict(told)
@@ -247,7 +252,9 @@ class BAMFolder(ComposedDataset):
         boxes = read_boxes(path)
         missing = [name for name in self.names if name not in boxes]
         if missing:
-            raise ValueError(f"Expected a box for each image in {path} but {len(missing)} have none: {_some(missing)}.")
+            raise ValueError(
+                f"Expected a box for each image in {path} but {len(missing)} have none: {some_names(missing)}."
+            )
         stored = self._stored[0]
         for name in self.names:
             if max(boxes[name]) > stored:
@@ -259,15 +266,3 @@ class BAMFolder(ComposedDataset):
     def _scaled(self, box: Box) -> Box:
         row0, col0, row1, col1 = (value * self.image_size // self._stored[0] for value in box)
         return row0, col0, max(row1, row0 + 1), max(col1, col0 + 1)
-
-
-def _classes(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _images(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

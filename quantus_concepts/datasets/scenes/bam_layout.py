@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from quantus_concepts.datasets.base import SPLITS
+
 T = TypeVar("T")
 
 OBJ, SCENE, SCENE_ONLY = "obj", "scene", "scene_only"
@@ -16,7 +18,6 @@ FOLDERS = (OBJ, SCENE, SCENE_ONLY)
 SPLIT_FOLDERS = {"train": "train", "test": "val"}
 #: Written beside the folders: with what the images were composed, which determines the names of all files.
 SETTINGS = "compose.json"
-SPLITS = tuple(SPLIT_FOLDERS)
 SUFFIXES = (".jpg", ".jpeg", ".png")
 #: Masks of the release, by object and the last two digits of the name.
 MASKS_PER_OBJECT = 100

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zipfile
-from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
+from quantus_concepts.datasets.images import load_pixels
 from quantus_concepts.datasets.scenes.bam_layout import FOLDERS, MASKS_PER_OBJECT, SPLIT_FOLDERS, parse_name
 from quantus_concepts.datasets.scenes.composed import Box
 
@@ -19,32 +19,20 @@ _CONVERSION = (
 )
 
 
-class MaskFiles(ABC):
-    """Masks of one split, read when asked for."""
-
-    @abstractmethod
-    def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image."""
-
-
-class PNGMasks(MaskFiles):
+class PNGMasks:
     """A folder of masks ``NAME.png`` of the size of the images, white where the object is."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image, see `MaskFiles`."""
+        """Return the mask of an image."""
         path = self.folder / f"{Path(name).stem}.png"
-        try:
-            with Image.open(path) as image:
-                mask = ImageOps.exif_transpose(image).convert("L").resize((size, size), Image.Resampling.NEAREST)
-        except (OSError, SyntaxError) as error:
-            raise ValueError(f"Mask {path} cannot be read ({error}). Replace it.") from error
-        return np.asarray(mask) >= 128
+        mask = Image.fromarray(load_pixels(path, "L", "Mask"))
+        return np.asarray(mask.resize((size, size), Image.Resampling.NEAREST)) >= 128
 
 
-class NumberedMasks(MaskFiles):
+class NumberedMasks:
     """The masks of the release, converted: number ``100 * object + last two digits of the name`` of an .npz file."""
 
     # They are in the resolution of the photograph and are brought to the size of the box, without blending, as the
@@ -55,7 +43,7 @@ class NumberedMasks(MaskFiles):
         self._arrays: dict[str, np.ndarray] | None = None
 
     def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image, see `MaskFiles`."""
+        """Return the mask of an image."""
         number = MASKS_PER_OBJECT * object_label + int(parse_name(name).number[-2:])
         array = self._load().get(str(number))
         if array is None or array.ndim != 2 or not array.any():
@@ -79,7 +67,7 @@ class NumberedMasks(MaskFiles):
         return self._arrays
 
 
-def find_masks(root: Path, split: str) -> MaskFiles | None:
+def find_masks(root: Path, split: str) -> PNGMasks | NumberedMasks | None:
     """Find the masks of a split."""
     name = f"{SPLIT_FOLDERS[split]}_mask"
     for folder in FOLDERS:

@@ -8,13 +8,15 @@ import shutil
 import uuid
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from captum_concepts.checks import check_whole
+from captum_concepts.progress import progress
+from quantus_concepts.datasets.base import SPLITS, check_test_share
+from quantus_concepts.datasets.folders import some_names
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -25,8 +27,7 @@ from quantus_concepts.datasets.scenes.bam_layout import (
     Layout,
     folder_names,
 )
-from quantus_concepts.datasets.scenes.composed import SPLITS
-from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes, check_test_share
+from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
 from quantus_concepts.datasets.scenes.pasting import Pasted
 from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
 
@@ -119,7 +120,7 @@ def write_bam(
         temporary.mkdir(parents=True)
         _make_folders(temporary, layout)
         total = sum(len(dataset) for dataset in splits)
-        with tqdm(total=total, desc="composing", unit="image", disable=not display_progressbar, leave=False) as bar:
+        with progress(description="composing", total=total, unit="image", show=display_progressbar) as bar:
             boxes = [_write_images(dataset, temporary, layout, bar) for dataset in splits]
         _write_lists(temporary, layout, splits, boxes)
         settings = {"program": _PROGRAM, "seed": seed, "image_size": image_size, "test_share": test_share}
@@ -147,14 +148,14 @@ def check_out(out: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ValueError(
-            f"The output folder `{out}` already holds files ({_shown(present)}). Choose another one, or replace an "
-            "earlier data set with overwrite (--overwrite)."
+            f"The output folder `{out}` already holds files ({some_names(present, 3)}). Choose another one, or "
+            "replace an earlier data set with overwrite (--overwrite)."
         )
-    foreign = set(present).difference(_read_layout(out))
+    foreign = sorted(set(present).difference(_read_layout(out)))
     if foreign:
         raise ValueError(
-            f"The output folder `{out}` holds files that this program did not write ({_shown(sorted(foreign))}). They "
-            "are not overwritten: choose another folder."
+            f"The output folder `{out}` holds files that this program did not write ({some_names(foreign, 3)}). "
+            "They are not overwritten: choose another folder."
         )
 
 
@@ -180,7 +181,7 @@ def _make_folders(root: Path, layout: Layout) -> None:
         (root / layout.mask_path(split, "-")).parent.mkdir()
 
 
-def _write_images(dataset: ObjectsOnScenes, root: Path, layout: Layout, bar: tqdm) -> dict[str, tuple[int, ...]]:
+def _write_images(dataset: ObjectsOnScenes, root: Path, layout: Layout, bar: Any) -> dict[str, tuple[int, ...]]:
     """Write images and masks of one split, and return the boxes by name."""
     boxes: dict[str, tuple[int, ...]] = {}
     n_pairs = len(dataset.object_names) * len(dataset.scene_names)
@@ -244,7 +245,3 @@ def _take_place(temporary: Path, target: Path) -> None:
             old.rename(target)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _shown(paths: list[Path]) -> str:
-    return ", ".join(path.as_posix() for path in paths[:3]) + (", ..." if len(paths) > 3 else "")

@@ -6,6 +6,7 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import numpy as np
 from matplotlib.path import Path as Outline
 
 from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.images import image_head, turned
-from quantus_concepts.datasets.scenes.image_folders import load_pixels
-from quantus_concepts.datasets.scenes.pasting import tight_box
+from quantus_concepts.datasets.folders import some_names
+from quantus_concepts.datasets.images import image_head, load_pixels, turned
+from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
 
 #: The ten classes of the authors' release.
@@ -102,8 +103,11 @@ class COCOObjects(ObjectSource):
         )
         fitting = [a for a in wanted if _fits(a, photographs[a["image_id"]], min_area, truncated)]
         if largest_only:
-            fitting = _largest(fitting, photographs)
-        chosen = _first(fitting, max_per_class)
+            fitting = [
+                max(same, key=lambda a: _area(a, _size(photographs[a["image_id"]])))
+                for _, same in groupby(fitting, lambda a: (a["category_id"], a["image_id"]))
+            ]
+        chosen = [a for _, same in groupby(fitting, lambda a: a["category_id"]) for a in islice(same, max_per_class)]
         self._check_counts(
             Counter(labels[a["category_id"]] for a in wanted), {labels[a["category_id"]] for a in chosen}
         )
@@ -130,9 +134,7 @@ class COCOObjects(ObjectSource):
                 f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
                 "photograph but it covers none. Remove it."
             )
-        row0, col0, row1, col1 = tight_box(mask)
-        rows, columns = slice(row0, row1), slice(col0, col1)
-        return Cutout(np.ascontiguousarray(pixels[rows, columns]), np.ascontiguousarray(mask[rows, columns]))
+        return cut_out(pixels, mask)
 
     def _check_counts(self, before: Counter[int], there: set[int]) -> None:
         for label, name in enumerate(self.class_names):
@@ -271,28 +273,6 @@ def _coco() -> Any:
         ) from error
 
 
-def _largest(annotations: list[dict[str, Any]], photographs: dict[Any, Any]) -> list[dict[str, Any]]:
-    best: dict[tuple[Any, Any], tuple[float, dict[str, Any]]] = {}
-    for annotation in annotations:
-        key = annotation["category_id"], annotation["image_id"]
-        area = _area(annotation, _size(photographs[annotation["image_id"]]))
-        if key not in best or area > best[key][0]:
-            best[key] = area, annotation
-    return [annotation for _, annotation in best.values()]
-
-
-def _first(annotations: list[dict[str, Any]], count: int | None) -> list[dict[str, Any]]:
-    if count is None:
-        return annotations
-    seen: Counter[Any] = Counter()
-    chosen = []
-    for annotation in annotations:
-        seen[annotation["category_id"]] += 1
-        if seen[annotation["category_id"]] <= count:
-            chosen.append(annotation)
-    return chosen
-
-
 def _size(photograph: dict[str, Any]) -> tuple[int, int]:
     return int(photograph["height"]), int(photograph["width"])
 
@@ -300,8 +280,7 @@ def _size(photograph: dict[str, Any]) -> tuple[int, int]:
 def _check_there(paths: Iterable[Path], folder: Path) -> None:
     missing = [path.name for path in dict.fromkeys(paths) if not path.is_file()]
     if missing:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise FileNotFoundError(
-            f"Expected the photographs of the annotations in {folder} but {len(missing)} are missing: {shown}. "
-            "Download them, or take the annotation file that belongs to this folder."
+            f"Expected the photographs of the annotations in {folder} but {len(missing)} are missing: "
+            f"{some_names(missing)}. Download them, or take the annotation file that belongs to this folder."
         )

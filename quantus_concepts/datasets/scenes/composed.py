@@ -17,7 +17,6 @@ from captum_concepts.checks import check_choice, to_numpy
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")
-SPLITS = ("train", "test")
 GREY = 128
 NO_BOX = (-1, -1, -1, -1)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from quantus_concepts.datasets.images import image_head, image_size, load_image, turned
-from quantus_concepts.datasets.scenes.pasting import tight_box
+from quantus_concepts.datasets.folders import list_classes
+from quantus_concepts.datasets.images import image_size, load_pixels, open_image
+from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
 
 SCENE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -58,11 +58,7 @@ class CutoutFolder(ObjectSource):
     def __getitem__(self, index: int) -> Cutout:
         """Return one cut-out, cropped to the object."""
         path = self.paths[index]
-        try:
-            with Image.open(path) as image:
-                rgba = turned(np.array(image.convert("RGBA")), image_head(path).orientation)
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"Cut-out {path} cannot be read ({error}). Replace it or leave it out.") from error
+        rgba = load_pixels(path, "RGBA", "Cut-out")
         mask = rgba[..., 3] >= _OPAQUE
         if not mask.any():
             raise ValueError(
@@ -74,8 +70,7 @@ class CutoutFolder(ObjectSource):
                 f"Expected cut-out {path} to have a transparent background but all of it is opaque (alpha {_OPAQUE} or "
                 "more): nothing is cut away. Cut the object out first."
             )
-        row0, col0, row1, col1 = tight_box(mask)
-        return Cutout(rgba[row0:row1, col0:col1, :3], mask[row0:row1, col0:col1])
+        return cut_out(rgba[..., :3], mask)
 
 
 class SceneFolder(SceneSource):
@@ -114,37 +109,8 @@ class SceneFolder(SceneSource):
         return load_pixels(self.paths[index])
 
 
-def load_pixels(path: Path) -> np.ndarray:
-    """Read an image file as RGB."""
-    return np.ascontiguousarray(load_image(path).mul_(255).round_().byte().permute(1, 2, 0).numpy())
-
-
-def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[Path], np.ndarray]:
-    """Find the images of each class."""
-    if not root.is_dir():
-        raise FileNotFoundError(f"Expected argument `root` to be a folder with one folder per class but got {root}.")
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    if not folders:
-        raise ValueError(f"Expected one folder per class in {root} but there is no folder.")
-    paths: list[Path] = []
-    labels: list[int] = []
-    for label, folder in enumerate(folders):
-        mine = sorted(
-            path for path in folder.iterdir() if path.suffix.lower() in suffixes and not path.name.startswith(".")
-        )
-        if not mine:
-            raise ValueError(
-                f"Expected images ({', '.join(suffixes)}) in {folder} but there are none. Every folder is a class: "
-                "fill it or remove it."
-            )
-        paths += mine
-        labels += [label] * len(mine)
-    return [folder.name for folder in folders], paths, np.array(labels, dtype=np.int64)
-
-
 def _check_alpha(path: Path) -> None:
-    image_size(path)
-    with Image.open(path) as image:
+    with open_image(path) as image:
         if "A" not in image.getbands() and "transparency" not in image.info:
             raise ValueError(
                 f"Expected cut-out {path} to have an alpha channel but its mode is {image.mode!r}. Save it as RGBA "

@@ -12,20 +12,17 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_whole
+from quantus_concepts.datasets.base import SPLITS, check_test_share
 from quantus_concepts.datasets.scenes.composed import (
     GREY,
     NO_BOX,
-    SPLITS,
     VIEWS,
     Box,
     ComposedDataset,
-    ComposedSample,
 )
 from quantus_concepts.datasets.scenes.pasting import Pasted, Recent, fit_scene, place, premultiply, tight_box
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
 from quantus_concepts.datasets.scenes.splitting import split_groups, take_turns
-
-__all__ = ["VIEWS", "ComposedSample", "Cutout", "ObjectSource", "ObjectsOnScenes", "SceneSource"]
 
 #: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).
 PAPER_OBJECT, PAPER_SCENE = "dog", "bamboo forest"
@@ -293,12 +290,6 @@ class ObjectsOnScenes(ComposedDataset):
 
     def _turns(self, members: np.ndarray, count: int, stream: int, label: int) -> np.ndarray:
         return take_turns(members, count, [self.seed, stream, self._split_number, label])
-
-
-def check_test_share(test_share: float) -> None:
-    """Raise unless a share leaves something on both sides."""
-    if not 0.0 < test_share < 1.0:
-        raise ValueError(f"Expected argument `test_share` to lie in (0, 1) but got {test_share}.")
 
 
 def find_class(argument: str, value: str | int | None, names: list[str], default: str) -> int:

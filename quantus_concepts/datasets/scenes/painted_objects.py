@@ -6,8 +6,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from captum_concepts.checks import check_whole
+from quantus_concepts.datasets.base import check_index
 from quantus_concepts.datasets.scenes.object_shapes import INK, MAIN, NOTHING, PATTERN, SHAPES, Drawing, draw_shape
-from quantus_concepts.datasets.scenes.palette import check_index, draw_colours, labels_in_turn
+from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
+from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
 
 # Of the random numbers: scenes with the same seed use others.
@@ -63,7 +65,7 @@ class PaintedObjects(ObjectSource):
         index = check_index(index, len(self))
         rng = np.random.default_rng([self.seed, _STREAM, index])
         drawing = draw_shape(self.class_names[self.labels[index]], rng)
-        return _crop(*_paint(drawing, self.size, rng))
+        return cut_out(*_paint(drawing, self.size, rng))
 
 
 def _paint(drawing: Drawing, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -151,9 +153,3 @@ def _shade(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     light = columns.repeat(3) + down * np.linspace(-1, 1, height, dtype=np.float32)[:, None]
     shaded = np.minimum(pixels.reshape(height, -1) * light, 255)
     return shaded.astype(np.uint8).reshape(pixels.shape)
-
-
-def _crop(pixels: np.ndarray, mask: np.ndarray) -> Cutout:
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    return Cutout(np.ascontiguousarray(pixels[box]), np.ascontiguousarray(mask[box]))

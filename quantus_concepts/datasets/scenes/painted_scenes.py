@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from captum_concepts.checks import check_whole
-from quantus_concepts.datasets.scenes.palette import check_index, draw_colours, labels_in_turn
+from quantus_concepts.datasets.base import check_index
+from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import SceneSource
 
 # Of the random numbers: objects with the same seed use others.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 #: Common to all classes of objects and scenes. Each has a channel at least 60 away from the grey, 128, that objects
@@ -47,11 +45,3 @@ def draw_colours(rng: np.random.Generator, n_colours: int) -> np.ndarray:
 def labels_in_turn(n_per_class: int, n_classes: int) -> np.ndarray:
     """Return labels 0, 1, ..., K - 1, 0, 1, ..."""
     return np.tile(np.arange(n_classes, dtype=np.int64), n_per_class)
-
-
-def check_index(index: int, n_items: int) -> int:
-    """Return an index counted from the start."""
-    position = operator.index(index)
-    if not -n_items <= position < n_items:
-        raise IndexError(f"Expected argument `index` to be below the number of items, {n_items}, but got {index}.")
-    return position % n_items

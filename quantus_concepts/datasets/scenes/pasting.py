@@ -96,11 +96,17 @@ def place(cutout: Image.Image, size: int, scale: tuple[float, float], rng: np.ra
     alpha = rgba[..., 3]
     # Half of the highest cover, not of 255: an object of thin lines alone would otherwise vanish.
     mask = alpha >= (int(alpha.max()) + 1) // 2
-    row0, col0, row1, col1 = tight_box(mask)
-    mask, pixels = mask[row0:row1, col0:col1], rgba[row0:row1, col0:col1, :3]
+    pixels, mask = cut_out(rgba[..., :3], mask)
     row = int(rng.integers(0, size - mask.shape[0] + 1))
     col = int(rng.integers(0, size - mask.shape[1] + 1))
     return Pasted(pixels, mask, row, col)
+
+
+def cut_out(pixels: np.ndarray, mask: np.ndarray) -> Cutout:
+    """Crop an object to its mask."""
+    row0, col0, row1, col1 = tight_box(mask)
+    box = slice(row0, row1), slice(col0, col1)
+    return Cutout(np.ascontiguousarray(pixels[box]), np.ascontiguousarray(mask[box]))
 
 
 def tight_box(mask: np.ndarray) -> Box:

@@ -9,9 +9,9 @@ from typing import Protocol, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from captum_concepts.checks import check_choice, check_finite, check_range, check_shape
+from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.studies.attribution.premises import Limits, PremiseCheck
 from quantus_concepts.studies.attribution.samples import TARGETS, ComposedImages, Target
@@ -106,7 +106,7 @@ def check_premise(
 
 def _rows(n: int, batch_size: int, description: str, display_progressbar: bool) -> Iterator[list[int]]:
     check_range("batch_size", batch_size, 1, 1_000_000)
-    with tqdm(total=n, desc=description, unit="image", disable=not display_progressbar, leave=False) as bar:
+    with progress(description=description, total=n, unit="image", show=display_progressbar) as bar:
         for start in range(0, n, batch_size):
             rows = list(range(start, min(start + batch_size, n)))
             yield rows

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from captum_concepts.checks import to_numpy
-from captum_concepts.running import evaluation_mode
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode, predict_logits
 from quantus_concepts.functional import concept_attribution, positive_percentile
-from quantus_concepts.metrics.inference import predict_logits
 
 ExplainFunc = Callable[..., np.ndarray]
 
@@ -72,7 +71,7 @@ def collect(
     # reason; the others go on.
     found = {name: Attributed() for name in methods}
     total = sum(len(subject.labels) for subject in subjects.values()) * len(methods)
-    with tqdm(total=total, desc="explaining", unit="image", disable=not display_progressbar, leave=False) as bar:
+    with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
         for subject_name, subject in subjects.items():
             moved = (elsewhere or {}).get(subject_name)
             kept = list((keep or {}).get(subject_name, ()))

@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from tqdm import tqdm
 
 from captum_concepts.checks import check_choice, check_shape
+from captum_concepts.progress import progress
 
 Target = Literal["object", "scene"]
 TARGETS: tuple[Target, ...] = ("object", "scene")
@@ -102,7 +102,7 @@ def image_shape(data: ComposedImages) -> tuple[int, ...]:
 def kept_images(data: ComposedImages, *, description: str = "images", display_progressbar: bool = False) -> Tensor:
     """Read all images into memory."""
     images = torch.empty(len(data), *image_shape(data), dtype=torch.uint8)
-    with tqdm(total=len(data), desc=description, unit="image", disable=not display_progressbar, leave=False) as bar:
+    with progress(description=description, total=len(data), unit="image", show=display_progressbar) as bar:
         for start in range(0, len(data), CHUNK):
             rows = list(range(start, min(start + CHUNK, len(data))))
             images[start : start + CHUNK] = data.images(rows)

@@ -12,14 +12,14 @@ import numpy as np
 
 from captum_concepts.checks import check_choice, to_numpy
 from quantus_concepts.functional.intervals import interval, relation, t_interval
+from quantus_concepts.metrics.location_baselines import GAUSSIAN as GAUSSIAN
+from quantus_concepts.metrics.location_baselines import OTHER_IMAGE as OTHER_IMAGE
 
 POST_HOC = "post-hoc CBM"
 TRADITIONAL = "traditional CBM"
 ORACLE = "oracle"
 RANDOM = "random directions"
 PLAIN = "plain backbone"
-OTHER_IMAGE = "parts of another image"
-GAUSSIAN = "centred Gaussian"
 
 #: Concept models in the order of every table and figure.
 MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)

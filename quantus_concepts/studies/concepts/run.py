@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +18,12 @@ from captum_concepts.backbones import Backbone
 from captum_concepts.cbm import ConceptLayer
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
+from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.studies.backbone_option import Network, cut_network, load_network
 from quantus_concepts.studies.charts import save_figures
-from quantus_concepts.studies.concepts.collect import ScoredModel, collect_all
-from quantus_concepts.studies.concepts.controls import control_records
 from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class, load_data
 from quantus_concepts.studies.concepts.gallery import draw_gallery
 from quantus_concepts.studies.concepts.models import (
@@ -37,7 +36,7 @@ from quantus_concepts.studies.concepts.models import (
 )
 from quantus_concepts.studies.concepts.options import CUB, Options
 from quantus_concepts.studies.concepts.plot import default_figures
-from quantus_concepts.studies.concepts.records import accuracy_record, score_records
+from quantus_concepts.studies.concepts.records import accuracy_record, as_record
 from quantus_concepts.studies.concepts.report import write_report
 from quantus_concepts.studies.concepts.results import (
     ORACLE,
@@ -177,7 +176,8 @@ def _run_seed(
         backbone, train_set, data.concept_names, data.n_classes, options.values, options.random_banks, seed
     )
 
-    test_set = embed(backbone, test_loader, display_progressbar=bars) if network is None or options.sweep else None
+    needed = network is None or options.sweep or first
+    test_set = embed(backbone, test_loader, display_progressbar=bars) if needed else None
     if network is None and test_set is not None:
         guessed = predicted_classes(small.classifier, test_set.features)
         outcome.records.append(accuracy_record(data.test.labels.numpy(), guessed, PLAIN, seed))
@@ -187,24 +187,22 @@ def _run_seed(
         outcome.notes += better_normalised(module, data.test, data.mean, data.std)
     # Which images they are counts for little beside which bank it is, and maps take most of the time.
     every = max(1, len(data.test) // RANDOM_MAPS)
-    scores = collect_all(
-        # The baselines ask for a model's maps at other places: of random ones nobody wants to know.
-        [ScoredModel(*pair) for pair in models.values()]
-        + [ScoredModel(each, threshold, False, every) for each in random],
+    table = score_concepts(
+        {name: model for name, (model, _) in models.items()},
         test_loader,
-        data.part_of_concept,
-        data.class_concepts,
-        tops=tuple(top for top in TOPS if top <= len(data.concept_names)),
+        part_of_concept=data.part_of_concept,
+        class_concepts=data.class_concepts,
+        top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
         alphas=ALPHAS,
+        value_threshold={name: limit for name, (_, limit) in models.items()} | {RANDOM: threshold},
+        controls={RANDOM: random},
+        control_stride=every,
+        concept_names=data.concept_names,
+        class_names=data.class_names,
         seed=seed,
         display_progressbar=bars,
     )
-    names = [*models, *[RANDOM] * len(random)]
-    found = [
-        score_records(each, name, data.concept_names, data.class_names, seed)
-        for name, each in zip(names, scores, strict=True)
-    ]
-    outcome.records += [*itertools.chain.from_iterable(found[: len(models)]), *control_records(found[len(models) :])]
+    outcome.records += [as_record(row, seed) for row in table.to_dict("records")]
     outcome.records += item_records(
         bank.test_accuracy.double(),
         data.concept_names,
@@ -215,10 +213,10 @@ def _run_seed(
     )
     if options.sweep and options.method == "svm" and test_set is not None:
         outcome.records += _sweep(options, train_set, test_set, data, seed)
-    if first:
+    if first and test_set is not None:
         outcome.linear_pool, outcome.by_class = post_hoc.linear_pool, labels_by_class(data.train)
         outcome.settings["concept bank"] = repr(bank)
-        predicted = scores[names.index(POST_HOC)].predicted
+        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
         outcome.gallery = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
 
 
@@ -253,7 +251,7 @@ def _plain_accuracy(
 ) -> list[Record]:
     """Return the accuracy of the network's own classifier, where it has one for these classes."""
     predicted = []
-    device = next(module.parameters()).device
+    device = device_of(module)
     with torch.no_grad():
         for batch in loader:
             logits = module(batch.image.to(device))

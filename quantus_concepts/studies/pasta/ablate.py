@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies.findings import said

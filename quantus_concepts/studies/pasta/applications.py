@@ -15,10 +15,10 @@ from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCo
 from torch import Tensor
 
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_methods
-from captum_concepts.randomness import seeded_generators
+from captum_concepts.running import device_of, seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values
@@ -123,7 +123,7 @@ def _faithful(of: Classifier, maps: Mapping[str, np.ndarray], options: PastaOpti
         rows = np.flatnonzero(np.ptp(summed.reshape(len(summed), -1), axis=1) > 0)
         if rows.size:
             # It draws from NumPy's global generator.
-            with seeded_generators(next(of.model.parameters()).device, options.seed):
+            with seeded_generators(device_of(of.model), options.seed):
                 values[rows] = metric(of.model, images[rows], of.predicted[rows], summed[rows])
         found[name] = values
     return found

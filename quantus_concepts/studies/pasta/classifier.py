@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.datasets.ratings.simulated_raters import N_CLASSES, N_CONCEPTS
+from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS
 from quantus_concepts.studies.loading import KeptImages
 from quantus_concepts.studies.pasta.keeping import Keep, not_kept
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.functional.agreement import (
     LEAST_SPLITS,

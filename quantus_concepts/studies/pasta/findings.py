@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import CONFIDENCE, relation, t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.studies.findings import Finding, listed, minus, number, percent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from quantus_concepts.datasets.ratings.released_files import list_some
+from quantus_concepts.datasets.ratings.files import list_some
 
 FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
 

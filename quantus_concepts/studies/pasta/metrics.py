@@ -13,12 +13,13 @@ import torch
 from scipy import stats
 
 from captum_concepts.paper_methods import build_methods
+from captum_concepts.running import device_of
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.simulated_raters import SimulatedRaters, first_answers, map_likeness, rate_map
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.intervals import interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -108,7 +109,7 @@ def _scores(options: MetricsOptions, run: Run[MetricsOptions], ratings: RatedExp
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
     """Explain by RISE: the steered one without a score."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     images, classes = torch.as_tensor(inputs, device=device), torch.as_tensor(targets, device=device)
     found = SteeredRISE(model).attribute(images, classes, lam=0, n_masks=n_masks, cells=5, seed=seed)
     return found.cpu().numpy()

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.studies.findings import number, said
 from quantus_concepts.studies.page import Page, Section
 from quantus_concepts.studies.pasta.classifier import CONTROLS

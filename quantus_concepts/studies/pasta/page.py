@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
 from quantus_concepts.pasta.open_clip_encoder import PRESETS
 from quantus_concepts.studies.charts import Chart

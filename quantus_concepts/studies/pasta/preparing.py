@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.simulated_raters import simulated_ratings
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoder import Encoder, as_encoder
+from quantus_concepts.pasta.encoder import Encoder
+from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings

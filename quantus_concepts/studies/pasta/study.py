@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
-from quantus_concepts.datasets.ratings.released_records import PREDICTED
-from quantus_concepts.datasets.ratings.simulated_raters import simulated_ratings
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.page import Page

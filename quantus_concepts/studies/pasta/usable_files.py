@@ -9,7 +9,7 @@ from torch import Tensor
 
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.datasets.ratings.released_files import load_concepts, load_map
+from quantus_concepts.datasets.ratings.files import load_concepts, load_map
 
 
 def read_map(path: Path) -> Tensor:

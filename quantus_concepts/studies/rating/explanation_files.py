@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
+from captum_concepts.progress import progress
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import DrawingExplanation, Explanation, MapExplanation
-from quantus_concepts.datasets.ratings.released_concepts import RELEASED_CONCEPTS, released_scale
-from quantus_concepts.datasets.ratings.released_files import (
+from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,
     COUNTERFACTUAL_EXPLAINERS,
@@ -23,7 +21,9 @@ from quantus_concepts.datasets.ratings.released_files import (
     list_some,
     parse_rated_name,
     parse_scored_name,
+    released_scale,
 )
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 from quantus_concepts.studies.pasta.label_file import FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS, read_labels
 from quantus_concepts.studies.pasta.usable_files import check_proportions, read_concepts, read_drawing, read_map
 
@@ -128,7 +128,7 @@ def find_explanations(
 def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar: bool = False) -> list[ExplanationFile]:
     """Read every file once, so that all that is wrong is known before any work."""
     checked = []
-    for file in tqdm(files, desc="reading", unit="explanation", leave=False, disable=not display_progressbar):
+    for file in progress(files, "reading", unit="explanation", show=display_progressbar):
         try:
             file.read()
         except ValueError as error:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.datasets.ratings.pasta_ratings import ANNOTATIONS, PastaRatings
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.datasets.ratings.released_files import (
+from quantus_concepts.datasets.ratings.annotations import read_records
+from quantus_concepts.datasets.ratings.files import (
     CONCEPT_SUFFIX,
     MAP_SUFFIX,
     attribution_path,
     list_some,
     read_json,
 )
-from quantus_concepts.datasets.ratings.released_records import read_records
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
 from quantus_concepts.studies.output import OutputFolder
 
 #: In a file of the page: who answered. Left out of the joined file.

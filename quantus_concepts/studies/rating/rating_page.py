@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
-from tqdm.auto import tqdm
 
+from captum_concepts.progress import progress
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import Question, question_named
@@ -47,7 +47,7 @@ def rating_page(
     asked = [question_named(name) for name in questions]
     gallery = _Gallery(picture_size, max_megabytes)
     items = []
-    for file in tqdm(files, desc="drawing", unit="explanation", leave=False, disable=not display_progressbar):
+    for file in progress(files, "drawing", unit="explanation", show=display_progressbar):
         sections = {"shown": gallery.section(file)}
         for question in asked:
             if question.name in CHANGES:

@@ -12,9 +12,9 @@ import typer
 
 from captum_concepts.checks import check_whole
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.matching import embedder_for
-from quantus_concepts.pasta.scorer import Scorer, label_index
+from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.labels import label_index
+from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.option_values import AUTO, torch_device
 from quantus_concepts.studies.output import OutputFolder

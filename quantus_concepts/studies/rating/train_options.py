@@ -38,7 +38,7 @@ class FolderOptions(Options):
         "predicted",
         "predicted: the class predicted. image-name: the one in the name of the image's file, as the release.",
         panel=RATINGS,
-        choices="quantus_concepts.datasets.ratings.released_records:LABELS",
+        choices="quantus_concepts.datasets.ratings.annotations:LABELS",
     )
     votes: str = option(
         "mode",

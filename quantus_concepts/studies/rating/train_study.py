@@ -6,7 +6,7 @@ from functools import partial
 
 import pandas as pd
 
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.metrics.explainer_values import metric_values
 from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder

@@ -73,14 +73,11 @@ def test_table_per_class(root, table):
     assert data.part_of_concept.tolist() == [-1, -1, -1]
 
 
-def test_order_of_rows_does_not_matter(root, table):
-    shuffled = "class,fur,wings,ear::pointed\ndog,1,0,0.4\nbird,0,0.9,0.2\n\n cat , 1,0,0.5\n"
+def test_order_of_rows_and_the_byte_order_mark_of_spreadsheets_do_not_matter(root, table):
+    shuffled = "\ufeffclass,fur,wings,ear::pointed\ndog,1,0,0.4\nbird,0,0.9,0.2\n\n cat , 1,0,0.5\n"
     first, second = (ConceptFolder(root, table(text)) for text in (PER_CLASS, shuffled))
+    assert first.concept_names == second.concept_names
     torch.testing.assert_close(first.class_concepts, second.class_concepts)
-
-
-def test_byte_order_mark_of_spreadsheets(root, table):
-    assert ConceptFolder(root, table("\ufeff" + PER_CLASS)).concept_names[0] == "fur"
 
 
 def test_table_per_image_with_split_folders(split_root, table):
@@ -173,46 +170,20 @@ def test_images_of_different_sizes(root, table):
     assert ConceptFolder(root, path, transform=v1.CenterCrop(8))[8].image.shape == (3, 8, 8)
 
 
-def test_truncated_image_is_named(root, table):
-    rng = np.random.default_rng(0)
-    path = root / "dog" / "3.jpg"
-    Image.fromarray(rng.integers(0, 255, (10, 12, 3), dtype=np.uint8)).save(path)
-    data = ConceptFolder(root, table(PER_CLASS))
-    path.write_bytes(path.read_bytes()[:-80])
-    with pytest.raises(ValueError, match=r"dog/3\.jpg cannot be read"):
-        data[11]
-
-
-def test_a_file_that_is_no_image_is_named(root, table):
-    (root / "dog" / "3.jpg").write_text("hello")
-    with pytest.raises(ValueError, match=r"dog/3\.jpg cannot be read \(no known image format\)"):
-        ConceptFolder(root, table(PER_CLASS))
-
-
-def test_sixteen_bits_are_refused(root, table):
-    Image.fromarray(np.full((10, 12), 60000, dtype=np.uint16)).save(root / "dog" / "1.png")
-    with pytest.raises(ValueError, match=r"dog/1\.png to have 8 bits per channel but got mode 'I;16'"):
-        ConceptFolder(root, table(PER_CLASS))[9]
-
-
 FULL = {f"{name}/{i}.{'png' if i < 2 else 'jpg'}": (1, 0) for name in CLASSES for i in range(4)}
 BAD_TABLES = [
     ("", "table.csv, line 1: expected a header that starts with 'class' or 'image' but got ''"),
     ("class;fur\ncat;1\n", "line 1: expected a header that starts with 'class' or 'image' but got 'class;fur'"),
     ("class\ncat\n", "line 1: expected one column per concept after 'class'"),
     ("class,fur,fur\n", "line 1: expected a different name for each concept but got 'fur'"),
-    ("class,fur,\n", "line 1: expected a different name for each concept but got ''"),
     (
         "class,fur\nbird,1\ncow,1\n",
         "line 3: expected a class that has a folder, of 'bird', 'cat', 'dog', but got 'cow'",
     ),
     ("class,fur\nbird,1\nbird,0\n", r"line 3: expected one row for each class \(this one is on line 2 too\)"),
-    ("class,fur\nbird,1\ncat,2\n", "line 3: expected a number from 0 to 1 in column 'fur' but got '2'"),
     ("class,fur\nbird,1\ncat,yes\n", "line 3: expected a number from 0 to 1 in column 'fur' but got 'yes'"),
     ("class,fur\nbird,1\ncat,nan\n", "line 3: expected a number from 0 to 1 in column 'fur' but got 'nan'"),
-    ("class,fur\nbird,1\ncat,\n", "line 3: expected a number from 0 to 1 in column 'fur' but got ''"),
     ("class,fur\nbird,1\n\ncat,1,0\n", "line 4: expected 2 columns as in the header but got '3 columns'"),
-    ("class,fur\n", "line 2: expected a row for each class but the file ends without 'bird', 'cat', 'dog'"),
     ("class,fur\nbird,1\ndog,0\n", "line 4: expected a row for each class but the file ends without 'cat'"),
     ("image,fur\nbird/9.png,1\n", "line 2: expected the path of an image.*but got 'bird/9.png'"),
     ("image,fur\nbird/0.png,0.5\n", "line 2: expected 0 or 1 in column 'fur' but got '0.5'"),
@@ -239,7 +210,6 @@ BAD_PARTS = [
     (HEAD + "cat/0.png,,1,1\n", "line 2: expected the name of a part but got ''"),
     (HEAD + "cat/0.png,ear,12,1\n", "line 2: expected x inside the image, from 0 to 11, but got '12'"),
     (HEAD + "cat/0.png,ear,1,-1\n", "line 2: expected y inside the image, from 0 to 9, but got '-1'"),
-    (HEAD + "cat/0.png,ear,1,inf\n", "line 2: expected y inside the image, from 0 to 9, but got 'inf'"),
     (HEAD + "cat/0.png,ear,left,1\n", "line 2: expected x inside the image, from 0 to 11, but got 'left'"),
     (HEAD + "cat/0.png,ear,1\n", "line 2: expected 4 columns as in the header but got '3 columns'"),
     (HEAD + "cat/0.png,nose,1,1\n", r"Expected concepts named after the parts in .*\['nose'\].*`part_of_concept`"),

@@ -373,23 +373,17 @@ def test_interruption_leaves_what_was_there(tmp_path):
     assert _contents(out) == before
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"n_per_pair": 1}, "n_per_pair` to be at least 2"), ({"test_share": 0.0}, "test_share"), ({"seed": -1}, "seed")],
-)
-def test_bad_settings_write_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        _write(tmp_path / "out", **changes)
-    assert not list(tmp_path.iterdir())
-
-
-def test_names_that_become_the_same(tmp_path):
+def test_bad_settings_and_places_write_nothing(tmp_path):
+    for changes, message in (
+        ({"n_per_pair": 1}, "n_per_pair` to be at least 2"),
+        ({"test_share": 0.0}, "test_share"),
+        ({"seed": -1}, "seed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _write(tmp_path / "out", **changes)
     with pytest.raises(ValueError, match="'a_b' is not one"):
         write_bam(Discs(3, names=("a b", "a-b")), Noise(), tmp_path / "out", **SETTINGS)
     assert not list(tmp_path.iterdir())
-
-
-def test_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot be written"):
         _write(tmp_path / "file" / "out")

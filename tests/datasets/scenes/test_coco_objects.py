@@ -234,23 +234,18 @@ def test_json_without_segmentation(files, segmentation):
         files.open()
 
 
-@pytest.mark.parametrize("segmentation", [[[1, 2, 3, 4]], [[1, 2, 3, 4, 5, 6, 7]], [["a"] * 6], "abc", {"counts": [1]}])
-def test_malformed_segmentation_is_named(files, segmentation):
+@pytest.mark.parametrize(
+    ("segmentation", "message"),
+    [
+        *((bad, "polygons") for bad in ([[1, 2, 3, 4]], [[1, 2, 3, 4, 5, 6, 7]], [["a"] * 6], "abc", {"counts": [1]})),
+        ({"counts": [1, 2], "size": [3, 1]}, r"size \(40, 60\).* got \(3, 1\)"),
+        ([[10, 10, 10.1, 10, 10.1, 10.1]], "covers none"),
+    ],
+)
+def test_a_bad_segmentation_is_named(files, segmentation, message):
     files.change(14, segmentation=segmentation)
-    with pytest.raises(ValueError, match=r"segmentation of annotation 14 .* polygons"):
-        files.open()
-
-
-def test_run_lengths_of_another_size(files):
-    files.change(14, segmentation={"counts": [1, 2], "size": [3, 1]})
-    with pytest.raises(ValueError, match=r"annotation 14 .* size \(40, 60\).* got \(3, 1\)"):
-        files.open()
-
-
-def test_segmentation_that_covers_nothing(files):
-    files.change(11, segmentation=[[10, 10, 10.1, 10, 10.1, 10.1]])
-    with pytest.raises(ValueError, match=r"annotation 11 .* covers none"):
-        files.open()[1]
+    with pytest.raises(ValueError, match=rf"annotation 14 .* {message}"):
+        files.open()[2]
 
 
 def test_missing_photographs_are_told_together(files):

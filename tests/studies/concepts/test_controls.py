@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import quantus
 import torch
 from torch import Tensor, nn
 
-from quantus_concepts import CEM
+from captum_concepts.backbones import Backbone
+from captum_concepts.embedding import embed
+from quantus_concepts import CEM, score_concepts
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.studies.concepts.collect import ConceptScores, collect
-from quantus_concepts.studies.concepts.models import oracle_model
+from quantus_concepts.functional import random_bank_scores
+from quantus_concepts.functional.intervals import distribution
+from quantus_concepts.studies.concepts.models import oracle_model, random_models
 from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 
@@ -39,9 +44,19 @@ def oracle(train, test) -> OracleModel:
     return oracle_model(train, test, N_CLASSES)
 
 
-def scored(model: nn.Module, test: KeptImages, train: PaintedBirds, **changed) -> ConceptScores:
+def table_of(model: Any, test: KeptImages, train: PaintedBirds, **changed: Any) -> pd.DataFrame:
     loader = changed.pop("loader", sample_loader(test, 100))
-    return collect(model, loader, test.part_of_concept, train.class_concepts, tops=TOPS, alphas=ALPHAS, **changed)
+    return score_concepts(
+        model, loader, part_of_concept=test.part_of_concept, class_concepts=train.class_concepts, **changed
+    )
+
+
+def scored(model: nn.Module, test: KeptImages, train: PaintedBirds, **changed: Any) -> dict[Any, np.ndarray]:
+    """Scores of the images by metric, explanation, l, alpha and baseline; 0 where one says nothing."""
+    table = table_of(model, test, train, per_image=True, **changed)
+    table[["l", "alpha"]] = table[["l", "alpha"]].astype(float).fillna(0)
+    keys = ["metric", "explanation", "l", "alpha", "baseline"]
+    return {key: group["value"].to_numpy() for key, group in table.groupby(keys)}
 
 
 def test_the_oracle_scores_the_best_everywhere(oracle, train, test):
@@ -49,17 +64,21 @@ def test_the_oracle_scores_the_best_everywhere(oracle, train, test):
     present = test.concept_labels.sum(1).numpy()
     for top in TOPS:
         # Ranked by value the first l are present in every image that has as many.
-        np.testing.assert_array_equal(scores.cem["value", top][present >= top], 1.0)
-    for (name, _, _), column in scores.clm.items():
+        np.testing.assert_array_equal(scores["CEM", "value", top, 0, ""][present >= top], 1.0)
+    for (metric, name, *_, baseline), column in scores.items():
+        if metric != "CLM" or baseline:
+            continue
         # Whatever ranks, the map peaks at the part: 1 wherever the part is to be seen.
         np.testing.assert_array_equal(column[~np.isnan(column)], 1.0)
         assert name != "value" or not np.isnan(column).any()
-    np.testing.assert_array_equal(scores.concept_accuracy, 1.0)
+    np.testing.assert_array_equal(scores["concept accuracy", "", 0, 0, ""], 1.0)
+    table = table_of(oracle, test, train)
     # Mean attributes of the images against the attribute frequencies of the classes: 1 but for the draw.
-    assert np.nanmean(scores.cgim_concept["value"]) > 0.98
-    assert np.nanmean(scores.cgim_class["value"]) > 0.98
+    means = table[(table["metric"] == "CGIM") & (table["explanation"] == "value") & (table["item"] == "")]
+    assert len(means) == 2
+    assert (means["value"] > 0.98).all()
     # Twelve parts and more tell ten classes apart, also with a tenth of the attributes changed.
-    assert scores.correct.mean() > 0.97
+    assert table.loc[table["metric"] == "accuracy", "value"].item() > 0.97
 
 
 def test_the_oracle_scores_the_best_in_quantus(oracle, test):
@@ -101,7 +120,7 @@ def assert_within(scores: np.ndarray, expected: float, n_draws: int, spread: flo
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_white_noise_maps_score_the_size_of_the_region(oracle, train, test, alpha):
-    column = scored(Replaced(oracle, "noise"), test, train).clm["value", 1, alpha]
+    column = scored(Replaced(oracle, "noise"), test, train)["CLM", "value", 1, alpha, ""]
     chance = alpha / 12
     assert_within(column, chance, int((~np.isnan(column)).sum()), math.sqrt(chance * (1 - chance)))
 
@@ -115,7 +134,7 @@ def test_uniform_random_points_score_the_size_of_the_region(oracle, train, test,
         return sample._replace(points=torch.rand(sample.points.shape, generator=generator) * SIZE - 0.5)
 
     samples = [moved(test[index]) for index in range(len(test))]
-    column = scored(oracle, test, train, loader=sample_loader(samples, 100)).clm["value", 1, alpha]
+    column = scored(oracle, test, train, loader=sample_loader(samples, 100))["CLM", "value", 1, alpha, ""]
     chance = alpha / 12
     assert len(column) == len(test)
     assert_within(column, chance, len(column), math.sqrt(chance * (1 - chance)))
@@ -125,7 +144,7 @@ def test_uniform_random_points_score_the_size_of_the_region(oracle, train, test,
 def test_constant_maps_score_exactly_the_size_of_the_region(oracle, train, test, alpha):
     scores = scored(Replaced(oracle, "constant"), test, train)
     for top in TOPS:
-        column = scores.clm["value", top, alpha]
+        column = scores["CLM", "value", top, alpha, ""]
         np.testing.assert_allclose(column[~np.isnan(column)], alpha / 12, rtol=1e-6)
 
 
@@ -139,17 +158,51 @@ def test_labels_shuffled_among_the_concepts_score_their_density(oracle, train, t
 
     samples = [shuffled(test[index]) for index in range(len(test))]
     scores = scored(oracle, test, train, loader=sample_loader(samples, 100))
-    density = scores.density.mean()
-    assert_within(scores.cem[importance, 1], density, len(test), math.sqrt(density * (1 - density)))
+    density = scores["density", "", 0, 0, ""].mean()
+    assert_within(scores["CEM", importance, 1, 0, ""], density, len(test), math.sqrt(density * (1 - density)))
 
 
 def test_the_honest_baselines_lie_between_chance_and_the_oracle(oracle, train, test):
     scores = scored(oracle, test, train)
     for name in ("parts of another image", "centred Gaussian"):
         for alpha in ALPHAS:
-            baseline = np.nanmean(scores.clm_baselines[name, 5, alpha])
+            baseline = np.nanmean(scores["CLM", "contribution", 5, alpha, name])
             # Birds stand in the middle: their parts are found better than a point anywhere, and not always.
             assert alpha / 12 < baseline < 0.99
+
+
+@pytest.mark.parametrize("which", ["all", "correct"])
+def test_the_random_control_is_what_random_bank_scores_gives(oracle, train, test, which):
+    """Of the same draws: the mean over the banks, in float32."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        backbone = Backbone(nn.Sequential(nn.Conv2d(3, 24, 8, 8), nn.ReLU()), "mean", None, 24)
+    known = embed(backbone, sample_loader(KeptImages(train, range(300)), 100))
+    seen = embed(backbone, sample_loader(test, 100))
+    drawn = random_models(backbone, known, test.concept_names, N_CLASSES, "margin", 30, 5)
+    table = table_of(oracle, test, train, controls={"random": drawn}, control_stride=400, top_l=(3,))
+    control = table[(table["model"] == "random") & (table["item"] == "")].set_index(["metric", "explanation"])
+    expected = random_bank_scores(
+        known.features,
+        known.labels,
+        seen.features,
+        test.labels,
+        test.concept_labels,
+        train.class_concepts,
+        top_l=3,
+        only_correct=which == "correct",
+        n_banks=30,
+        seed=5,
+    )
+    for explanation in ("weight", "value", "contribution"):
+        rows = control.loc[[("CEM", explanation)]]
+        mean, low, high = distribution(expected["CEM", explanation])
+        row = rows[rows["set"] == which].iloc[0]
+        np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
+        rows = control.loc[[("CGIM", explanation)]]
+        mean, low, high = distribution(expected["CGIM", explanation])
+        row = rows[rows["item_kind"] == "concept"].iloc[0]
+        np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
 
 
 def test_the_oracle_takes_unknown_images_for_an_error(oracle):

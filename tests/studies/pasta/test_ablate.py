@@ -9,8 +9,8 @@ import torch
 
 from fixtures_pasta import write_pasta_release
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings

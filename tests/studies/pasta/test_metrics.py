@@ -11,7 +11,7 @@ import torch
 
 from fixtures_pasta import write_pasta_release
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
-from quantus_concepts.datasets.ratings.rated_explanations import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.metrics import (
     across_explainers,

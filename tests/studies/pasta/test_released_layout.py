@@ -13,7 +13,7 @@ from PIL import Image
 
 from fixtures_pasta import read_records, write_pasta_release
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer

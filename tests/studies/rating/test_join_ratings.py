@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from explanation_folders import write_folders
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.rating.join_ratings import join_ratings, write_ratings
 from quantus_concepts.studies.rating.sheet import SheetOptions, asked_questions, make_sheet

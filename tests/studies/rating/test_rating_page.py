@@ -10,7 +10,7 @@ import pytest
 from chromium import Visit, find_chromium, visit_all
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.pasta_ratings import PastaRatings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.rating.join_ratings import write_ratings
 from quantus_concepts.studies.rating.sheet import SheetOptions, make_sheet
 

@@ -1,0 +1,38 @@
+"""Packages whose names are imported when they are asked for (PEP 562)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package, which import what its file has under ``if TYPE_CHECKING:``."""
+    # So names are declared once, where type checkers and editors read them.
+    places: dict[str, str] = {}
+    for statement in ast.parse(Path(file).read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
+            imports = (each for each in statement.body if isinstance(each, ast.ImportFrom))
+            places |= {alias.name: str(each.module) for each in imports for alias in each.names}
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        # What is imported from the package itself are its modules.
+        if places.get(name, package) != package:
+            value = getattr(import_module(places[name]), name)
+        elif not name.startswith("_") and find_spec(f"{package}.{name}"):
+            value = import_module(f"{package}.{name}")
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        # So that it is asked for only once.
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def __dir__() -> list[str]:  # noqa: N807
+        return sorted({*vars(sys.modules[package]), *places})
+
+    return __getattr__, __dir__

@@ -1,0 +1,13 @@
+"""The progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tqdm.auto import tqdm
+
+
+def progress(iterable: Iterable[Any] | None = None, description: str = "", *, show: bool, **settings: Any) -> Any:
+    """Return a bar of tqdm over an iterable: a widget in notebooks, silent where the stream is no terminal."""
+    return tqdm(iterable, description, **{"disable": None if show else True, "leave": False} | settings)

@@ -1,0 +1,204 @@
+"""Names and contents of the files of explanations, as in the release of the PASTA ratings."""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
+
+MAP_SUFFIX, CONCEPT_SUFFIX, DRAWING_SUFFIX = ".npy", ".json", ".png"
+#: Ids of the released explainers whose explanations are concepts.
+CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
+#: Id of CLIP-QDA-sample, for which small values mean important.
+COUNTERFACTUAL_EXPLAINERS = ("39",)
+_LIME, _SHAP = ("3", "4", "5"), ("6", "7", "8")
+SHOWN_FILES = 10
+_SHOWN_VALUES = 5
+_MAX_CHANNELS = 4
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# LIME writes a concept with the interval its value lies in: "0.10 < arm <= 0.25", "arm > 0.5".
+_INTERVAL = re.compile(rf"^(?:{_NUMBER}\s*<=?\s*)?(?P<name>.*?\S)\s*(?:<=?|>=?)\s*{_NUMBER}$")
+#: What the release's counterfactual explainer writes beside its concepts, with the value infinity.
+NO_COUNTERFACTUAL = "No counterfactual"
+_TARGET = "(Target = "
+
+
+@dataclass(frozen=True)
+class FileName:
+    """What the name of a file says."""
+
+    dataset: str
+    image: str
+    explainer: str | None
+    label: str
+
+    @property
+    def image_id(self) -> str:
+        """The id of the image with its data set, unique over data sets."""
+        return f"{self.dataset}_{self.image}"
+
+
+def parse_rated_name(path: str | Path | PurePosixPath) -> FileName:
+    """Read the name of a rated explanation, ``{dataset}_{image id}_{explainer id}_{label}.png``."""
+    stem, suffix = _split_name(path)
+    words = stem.split("_", 3)
+    if len(words) < 3 or not all(words[:3]):
+        raise ValueError(
+            f"Expected the name of an explanation to be DATASET_IMAGE_EXPLAINER_LABEL{suffix} but got "
+            f"{stem + suffix!r}. Rename it; only the label may hold underscores."
+        )
+    return FileName(words[0], words[1], words[2], words[3] if len(words) > 3 else "")
+
+
+def parse_scored_name(path: str | Path | PurePosixPath) -> FileName:
+    """Read the name of an explanation to be scored, ``{dataset}_{image id}_{label}.npy``, or of an image."""
+    stem, suffix = _split_name(path)
+    words = stem.split("_", 2)
+    if len(words) < 2 or not all(words[:2]):
+        raise ValueError(
+            f"Expected the name of a file to be DATASET_IMAGE_LABEL{suffix} but got {stem + suffix!r}. Rename it; "
+            "only the label may hold underscores."
+        )
+    return FileName(words[0], words[1], None, words[2] if len(words) > 2 else "")
+
+
+def attribution_path(explication: str, suffix: str) -> str:
+    """Return where the attribution of a drawn explanation lies: under ``activations`` instead of ``expl``."""
+    *folders, name = explication.split("/")
+    moved = ["activations" if folder == "expl" else folder for folder in folders]
+    return "/".join([*moved, posixpath.splitext(name)[0] + suffix])
+
+
+def load_map(path: Path) -> Tensor:
+    """Read a map of relevance."""
+    # Axes of one pixel are dropped unless only two are left. Of three axes one is that of channels, the last where
+    # it has at most four entries, else the first; with two or four channels the last of them is the map (the
+    # opacity, as in the release, where B-cos writes RGB and opacity), else their mean.
+    try:
+        # Mapped, a file shorter than it claims is an error before memory is taken.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise ValueError(f"Map {path} cannot be read ({error}). Save it again with numpy.save.") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"Expected map {path} to be one array but it is an archive. Save it with numpy.save.")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"Expected map {path} to hold numbers but got {array.dtype}.")
+    relevance = _drop_channels(np.array(array, dtype=np.float32))
+    if relevance is None or not relevance.size:
+        raise ValueError(
+            f"Expected map {path} to have shape (h, w), or (h, w, C) with at most {_MAX_CHANNELS} channels, but got "
+            f"{tuple(array.shape)}."
+        )
+    return torch.from_numpy(np.ascontiguousarray(relevance))
+
+
+def released_scale(explainer: str, lowest: float) -> str | None:
+    """Return how the release's map of an explainer comes to [0, 1], as in `unit_maps`; None where min-max does it."""
+    # Its files of LIME hold (mask + 1) * 0.49 already; a mask as LIME itself gives it has values of -1.
+    if explainer in _LIME:
+        return "lime" if lowest < 0 else "none"
+    return "shap" if explainer in _SHAP else None
+
+
+def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> ConceptExplanation:
+    """Read concepts and how much each of them matters."""
+    # A name may come with the interval LIME found its value in, "0.10 < arm <= 0.25", which is taken off unless two
+    # names would become one. Files of the release's counterfactual explainer (39), whose keys read "hair (Target =
+    # cat) ", are known by that or by their entry "No counterfactual": what follows the name is taken off, of the
+    # two directions of a concept the smallest magnitude stays, and infinite values are left out.
+    content = read_json(path, "Concept file")
+    if not isinstance(content, dict) or not content:
+        got = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
+        raise ValueError(f"Expected concept file {path} to be an object of names and numbers but got {got}.")
+    counterfactual = ascending and any(key == NO_COUNTERFACTUAL or _TARGET in key for key in content)
+    bad = [
+        f"{name!r}: {value!r}"
+        for name, value in content.items()
+        if not (_is_finite(value) or (counterfactual and value in (math.inf, -math.inf)))
+    ]
+    if bad:
+        advice = ""
+        if NO_COUNTERFACTUAL in content and not ascending:
+            advice = " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
+        raise ValueError(
+            f"Expected the values in concept file {path} to be finite numbers but {len(bad)} of {len(content)} are "
+            f"not: {list_some(bad, _SHOWN_VALUES)}.{advice}"
+        )
+    written = {name: float(value) for name, value in content.items()}
+    values = _counterfactuals(written) if counterfactual else _named(written)
+    return ConceptExplanation(values, ascending, written, RELEASED_CONCEPTS.get(dataset, ()))
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Read a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{what} {path} cannot be read ({error.strerror or error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what} {path} is no JSON ({error}). Write or download it again.") from error
+
+
+def list_some(entries: Iterable[object], limit: int = SHOWN_FILES) -> str:
+    """Write out the first few of a list."""
+    words = [str(entry) for entry in entries]
+    more = f", and {len(words) - limit} more" if len(words) > limit else ""
+    return ", ".join(words[:limit]) + more
+
+
+def _split_name(path: str | Path | PurePosixPath) -> tuple[str, str]:
+    """Return the name of a file without and its suffix; there are many, and paths as objects are slow to make."""
+    return posixpath.splitext(posixpath.basename(str(path)))
+
+
+def _drop_channels(array: np.ndarray) -> np.ndarray | None:
+    """Return (h, w), or None where the array is no map."""
+    while array.ndim > 2 and 1 in array.shape:
+        array = array.squeeze(array.shape.index(1))
+    if array.ndim == 3:
+        if array.shape[-1] > _MAX_CHANNELS:
+            array = np.moveaxis(array, 0, -1)
+        if array.shape[-1] > _MAX_CHANNELS:
+            return None
+        array = array.mean(-1) if array.shape[-1] == 3 else array[..., -1]
+    return array if array.ndim == 2 else None
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _named(written: dict[str, float]) -> dict[str, float]:
+    """Return values by name, without intervals."""
+    found = [_INTERVAL.match(key) for key in written]
+    names = [match["name"] if match else key for match, key in zip(found, written, strict=True)]
+    if len(set(names)) < len(names):
+        return written
+    return dict(zip(names, written.values(), strict=True))
+
+
+def _counterfactuals(written: dict[str, float]) -> dict[str, float]:
+    """Return for each concept the value of its direction of smallest magnitude."""
+    values: dict[str, float] = {}
+    for key, value in written.items():
+        name = key.partition("(")[0].strip()
+        if key != NO_COUNTERFACTUAL and math.isfinite(value) and abs(value) < abs(values.get(name, math.inf)):
+            values[name] = value
+    return values or {NO_COUNTERFACTUAL: 0.0}

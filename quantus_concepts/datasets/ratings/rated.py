@@ -1,0 +1,183 @@
+"""Explanations with people's votes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from captum_concepts.checks import check_shape, to_numpy
+from quantus_concepts.datasets.ratings.explanations import MODALITIES, Explanation, LazyExplanations
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
+
+_SHOWN = 5
+_COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
+
+
+@dataclass(frozen=True, eq=False)
+class RatedExplanations:
+    """Explanations with the votes of several people.
+
+    Parameters
+    ----------
+    explanations : sequence of Explanation
+        N explanations; read from disk only when asked for.
+    votes : np.ndarray
+        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN where a question was not asked.
+    image_ids : np.ndarray
+        (N,) of str. Two data sets never share an id.
+    explainer_ids : np.ndarray
+        (N,) of str.
+    labels : np.ndarray
+        (N,) of str: the class the scorer is told; empty where none is known.
+    datasets : np.ndarray
+        (N,) of str: the data set an item is of.
+    modalities : np.ndarray
+        (N,) of str, "map" or "concepts".
+    name : str
+        What these ratings are called in tables.
+    simulated : bool
+        Whether no person gave them.
+    notes : tuple of str
+        What a user should know about them, such as how many votes are missing.
+
+    Attributes
+    ----------
+    questions : tuple of str
+        "Q1" to "Q6", the last axis of the votes.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit the number of explanations, votes are outside 1 to 5, a modality is unknown, or an image
+        id is used by two data sets.
+    """
+
+    explanations: Sequence[Explanation]
+    votes: np.ndarray
+    image_ids: np.ndarray
+    explainer_ids: np.ndarray
+    labels: np.ndarray
+    datasets: np.ndarray
+    modalities: np.ndarray
+    name: str
+    simulated: bool = False
+    notes: tuple[str, ...] = ()
+
+    questions = tuple(QUESTIONS)
+
+    def __post_init__(self) -> None:
+        """Check what was given and turn lists into arrays."""
+        n = len(self.explanations)
+        votes = np.asarray(to_numpy(self.votes), dtype=np.float64)
+        check_shape("votes", votes, ("N", "A", "Q"), (n, None, len(self.questions)))
+        if not votes.shape[1]:
+            raise ValueError("Expected argument `votes` to be of at least one annotator (A >= 1) but got none.")
+        object.__setattr__(self, "votes", votes)
+        for column in _COLUMNS:
+            value = np.asarray(getattr(self, column), dtype=str)
+            check_shape(column, value, ("N",), (n,))
+            object.__setattr__(self, column, value)
+        object.__setattr__(self, "notes", tuple(self.notes))
+        _check_votes(votes)
+        strange = sorted(set(self.modalities.tolist()) - set(MODALITIES))
+        if strange:
+            raise ValueError(f"Expected argument `modalities` to hold only {list(MODALITIES)} but got {strange}.")
+        _check_ids(self.image_ids, self.datasets)
+
+    def __len__(self) -> int:
+        """Return how many explanations there are."""
+        return len(self.explanations)
+
+    def select(self, items: Any) -> RatedExplanations:
+        """Return some of the items, without reading them.
+
+        Parameters
+        ----------
+        items : array_like
+            (n,) of int, which items and in what order, or (N,) of bool, whether an item is wanted.
+
+        Returns
+        -------
+        RatedExplanations
+            Those items. The notes stay those of all items.
+
+        Raises
+        ------
+        ValueError
+            If `items` is neither, or an index is outside 0 to N - 1.
+        """
+        indices = _as_indices(items, len(self))
+        columns = {column: getattr(self, column)[indices] for column in _COLUMNS}
+        return RatedExplanations(
+            LazyExplanations(self.explanations.__getitem__, indices.tolist()),
+            self.votes[indices],
+            name=self.name,
+            simulated=self.simulated,
+            notes=self.notes,
+            **columns,
+        )
+
+    def targets(self, how: str = "mode") -> np.ndarray:
+        """Join the votes of the annotators on each item.
+
+        Parameters
+        ----------
+        how : str
+            "mode" (ties to the smallest), "mean" or "median".
+
+        Returns
+        -------
+        np.ndarray
+            (N, 6) float64 in [1, 5]; NaN where nobody was asked.
+
+        Raises
+        ------
+        ValueError
+            If `how` is none of these.
+        """
+        return np.asarray(join_votes(self.votes.transpose(0, 2, 1), how), dtype=np.float64)
+
+
+def _check_votes(votes: np.ndarray) -> None:
+    bad = ~np.isnan(votes) & ~((votes >= MIN_VOTE) & (votes <= MAX_VOTE))
+    if bad.any():
+        places = np.argwhere(bad)
+        shown = ", ".join(
+            f"{votes[tuple(place)]:g} (item {place[0]}, annotator {place[1]}, Q{place[2] + 1})"
+            for place in places[:_SHOWN]
+        )
+        more = ", ..." if len(places) > _SHOWN else ""
+        raise ValueError(
+            f"Expected argument `votes` to lie in [{MIN_VOTE}, {MAX_VOTE}], NaN where a question was not asked, but "
+            f"{len(places)} do not: {shown}{more}. Correct or remove them."
+        )
+
+
+def _check_ids(image_ids: np.ndarray, datasets: np.ndarray) -> None:
+    pairs = set(zip(image_ids.tolist(), datasets.tolist(), strict=True))
+    owners: dict[str, str] = {}
+    for image_id, dataset in sorted(pairs):
+        if owners.setdefault(image_id, dataset) != dataset:
+            raise ValueError(
+                f"Expected argument `image_ids` to differ between data sets but {image_id!r} is in "
+                f"{owners[image_id]!r} and in {dataset!r}. Put the name of the data set before each id."
+            )
+
+
+def _as_indices(items: Any, n: int) -> np.ndarray:
+    array = to_numpy(items)
+    if array.dtype == bool:
+        check_shape("items", array, ("N",), (n,))
+        return np.flatnonzero(array)
+    check_shape("items", array, ("n",), (None,))
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"Expected argument `items` to hold whole numbers or bools but got {array.dtype}.")
+    if array.size and (array.min() < 0 or array.max() >= n):
+        raise ValueError(
+            f"Expected argument `items` to lie in 0 to {n - 1} but it goes from {array.min()} to {array.max()}."
+        )
+    return array.astype(np.int64)

@@ -1,0 +1,111 @@
+"""Batches of images with what people said of them, from a loader or bound beside it, checked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import check_binary, check_shape
+from quantus_concepts.metrics.location_baselines import EarlierPoints
+
+FIELDS = ("images", "labels", "concept_labels", "points")
+
+
+class ConceptBatch(NamedTuple):
+    """Images (B, C, H, W), their classes (B,), and where known concept labels (B, L) and part points (B, P, Q, 2)."""
+
+    images: Tensor
+    labels: Tensor
+    concepts: Tensor | None
+    points: Tensor | None
+    #: Part points of other images, for a baseline.
+    elsewhere: Tensor | None = None
+
+
+class ConceptBatches:
+    """The checked batches of a loader; what is bound goes before what the loader gives."""
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        bound: dict[str, np.ndarray | None],
+        *,
+        n_classes: int | None,
+        n_concepts: int | None,
+        last_part: int,
+        elsewhere: EarlierPoints | None,
+    ) -> None:
+        self._loader = loader
+        self._bound = {name: torch.as_tensor(whole) for name, whole in bound.items() if whole is not None}
+        self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
+        self._elsewhere = elsewhere
+
+    def __iter__(self) -> Iterator[ConceptBatch]:
+        n_seen = 0
+        for batch in self._loader:
+            made = self._made(batch, n_seen)
+            self._check(made, n_seen)
+            n_seen += len(made.images)
+            if self._elsewhere is not None and made.points is not None and self._last_part >= 0:
+                made = made._replace(elsewhere=self._elsewhere.draw(made.points))
+            yield made
+        if not n_seen:
+            raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
+        self._check_lengths(n_seen, at_least=False)
+
+    def _made(self, batch: Any, n_seen: int) -> ConceptBatch:
+        # A `ConceptSample` of tensors is a tuple with these four.
+        given = dict(zip(FIELDS, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
+        images = torch.as_tensor(given["images"])
+        check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
+        self._check_lengths(n_seen + len(images), at_least=True)
+        given |= {name: whole[n_seen : n_seen + len(images)] for name, whole in self._bound.items()}
+        if "labels" not in given:
+            raise ValueError(
+                "Expected argument `loader` to give (images, labels), or argument `labels` beside it, but the classes "
+                "of the images are missing."
+            )
+        labels = torch.as_tensor(given["labels"])
+        concepts, points = (torch.as_tensor(given[name]) if name in given else None for name in FIELDS[2:])
+        if points is not None and points.ndim == 3:
+            points = points[:, :, None]
+        return ConceptBatch(images, labels, concepts, points)
+
+    def _check(self, batch: ConceptBatch, n_seen: int) -> None:
+        images, labels, concepts, points, _ = batch
+        check_shape("labels", labels, ("B",), (len(images),))
+        if concepts is not None:
+            check_shape("concepts", concepts, ("B", "L"), (len(images), self._n_concepts))
+            check_binary("concepts", concepts)
+        # Summing is four times faster than looking at every number, and the look is needed only rarely.
+        finite = images.flatten(1).isfinite().all(1) if not images.sum().isfinite() else torch.ones(1, dtype=torch.bool)
+        if not finite.all():
+            raise ValueError(
+                f"Expected only finite numbers but image {n_seen + int((~finite).nonzero()[0, 0])} (from 0) "
+                "holds NaN or infinity. Repair the image or the model's weights."
+            )
+        outside = (labels < 0) | (labels >= (self._n_classes or torch.inf))
+        if outside.any():
+            expected = "labels of at least 0"
+            if self._n_classes is not None:
+                expected = f"labels in 0..{self._n_classes - 1}, as `class_concepts` has K = {self._n_classes} rows,"
+            raise ValueError(f"Expected {expected} but got {int(labels[outside][0])}.")
+        if points is not None and self._last_part >= 0:
+            check_shape("points", points, ("B", "P", "Q", "2"), (len(images), None, None, 2))
+            if self._last_part >= points.shape[1]:
+                raise ValueError(
+                    f"Expected argument `part_of_concept` to name parts below P = {points.shape[1]} but got "
+                    f"{self._last_part}."
+                )
+
+    def _check_lengths(self, n_images: int, *, at_least: bool) -> None:
+        for name, whole in self._bound.items():
+            if len(whole) < n_images or (not at_least and len(whole) > n_images):
+                raise ValueError(
+                    f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
+                    f"{'at least ' if at_least else ''}{n_images}, but got {len(whole)}."
+                )

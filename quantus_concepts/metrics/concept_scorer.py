@@ -1,0 +1,280 @@
+"""One concept model scored batch by batch: one row of numbers an image, and sums of its classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import check_choice, check_range, check_shape, to_numpy
+from captum_concepts.running import to_model
+from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
+from quantus_concepts.functional.cem import ranked_presence
+from quantus_concepts.metrics.concept_batches import ConceptBatch
+from quantus_concepts.metrics.inference import (
+    IMPORTANCES,
+    concept_importances,
+    concept_maps,
+    concept_outputs,
+    linear_weights,
+)
+from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE, GaussianRegion
+from quantus_concepts.metrics.protocols import ConceptModel, shares_features
+from quantus_concepts.metrics.row_buffer import RowBuffer
+
+
+class Score(NamedTuple):
+    """What a column of numbers, one an image, is of."""
+
+    metric: str
+    explanation: str = ""
+    l: int | None = None  # noqa: E741 (the paper's letter)
+    alpha: float | None = None
+    baseline: str = ""
+
+
+LABEL, PREDICTED, DENSITY = Score("label"), Score("predicted"), Score("density")
+CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Which explanations, how many concepts and which sizes of the region are asked for, and of which parts."""
+
+    explanations: tuple[str, ...]
+    top_l: tuple[int, ...]
+    alphas: tuple[float, ...]
+    class_concepts: np.ndarray | None
+    parts: np.ndarray
+
+    def __post_init__(self) -> None:
+        for explanation in self.explanations:
+            check_choice("explanations", explanation, IMPORTANCES)
+        for alpha in self.alphas:
+            check_range("alphas", alpha, 0, 12, open_low=True)
+        if not self.top_l or not self.explanations or not self.alphas:
+            raise ValueError("Expected arguments `top_l`, `alphas` and `explanations` to hold something.")
+        if len(self.parts):
+            check_shape("part_of_concept", self.parts, ("L",), (self.n_concepts,))
+        self.check_tops(self.n_concepts)
+
+    @property
+    def n_classes(self) -> int | None:
+        """K, where `class_concepts` tells it."""
+        return None if self.class_concepts is None else self.class_concepts.shape[0]
+
+    @property
+    def n_concepts(self) -> int | None:
+        """L, where `class_concepts` or the parts tell it."""
+        if self.class_concepts is not None:
+            return self.class_concepts.shape[1]
+        return len(self.parts) or None
+
+    @property
+    def located_tops(self) -> tuple[int, ...]:
+        """The l that enough concepts have a part for."""
+        return tuple(top for top in self.top_l if top <= int((self.parts >= 0).sum()))
+
+    def check_tops(self, n_concepts: int | None) -> None:
+        """Raise for an l that is larger than the number of concepts."""
+        for top in self.top_l:
+            check_range("top_l", top, 1, n_concepts or max(self.top_l))
+
+
+class ConceptScorer:
+    """The scores of one concept model; what is kept is its numbers of each image and sums over its classes."""
+
+    # CLM of every `stride`-th image only, other ones for each `offset`.
+
+    def __init__(
+        self,
+        model: ConceptModel,
+        variants: Variants,
+        value_threshold: float | None = None,
+        stride: int = 1,
+        offset: int = 0,
+    ) -> None:
+        self.model, self.variants = model, variants
+        self.shape = (0, 0)
+        self._value_threshold, self._stride, self._offset = value_threshold, stride, offset
+        self._parts = torch.as_tensor(variants.parts)
+        self._theta: Tensor | None = None
+        self._means: dict[str, ClassMeans] = {}
+        self._rows = RowBuffer()
+        self._columns: list[Score] = []
+        self._region = GaussianRegion(variants.alphas)
+
+    @property
+    def n_images(self) -> int:
+        """How many images were scored so far."""
+        return len(self._rows)
+
+    def add(self, batch: ConceptBatch, features: Tensor | None = None) -> None:
+        """Score a batch; `features` are those of the model's backbone, where another model ran it already."""
+        images = batch.images
+        if features is None:
+            sharing = shares_features(self.model)
+            images = to_model(self.model.features if sharing else self.model.concept_predictor, images)
+        outputs = concept_outputs(self.model, images, features)
+        values, logits = outputs.values, outputs.logits
+        self._check_outputs(values, logits, batch)
+        if self.n_images == 0:
+            self._theta = linear_weights(self.model.head)
+        labels = batch.labels.to(values.device)
+        predicted = logits.argmax(1)
+        importance = concept_importances(self.model, values, predicted, self.variants.explanations)
+        self._update_means(importance, labels, labels == predicted)
+
+        columns: dict[Score, Tensor] = {LABEL: labels, PREDICTED: predicted}
+        if batch.concepts is not None:
+            columns |= self._existence(values, importance, batch.concepts.to(values.device))
+        if "contribution" in importance:
+            first = rank_concepts(importance["contribution"], 1)
+            columns[NEGATIVE_FIRST] = values.gather(1, first)[:, 0] < 0
+        if self.variants.located_tops and batch.points is not None:
+            # Values are on their device; so are the ranks, and what is looked up with them.
+            points = batch.points.to(values.device)
+            elsewhere = None if batch.elsewhere is None else batch.elsewhere.to(values.device)
+            columns |= self._some_locations(images, outputs.features, importance, points, elsewhere)
+        self._columns = list(columns)
+        # One transfer from the device for each batch and model.
+        self._rows.add(torch.stack([column.to(torch.float32) for column in columns.values()], 1).cpu())
+
+    def columns(self) -> dict[Score, np.ndarray]:
+        """Return the numbers (N,) of all images, in float64."""
+        rows = to_numpy(self._rows.rows)
+        return {score: rows[:, index].astype(np.float64) for index, score in enumerate(self._columns)}
+
+    def class_importance(self) -> dict[str, Tensor]:
+        """Return the mean importance (K, L) of the concepts for each class, by explanation."""
+        found = {name: means.compute() for name, means in self._means.items()}
+        if "weight" in found and self._theta is not None:
+            # Eqs. 3 and 6 take all of theta: a linear head's weights need no image of their class.
+            found["weight"] = self._theta.to(found["weight"])
+        return found
+
+    def agreement(self, per: str) -> dict[str, np.ndarray]:
+        """Return CGIM of each concept or class, by explanation."""
+        truth = torch.as_tensor(self.variants.class_concepts)
+        return {
+            name: to_numpy(cgim(mean, truth.to(mean.device, mean.dtype), per))
+            for name, mean in self.class_importance().items()
+        }
+
+    def _existence(self, values: Tensor, importance: dict[str, Tensor], present: Tensor) -> dict[Score, Tensor]:
+        columns = {DENSITY: present.mean(1, dtype=torch.float32)}
+        if self._value_threshold is not None:
+            right = (values > self._value_threshold) == (present > 0.5)
+            columns[CONCEPT_ACCURACY] = right.float().mean(1)
+        tops = self.variants.top_l
+        for name, scored in importance.items():
+            hits = ranked_presence(scored, present, max(tops))
+            columns |= {Score("CEM", name, top): hits[:, :top].mean(1) for top in tops}
+        return columns
+
+    def _update_means(self, importance: dict[str, Tensor], labels: Tensor, correct: Tensor) -> None:
+        if self.variants.class_concepts is None:
+            return
+        n_classes, n_concepts = self.variants.class_concepts.shape
+        for name, values in importance.items():
+            if name not in self._means:
+                self._means[name] = ClassMeans(n_classes, n_concepts, device=values.device)
+            self._means[name].update(values, labels, correct)
+
+    def _some_locations(
+        self,
+        images: Tensor,
+        features: Tensor | None,
+        importance: dict[str, Tensor],
+        points: Tensor,
+        elsewhere: Tensor | None,
+    ) -> dict[Score, Tensor]:
+        """Return `_locations`, where asked for of some images only: other ones for each offset."""
+        if self._stride == 1:
+            return self._locations(images, features, importance, points, elsewhere)
+        place = torch.arange(self.n_images + self._offset, self.n_images + self._offset + len(images))
+        asked = (place % self._stride == 0).to(points.device)
+        # With none asked for, one is scored for its columns.
+        rows = asked.nonzero()[:, 0] if asked.any() else asked.new_zeros(1, dtype=torch.int64)
+        chosen = {name: values[rows] for name, values in importance.items()}
+        some = None if features is None else features[rows.to(features.device)]
+        others = None if elsewhere is None else elsewhere[rows]
+        found = self._locations(images[rows.to(images.device)], some, chosen, points[rows], others)
+        empty = next(iter(found.values())).new_full((len(images),), torch.nan)
+        return {score: empty.index_copy(0, rows, column).where(asked, empty) for score, column in found.items()}
+
+    def _locations(
+        self,
+        images: Tensor,
+        features: Tensor | None,
+        importance: dict[str, Tensor],
+        points: Tensor,
+        elsewhere: Tensor | None,
+    ) -> dict[Score, Tensor]:
+        tops, alphas = self.variants.located_tops, self.variants.alphas
+        parts = self._parts.to(points.device)
+        eligible = parts >= 0
+        ranked = torch.stack([rank_concepts(each, max(tops), eligible) for each in importance.values()], 1)
+        # Each (image, concept) once, however many explanations rank it.
+        image, concept, place = _distinct(ranked.flatten(1), len(parts))
+        maps = self._maps(images, features, image, concept)
+        size = (int(images.shape[-2]), int(images.shape[-1]))
+        own = point_hits(maps, points[image, parts[concept]], size, alphas)
+        # Ranked by (B, explanations, count), hits by (..., alphas).
+        place = place.unflatten(1, ranked.shape[1:])
+        hits = {Score("CLM", name): own[place[:, index]] for index, name in enumerate(importance)}
+        if elsewhere is not None:
+            # The last explanation ranks the concepts whose parts the baselines are asked for.
+            last = Score("CLM", list(importance)[-1])
+            chosen, back = torch.unique(place[:, -1], return_inverse=True)
+            there = point_hits(maps[chosen], elsewhere[image[chosen], parts[concept[chosen]]], size, alphas)
+            hits[last._replace(baseline=OTHER_IMAGE)] = there[back]
+            rows = torch.arange(len(points), device=points.device)[:, None]
+            middle = self._region.hits(points[rows, parts[ranked[:, -1]]], size)
+            hits[last._replace(baseline=GAUSSIAN)] = middle
+        return {
+            score._replace(l=top, alpha=float(alpha)): clm(found[..., a], top)
+            for top in tops
+            for a, alpha in enumerate(alphas)
+            for score, found in hits.items()
+        }
+
+    def _maps(self, images: Tensor, features: Tensor | None, image: Tensor, concept: Tensor) -> Tensor:
+        """Return the maps (U, h, w) of U pairs of image and concept, the images in ascending order."""
+        counts = torch.bincount(image, minlength=len(images))
+        slot = torch.arange(len(image), device=image.device) - (counts.cumsum(0) - counts)[image]
+        wanted = concept.new_zeros(len(images), int(counts.max()))
+        wanted[image, slot] = concept
+        chosen = concept_maps(self.model, features, images, wanted)[image, slot]
+        finite = chosen.flatten(1).isfinite().all(1)
+        if not finite.all():
+            self._refuse("a concept map", image[~finite])
+        return chosen
+
+    def _check_outputs(self, values: Tensor, logits: Tensor, batch: ConceptBatch) -> None:
+        check_shape("values of the model", values, ("B", "L"), (None, self.variants.n_concepts))
+        check_shape("logits of the model", logits, ("B", "K"), (None, self.variants.n_classes))
+        if self.n_images == 0:
+            self.variants.check_tops(values.shape[1])
+            self.shape = (logits.shape[1], values.shape[1])
+        if batch.concepts is not None:
+            check_shape("concepts", batch.concepts, ("B", "L"), tuple(values.shape))
+        finite = values.isfinite().all(1) & logits.isfinite().all(1)
+        if not finite.all():
+            self._refuse("a concept value or logit", (~finite).nonzero()[:, 0])
+
+    def _refuse(self, what: str, images: Tensor) -> None:
+        raise ValueError(
+            f"Expected only finite numbers but {what} of image {self.n_images + int(images[0])} (from 0) holds NaN "
+            "or infinity. Repair the image or the model's weights."
+        )
+
+
+def _distinct(ranked: Tensor, n_concepts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the distinct pairs of image and concept of (B, R) ranked ones, (U,) each, and which each entry is."""
+    rows = torch.arange(len(ranked), device=ranked.device)[:, None]
+    pairs, place = torch.unique(rows * n_concepts + ranked, return_inverse=True)
+    return pairs // n_concepts, pairs % n_concepts, place

@@ -1,0 +1,246 @@
+"""MCS, IDR and IIR of many methods at once, every explanation computed once and shared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import check_range, to_numpy
+from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks
+from quantus_concepts.functional.intervals import interval
+from quantus_concepts.metrics.call import nanmean
+from quantus_concepts.metrics.idr import IDR
+from quantus_concepts.metrics.iir import IIR, UNATTRIBUTED, UNCONVERGED, patch_effect
+from quantus_concepts.metrics.masks import binary_masks
+from quantus_concepts.metrics.mcs import MCS
+from quantus_concepts.metrics.reexplaining import first_unmet
+from quantus_concepts.metrics.region_attributions import ExplainFunc, Masks, RegionAttributions, attribute_regions
+from quantus_concepts.metrics.subjects import Subject, taken
+
+#: Two subjects that are compared image by image.
+Pair = tuple[Subject, Subject]
+BASELINE, PERTURBATION = "MCS baseline", "perturbation"
+CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
+BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
+COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control", "unconverged"]
+
+
+def score_contrasts(
+    methods: Mapping[str, ExplainFunc],
+    masks: Any,
+    *,
+    mcs: Pair | None = None,
+    idr: Pair | None = None,
+    iir: Pair | None = None,
+    converged: Any = None,
+    tolerance: float = 0.05,
+    threshold: float = 0.1,
+    seed: int = 0,
+    batch_size: int = 64,
+    per_image: bool = False,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score attribution methods by MCS, IDR and IIR, each explanation computed once.
+
+    The numbers are those of the metrics `MCS`, `IDR` and `IIR`, which see one method at a time and explain the same
+    images again for each metric. Here a `Subject` that stands in two pairs is explained once: with MCS of models f_o
+    and f_s on images x, IDR of f_s on x and on images without the object, and IIR of f_0, that is five sets of
+    explanations for each method in place of six.
+
+    Parameters
+    ----------
+    methods : dict
+        From name to ``explain_func(model, inputs, targets)`` as Quantus takes it; `captum_concepts.explain_func` and
+        `captum_concepts.build_method` make them, "random" and "Sobel edges" among them, which know nothing.
+    masks : array_like or callable
+        (N, 1, H, W) or (N, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from a list
+        of n rows to (n, 1, H, W).
+    mcs : tuple of Subject, optional
+        The model that needs the region, and the one that does not, on the same images.
+    idr : tuple of Subject, optional
+        A model on images with a feature it does not use, and the same model on the images without it.
+    iir : tuple of Subject, optional
+        A model on images, and the same model on the images with patches that it does not see.
+    converged : array_like, optional
+        (N,) of bool: which patches the model overlooks, as `optimise_patch` tells; if None it is seen from the logits.
+    tolerance : float
+        Largest logit distance of a patch, as a share of ||f(x)||, without `converged`.
+    threshold : float
+        The relative change that IIR counts, above 0.
+    seed : int
+        Of the random places of the masks whose MCS stands beside each method's own.
+    batch_size : int
+        Images that are explained together.
+    per_image : bool
+        Whether to return the scores of images rather than their means.
+    display_progressbar : bool
+        Whether to show how many images are done.
+
+    Returns
+    -------
+    DataFrame
+        A row for each method and metric ("MCS", "MCS baseline", the same with masks at random places, "IDR", "IIR",
+        "perturbation", the relative change itself, lower is better), with the columns of `summarise`: ``value``, mean
+        of the ``n`` defined scores; ``low`` and ``high``, its 95 % interval over images; ``undefined`` scores and the
+        ``reason``; ``chance``, the score of a random map; ``control``, for MCS that of the masks at random places.
+        Also ``unconverged``, how many patches were left out. With `per_image` a row for each method, metric and
+        ``image``, with its ``score`` and why it has none.
+
+    Raises
+    ------
+    ValueError
+        If no pair is given, the subjects of a pair differ in number, IDR or IIR is asked of two models, there are
+        fewer masks than images, or a number is out of its range.
+    """
+    pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
+    check_range("threshold", threshold, 0, math.inf, open_low=True)
+    _check_pairs(pairs)
+    regions = checked_masks(masks, max(len(first) for first, _ in pairs.values()))
+    every = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
+    elsewhere = {}
+    if mcs is not None:
+        moved = random_regions(regions, len(mcs[0]), seed)
+        elsewhere = dict.fromkeys(mcs, moved)
+    found = attribute_regions(
+        methods,
+        every,
+        regions,
+        elsewhere=elsewhere,
+        batch_size=batch_size,
+        display_progressbar=display_progressbar,
+    )
+    logits = {subject: subject.logits(batch_size) for subject in every}
+    if iir is not None and converged is None:
+        _, converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance)
+    overlooked = np.asarray(to_numpy(converged), dtype=bool) if iir is not None else np.empty(0, dtype=bool)
+    scores = contrast_scores(found, pairs, undefined_reasons(pairs, logits, overlooked), threshold=threshold)
+    return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
+
+
+def undefined_reasons(
+    pairs: Mapping[str, Pair], logits: Mapping[Subject, Tensor], converged: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return, by metric, (N,) of str: why an image has no score, whatever the method; empty where it enters."""
+    why = {}
+    for metric, pair in pairs.items():
+        first, second = ((logits[subject].argmax(1) == subject.labels).numpy() for subject in pair)
+        conditions = {"the model misclassifies the image": first}
+        if metric == "MCS":
+            conditions["the contrast model misclassifies the image"] = second
+        elif metric == "IDR":
+            conditions["the model misclassifies the counterpart"] = second
+        else:
+            conditions[UNCONVERGED] = second & converged
+        why[metric] = first_unmet(np.ones(len(first), dtype=bool), conditions)
+    return why
+
+
+def contrast_scores(
+    found: Mapping[str, RegionAttributions],
+    pairs: Mapping[str, Pair],
+    why: Mapping[str, np.ndarray],
+    *,
+    threshold: float = 0.1,
+) -> pd.DataFrame:
+    """Return a row for each method, metric and image from what methods attribute to the regions of pairs."""
+    parts = []
+    for method, each in found.items():
+        failed = f"the explanation method failed: {each.failure}" if each.failure else ""
+        for metric, pair in pairs.items():
+            for name, scores in _scores_of(metric, each, pair, threshold):
+                # A map that gives a region nothing leaves nothing to compare a change with.
+                reasons = np.where(scores.isnan().numpy(), failed or UNATTRIBUTED, "").astype(object)
+                left_out = why[metric] != ""
+                reasons[left_out] = why[metric][left_out]
+                parts.append(
+                    pd.DataFrame(
+                        {
+                            "method": method,
+                            "metric": name,
+                            "image": range(len(scores)),
+                            "score": scores.masked_fill(torch.from_numpy(left_out), torch.nan).numpy(),
+                            "reason": reasons,
+                        }
+                    )
+                )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _scores_of(metric: str, found: RegionAttributions, pair: Pair, threshold: float) -> Iterator[tuple[str, Tensor]]:
+    first, second = (found.inside[subject] for subject in pair)
+    if metric == "MCS":
+        yield "MCS", mcs(first, second)
+        if pair[0] in found.elsewhere:
+            yield BASELINE, mcs(found.elsewhere[pair[0]], found.elsewhere[pair[1]])
+    elif metric == "IDR":
+        yield "IDR", idr(first, second)
+    else:
+        yield "IIR", iir(first, second, threshold)
+        yield PERTURBATION, perturbation(first, second)
+
+
+def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
+    """Sum up scores of images: a row for each method and metric, with its interval."""
+    rows = []
+    for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
+        values = group["score"].to_numpy()
+        low, high = interval(values, BOUNDS[str(metric)])
+        counts = group.loc[group["score"].isna(), "reason"].value_counts(sort=False)
+        row = {
+            "method": method,
+            "metric": metric,
+            "value": nanmean(values),
+            "low": low,
+            "high": high,
+            "n": int((~np.isnan(values)).sum()),
+            "undefined": int(np.isnan(values).sum()),
+            "reason": "; ".join(f"{reason} ({count})" for reason, count in counts.items()),
+            "chance": CHANCE.get(str(metric), math.nan),
+            "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,
+        }
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    baselines = table[table["metric"] == BASELINE].set_index("method")["value"]
+    return table.assign(control=table["method"].map(baselines).where(table["metric"] == "MCS").astype(float))
+
+
+def random_regions(masks: Masks, count: int, seed: int) -> Masks:
+    """Return the regions moved to random places, each by its own draw: the baseline of MCS."""
+    seeds = torch.randint(2**62, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def moved(rows: list[int]) -> Tensor:
+        generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
+        regions = taken(masks, rows)
+        return torch.cat([random_masks(region[None], own) for region, own in zip(regions, generators, strict=True)])
+
+    return moved
+
+
+def _check_pairs(pairs: Mapping[str, Pair]) -> None:
+    if not pairs:
+        raise ValueError("Expected at least one of arguments `mcs`, `idr` and `iir` but got none.")
+    for metric, (first, second) in pairs.items():
+        name = metric.lower()
+        if len(first) != len(second):
+            raise ValueError(
+                f"Expected the subjects of argument `{name}` to show the same images but they have {len(first)} and "
+                f"{len(second)}."
+            )
+        if metric != "MCS" and first.model is not second.model:
+            raise ValueError(f"Expected the subjects of argument `{name}` to be of one model but got two.")
+
+
+def checked_masks(masks: Any, count: int) -> Masks:
+    """Return masks as a function or a tensor, at least one for each of `count` images, or raise."""
+    if callable(masks):
+        return masks
+    regions = torch.from_numpy(binary_masks("masks", masks))
+    if len(regions) < count:
+        raise ValueError(f"Expected argument `masks` to have a mask for each of {count} images but got {len(regions)}.")
+    return regions

@@ -1,0 +1,171 @@
+"""From methods, models and images to the attribution of a region, each explanation made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import to_numpy
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode
+from quantus_concepts.functional import concept_attribution, positive_percentile
+from quantus_concepts.metrics.subjects import Subject, batches, taken
+
+ExplainFunc = Callable[..., np.ndarray]
+#: Of N images: (N, 1, H, W) of 0 and 1, or a function from rows to theirs.
+Masks = Tensor | Callable[[list[int]], Tensor]
+
+
+@dataclass
+class RegionAttributions:
+    """What one method says of the region in the images of each subject.
+
+    Attributes
+    ----------
+    inside : dict
+        From subject to concept attributions (N,) of float64 under the masks.
+    elsewhere : dict
+        The same under other masks, of the subjects that were asked for them.
+    maps : dict
+        From subject to the normalised maps (n, H, W) of the images that were asked for.
+    failure : str
+        Why the method has no numbers; empty where it has.
+    """
+
+    inside: dict[Subject, Tensor] = field(default_factory=dict)
+    elsewhere: dict[Subject, Tensor] = field(default_factory=dict)
+    maps: dict[Subject, np.ndarray] = field(default_factory=dict)
+    failure: str = ""
+
+
+def attribute_regions(
+    methods: Mapping[str, ExplainFunc],
+    subjects: Iterable[Subject],
+    masks: Masks,
+    *,
+    elsewhere: Mapping[Subject, Masks] | None = None,
+    keep: Mapping[Subject, Sequence[int]] | None = None,
+    batch_size: int = 64,
+    display_progressbar: bool = False,
+) -> dict[str, RegionAttributions]:
+    """Explain every subject with every method once, and reduce each explanation to a number at once.
+
+    What `score_contrasts` rests on: maps scaled by `positive_percentile`, each by itself, and averaged over a region.
+    A method that raises, or gives what is no finite map for an image, has NaN throughout and a reason; the others go
+    on, and it is not asked again.
+
+    Parameters
+    ----------
+    methods : dict
+        From name to ``explain_func(model, inputs, targets)``, as Quantus takes it, `captum_concepts.explain_func` for
+        instance.
+    subjects : iterable of Subject
+        What is explained.
+    masks : Tensor or callable
+        (N, 1, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from rows to theirs.
+    elsewhere : dict, optional
+        Other regions, by subject.
+    keep : dict, optional
+        Rows whose maps are returned, by subject; no other map is kept.
+    batch_size : int
+        Images that are explained together.
+    display_progressbar : bool
+        Whether to show how many images are done.
+
+    Returns
+    -------
+    dict
+        From name to `RegionAttributions`.
+    """
+    subjects, elsewhere, keep = list(dict.fromkeys(subjects)), elsewhere or {}, keep or {}
+    found = {name: RegionAttributions() for name in methods}
+    total = sum(len(subject) for subject in subjects) * len(methods)
+    with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
+        for subject in subjects:
+            kept = list(keep.get(subject, ()))
+            parts: dict[str, list[_Part]] = {name: [] for name in methods}
+            met: list[int] = []
+            # Methods within batches, so that an image is composed once for all of them.
+            for rows in batches(len(subject), batch_size):
+                images, regions = subject.batch(rows), taken(masks, rows)
+                others = taken(elsewhere[subject], rows) if subject in elsewhere else None
+                wanted = [place for place, row in enumerate(rows) if row in kept]
+                met += [rows[place] for place in wanted]
+                for name, explain in methods.items():
+                    bar.set_postfix_str(name)
+                    bar.update(len(rows))
+                    if found[name].failure:
+                        continue
+                    try:
+                        maps = _explain(explain, subject, images, rows)
+                    except Exception as error:  # a method of the user's own may raise anything
+                        found[name].failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                        continue
+                    parts[name].append(_reduce(maps, regions, others, wanted))
+            for name, result in found.items():
+                if not result.failure:
+                    _add(result, subject, parts[name], [met.index(row) for row in kept])
+    return {
+        name: _failed(subjects, elsewhere, result.failure) if result.failure else result
+        for name, result in found.items()
+    }
+
+
+def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
+    """Return (n,) g_c of normalised maps, in float64 so that differences are not rounded."""
+    return concept_attribution(maps, regions).double()
+
+
+class _Part(NamedTuple):
+    inside: Tensor
+    elsewhere: Tensor | None
+    maps: Tensor
+
+
+def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> Tensor:
+    # Copies, since a method may write into what it is given; and it may leave the model in another mode.
+    with evaluation_mode(subject.model):
+        raw = explain(model=subject.model, inputs=images.numpy().copy(), targets=subject.labels[rows].numpy())
+    return _normalised(to_numpy(raw), images)
+
+
+def _reduce(maps: Tensor, regions: Tensor, others: Tensor | None, wanted: list[int]) -> _Part:
+    return _Part(
+        inside=region_attribution(maps, regions),
+        elsewhere=None if others is None else region_attribution(maps, others),
+        maps=maps[wanted, 0],
+    )
+
+
+def _add(result: RegionAttributions, subject: Subject, parts: Sequence[_Part], places: list[int]) -> None:
+    result.inside[subject] = torch.cat([part.inside for part in parts])
+    others = [part.elsewhere for part in parts if part.elsewhere is not None]
+    if others:
+        result.elsewhere[subject] = torch.cat(others)
+    if places:
+        result.maps[subject] = torch.cat([part.maps for part in parts])[places].numpy()
+
+
+def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:
+    raw = raw[:, None] if raw.ndim == 3 else raw
+    if raw.ndim != 4 or len(raw) != len(images) or raw.shape[2:] != images.shape[2:]:
+        raise ValueError(
+            f"Expected the method to return attributions (N, C, H, W) for images {tuple(images.shape)} but got "
+            f"{raw.shape}."
+        )
+    # A copy: torch knows no negative strides, and warns of arrays that cannot be written.
+    maps = np.array(raw, dtype=np.float64 if raw.dtype == np.float64 else np.float32)
+    if not np.isfinite(maps).all():
+        broken = int((~np.isfinite(maps).reshape(len(maps), -1).all(1)).sum())
+        raise ValueError(f"Expected finite attributions but got NaN or infinity for {broken} of {len(maps)} images.")
+    return positive_percentile(torch.from_numpy(maps))
+
+
+def _failed(subjects: Iterable[Subject], elsewhere: Iterable[Subject], reason: str) -> RegionAttributions:
+    undefined = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects}
+    return RegionAttributions(undefined, {subject: undefined[subject] for subject in elsewhere}, {}, reason)

@@ -1,0 +1,134 @@
+"""Relative MCS of many methods: does a map follow how much a feature matters?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from quantus_concepts.functional import mcs, relative_contrast
+from quantus_concepts.metrics.contrast_scores import checked_masks
+from quantus_concepts.metrics.region_attributions import ExplainFunc, RegionAttributions, attribute_regions
+from quantus_concepts.metrics.subjects import Subject
+
+RELATIVE, CORRELATION = "relative MCS", "correlation"
+WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
+COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined"]
+
+
+def score_relative(
+    methods: Mapping[str, ExplainFunc],
+    masks: Any,
+    models: Mapping[float, nn.Module],
+    images: Any,
+    without: Any,
+    labels: Any,
+    *,
+    seed: int = 0,
+    batch_size: int = 64,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score attribution methods by relative MCS over the commonality of a feature.
+
+    Yang and Kim (2019), "BIM", Section 5.1 and Figure 7: models are trained with a feature in a share k of the
+    classes. The more common it is, the less it tells; the contrast of model k with the model of the largest k should
+    fall with what removing the feature costs. Each model explains each image once.
+
+    Parameters
+    ----------
+    methods : dict
+        From name to ``explain_func(model, inputs, targets)``, as in `score_contrasts`.
+    masks : array_like or callable
+        (N, 1, H, W) or (N, H, W) of 0 and 1: where the feature is; or a function from rows to (n, 1, H, W).
+    models : dict
+        From k, in (0, 1], to the model trained with the feature in that share of the classes; at least two.
+    images : array_like or callable
+        (N, C, H, W) test images with the feature, or a function from rows to them, as in `Subject`.
+    without : array_like or callable
+        The same images without it.
+    labels : array_like
+        (N,) of int: the classes to find and to explain.
+    seed : int
+        Of the bootstrap.
+    batch_size : int
+        Images that are explained together.
+    display_progressbar : bool
+        Whether to show how many images are done.
+
+    Returns
+    -------
+    DataFrame
+        For each method a row for each k but the largest ("relative MCS") and one of Pearson's "correlation" with the
+        accuracy drop, ``low`` and ``high`` ends of 95 % bootstrap intervals over images, ``n`` defined scores and
+        ``undefined`` ones. With an empty ``method``, for each k, "accuracy with", "accuracy without" the feature and
+        their difference, "accuracy drop".
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two models, or shapes differ.
+    """
+    if len(models) < 2:
+        raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
+    subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
+    bare = {k: Subject(models[k], without, labels) for k in subjects}
+    regions = checked_masks(masks, len(next(iter(subjects.values()))))
+    right = right_by_commonality(subjects, bare, batch_size)
+    found = attribute_regions(
+        methods, subjects.values(), regions, batch_size=batch_size, display_progressbar=display_progressbar
+    )
+    return pd.concat([relative_table(found, subjects, right, seed), accuracy_table(right, list(subjects))])
+
+
+def right_by_commonality(
+    subjects: Mapping[float, Subject], bare: Mapping[float, Subject], batch_size: int
+) -> tuple[Tensor, Tensor]:
+    """Return (R, N) of bool, with the feature and without it: which images each model classifies correctly."""
+    with_, without = (
+        torch.stack([subject.correct(batch_size) for subject in group.values()]) for group in (subjects, bare)
+    )
+    return with_, without
+
+
+def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.DataFrame:
+    """Return accuracy with and without the feature and their difference, by commonality."""
+    with_, without = (found.double().mean(1).numpy() for found in right)
+    parts = [(WITH, with_), (WITHOUT, without), (DROP, with_ - without)]
+    tables = [pd.DataFrame({"method": "", "metric": metric, "k": levels, "value": value}) for metric, value in parts]
+    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1]).reindex(columns=COLUMNS)
+
+
+def relative_table(
+    found: Mapping[str, RegionAttributions], subjects: Mapping[float, Subject], right: tuple[Tensor, Tensor], seed: int
+) -> pd.DataFrame:
+    """Return the curve of each method and its correlation with the accuracy drop."""
+    *levels, last = subjects
+    right_with, right_without = right
+    rows: list[dict[str, Any]] = []
+    for method, each in found.items():
+        inside = [mcs(each.inside[subjects[k]], each.inside[subjects[last]]) for k in levels]
+        scores = torch.stack(inside).masked_fill(~(right_with[:-1] & right_with[-1]), torch.nan)
+        result = relative_contrast(scores, right_with[:-1], right_without[:-1], seed=seed)
+        defined = ~scores.isnan()
+        # An image is what the bootstrap of the correlation draws.
+        counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
+        numbers = np.concatenate([torch.stack(list(result.score)).numpy(), np.array([result.correlation]).T], axis=1)
+        rows += [
+            {
+                "method": method,
+                "metric": CORRELATION if math.isnan(k) else RELATIVE,
+                "k": k,
+                "value": value,
+                "low": low,
+                "high": high,
+                "n": n,
+                "undefined": scores.shape[1] - n,
+            }
+            for k, value, low, high, n in zip([*levels, math.nan], *numbers.tolist(), counts, strict=True)
+        ]
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -1,0 +1,232 @@
+"""Concept models scored on images, every variant of CGIM, CEM and CLM in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.checks import check_whole, to_numpy
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode
+from quantus_concepts.metrics.concept_batches import ConceptBatches
+from quantus_concepts.metrics.concept_scorer import ConceptScorer, Variants
+from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
+from quantus_concepts.metrics.location_baselines import EarlierPoints
+from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
+from quantus_concepts.metrics.score_rows import control_table, image_table, model_table
+from quantus_concepts.metrics.truth import checked_class_concepts, checked_parts, checked_points, class_labels
+
+#: Of a model that is given without a name, and of controls that are.
+MODEL, CONTROL = "model", "control"
+
+
+def score_concepts(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[Any],
+    *,
+    class_concepts: Any = None,
+    concept_labels: Any = None,
+    labels: Any = None,
+    points: Any = None,
+    part_of_concept: Any = None,
+    explanations: Sequence[str] = IMPORTANCES,
+    top_l: Sequence[int] = (1, 3, 5),
+    alphas: Sequence[float] = (1.0, 3.0, 6.0),
+    value_threshold: float | Mapping[str, float | None] | None = None,
+    baselines: bool = True,
+    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    control_stride: int = 1,
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    per_image: bool = False,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score concept models on images: every variant of CGIM, CEM and CLM in one pass, as one tidy table.
+
+    Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 3 to 11. Each number is what
+    the metric class gives for it on the same images, explained for the class the model predicts: `CEM` with this
+    ``importance`` and ``top_l``, and ``only_correct`` for the set "correct"; `CLM` with this ``alpha``; `CGIM` per
+    concept and per class. The backbone runs once for each image, also where several models share it. What is kept of
+    the images is their scores, and for the baselines their part points.
+
+    A metric is scored where its ground truth is known: CGIM needs `class_concepts`, CEM the concept labels, CLM points
+    and `part_of_concept`. What is not given is read off the samples and off ``loader.dataset``
+    (`quantus_concepts.datasets.ConceptDataset` has all of it).
+
+    Parameters
+    ----------
+    model : ConceptModel or dict
+        A concept model (`captum_concepts.PostHocCBM`, or any with its members), or several by name. They run on their
+        own devices and in eval mode, and are left as they were.
+    loader : iterable
+        Batches, each a tuple of images (B, C, H, W), classes (B,), concept labels (B, L) and part points (B, P, Q, 2)
+        or (B, P, 2), of which the last ones may be missing: a `torch.utils.data.DataLoader` over a data set of this
+        package or over images and classes.
+    class_concepts : array_like, optional
+        (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1, aligned with the images of the loader, in place of those of its batches; as `labels` (N,) and
+        `points` (N, P, 2) or (N, P, Q, 2), which are (x, y) in pixels of the images with NaN where not visible.
+    labels : array_like, optional
+        True classes, see `concept_labels`.
+    points : array_like, optional
+        Places of the parts, see `concept_labels`.
+    part_of_concept : array_like, optional
+        (L,) of int: the part each concept is about, -1 for none.
+    explanations : sequence of str
+        What ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
+    top_l : sequence of int
+        How many concepts count. CLM leaves out those that not enough concepts have a part for.
+    alphas : sequence of float
+        Sizes of CLM's region in twelfths of the image.
+    value_threshold : float or dict, optional
+        Value above which a concept counts as predicted present, of all models or by name: adds "concept accuracy".
+    baselines : bool
+        Whether CLM is measured with two baselines too, in the column ``baseline``: the same maps at the parts of
+        another image, and a Gaussian at the centre of every image.
+    controls : sequence or dict
+        Concept models that know nothing (`quantus_concepts.functional.random_banks`), or such by one name. Of each
+        number their mean is told, and as ``low`` and ``high`` where 95 % of them lie.
+    control_stride : int
+        Of how many images one is scored for the CLM of a control, other ones for each: making maps takes most of the
+        time.
+    concept_names : sequence of str, optional
+        L names; the numbers of the concepts where none are known.
+    class_names : sequence of str, optional
+        K names, likewise.
+    per_image : bool
+        Whether to return the scores of the images, of the models alone, in place of their means.
+    seed : int
+        Of which other image the baseline takes the parts.
+    display_progressbar : bool
+        Whether a bar shows the batches, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    DataFrame
+        A row for each number, models in their order and controls after them. ``model``; ``metric`` ("accuracy",
+        "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
+        absent, "CEM", "CLM" or "CGIM"); ``explanation``, ``baseline``, ``set`` ("all" or "correct" images), ``l`` and
+        ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the row of their mean; ``value``
+        with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters (over the items for CGIM);
+        ``n`` defined scores and ``undefined`` ones; ``chance``, the labels' density for CEM and alpha / 12 for CLM.
+
+        With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
+        ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
+        ``baseline``, ``value``. CGIM has no score of an image.
+
+    Raises
+    ------
+    TypeError
+        If a model is no concept model, or a mapping or array of another type than asked for.
+    ValueError
+        If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
+    """
+    dataset = getattr(loader, "dataset", None)
+
+    def known(name: str, given: Any) -> Any:
+        return getattr(dataset, name, None) if given is None else given
+
+    models, drawn = _models(model), _controls(controls)
+    class_concepts = known("class_concepts", class_concepts)
+    parts = known("part_of_concept", part_of_concept)
+    variants = Variants(
+        tuple(explanations),
+        tuple(top_l),
+        tuple(alphas),
+        None if class_concepts is None else checked_class_concepts(class_concepts),
+        np.empty(0, int) if parts is None else checked_parts(parts),
+    )
+    check_whole("control_stride", control_stride, 1)
+    scorers = [
+        ConceptScorer(each, variants, _threshold(value_threshold, name), stride, offset)
+        for offset, (name, each, stride) in enumerate(
+            [(*pair, 1) for pair in models] + [(*pair, control_stride) for pair in drawn]
+        )
+    ]
+    batches = ConceptBatches(
+        loader,
+        {
+            "labels": None if labels is None else class_labels("labels", labels),
+            "concept_labels": None if concept_labels is None else to_numpy(concept_labels),
+            "points": None if points is None else checked_points(points, variants.parts),
+        },
+        n_classes=variants.n_classes,
+        n_concepts=variants.n_concepts,
+        last_part=int(variants.parts.max(initial=-1)),
+        elsewhere=EarlierPoints(seed) if baselines else None,
+    )
+    n_models = len(models)
+    _run(scorers, batches, n_models, display_progressbar)
+    if per_image:
+        tables = [image_table(scorer, name) for (name, _), scorer in zip(models, scorers, strict=False)]
+        return pd.concat(tables, ignore_index=True)
+    names = [
+        _names(name, known(name, given), count)
+        for name, given, count in zip(
+            ("class_names", "concept_names"), (class_names, concept_names), scorers[0].shape, strict=True
+        )
+    ]
+    tables = [model_table(scorer, name, *names) for (name, _), scorer in zip(models, scorers, strict=False)]
+    if drawn:
+        tables.append(control_table([model_table(scorer, drawn[0][0], *names) for scorer in scorers[n_models:]]))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _run(scorers: Sequence[ConceptScorer], batches: ConceptBatches, n_models: int, display_progressbar: bool) -> None:
+    """Score every batch, with the first models' baselines; models of one backbone share its features."""
+    with ExitStack() as stack, torch.no_grad():
+        for scorer in scorers:
+            model = scorer.model
+            stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
+        for batch in progress(batches, "evaluating", unit="batch", show=display_progressbar):
+            shared: dict[int, tuple[nn.Module, Tensor]] = {}
+            for number, scorer in enumerate(scorers):
+                model, features = scorer.model, None
+                if shares_features(model):
+                    # The module is held, or another one could get its id.
+                    module = model.features
+                    if id(module) not in shared:
+                        shared[id(module)] = module, backbone_features(model, batch.images)
+                    features = shared[id(module)][1]
+                scorer.add(batch if number < n_models else batch._replace(elsewhere=None), features)
+
+
+def _models(model: Any) -> list[tuple[str, ConceptModel]]:
+    named = list(model.items()) if isinstance(model, Mapping) else [(MODEL, model)]
+    if not named:
+        raise ValueError("Expected argument `model` to hold at least one model but it is empty.")
+    return [(str(name), _concept_model("model", each)) for name, each in named]
+
+
+def _controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+    named = controls if isinstance(controls, Mapping) else {CONTROL: controls}
+    if len(named) > 1:
+        raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
+    return [(str(name), _concept_model("controls", each)) for name, models in named.items() for each in models]
+
+
+def _concept_model(argument: str, model: Any) -> ConceptModel:
+    if not is_concept_model(model):
+        raise TypeError(
+            f"Expected argument `{argument}` to be a concept model, with `features`, `concept_predictor`, `head` and "
+            f"`concept_maps`, but got {type(model).__name__}. captum_concepts.PostHocCBM.fit makes one of a classifier."
+        )
+    return model
+
+
+def _threshold(threshold: Any, name: str) -> float | None:
+    return threshold.get(name) if isinstance(threshold, Mapping) else threshold
+
+
+def _names(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
+    if names is not None and len(names) != count:
+        raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
+    return [str(number) for number in range(count)] if names is None else list(names)

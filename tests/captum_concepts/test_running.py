@@ -1,0 +1,47 @@
+"""What everything stands on: the progress bar, files that appear when they are complete, a user's file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from captum_concepts.progress import progress
+from captum_concepts.running import run_file
+from captum_concepts.writing import written
+
+
+@pytest.mark.parametrize("show", [False, True])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_shown_on_terminals_only(
+    show: bool, terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert list(progress(range(3), "counting", show=show)) == [0, 1, 2]
+    assert ("counting" in capsys.readouterr().err) == (show and terminal)
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "result.txt"
+    target.write_text("before")
+    with pytest.raises(ZeroDivisionError), written(target) as temporary:
+        temporary.write_text(str(1 // 0))
+    assert target.read_text() == "before"
+    with written(target) as temporary:
+        temporary.write_text("after")
+        assert temporary.parent == tmp_path
+        assert target.read_text() == "before"
+    assert target.read_text() == "after"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_of_a_users_may_be_called_as_a_library_is_and_hold_dataclasses(tmp_path: Path) -> None:
+    path = tmp_path / "torch.py"
+    path.write_text("from dataclasses import dataclass\n@dataclass\nclass Two:\n    n: 'int' = 2\n")
+    before = sys.modules["torch"]
+    assert run_file(path).Two().n == 2
+    assert sys.modules["torch"] is before
+    path.write_text("1 / 0")
+    with pytest.raises(ValueError, match=r"torch.py cannot be run: ZeroDivisionError: division by zero"):
+        run_file(path)

@@ -1,0 +1,175 @@
+"""Names, maps and concepts of the release."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from quantus_concepts.datasets.ratings.files import (
+    attribution_path,
+    list_some,
+    load_concepts,
+    load_map,
+    parse_rated_name,
+    parse_scored_name,
+)
+
+
+def test_names():
+    rated = parse_rated_name("result_dataset/expl/coco_325_41_shopping_and_dining.png")
+    assert (rated.dataset, rated.image, rated.explainer) == ("coco", "325", "41")
+    assert (rated.label, rated.image_id) == ("shopping_and_dining", "coco_325")
+    assert parse_rated_name("birds_7_gradcam.png").label == ""
+    scored = parse_scored_name("x/monumai_6_Hispanic-Muslim.npy")
+    assert (scored.dataset, scored.image, scored.explainer) == ("monumai", "6", None)
+    assert (scored.label, scored.image_id) == ("Hispanic-Muslim", "monumai_6")
+    assert parse_scored_name("coco_1_home_or_hotel.json").label == "home_or_hotel"
+    assert parse_scored_name("coco_1.json").label == ""
+    assert parse_scored_name("coco_1_a.b.json").label == "a.b"
+
+
+def test_bad_names():
+    for name in ("coco_325.png", "_1_2_x.png", "coco__2_x.png", "heat.png"):
+        with pytest.raises(ValueError, match=r"DATASET_IMAGE_EXPLAINER_LABEL\.png but got "):
+            parse_rated_name(name)
+    for name in ("heat.npy", "_1_x.npy", "coco__x.npy"):
+        with pytest.raises(ValueError, match=rf"DATASET_IMAGE_LABEL\.npy but got '{name}'"):
+            parse_scored_name(name)
+
+
+def test_where_attributions_lie():
+    assert attribution_path("a/expl/coco_1_2_x.y.png", ".npy") == "a/activations/coco_1_2_x.y.npy"
+    assert attribution_path("expl/coco_1_41_x.png", ".json") == "activations/coco_1_41_x.json"
+    assert attribution_path("explained/coco_1_41_x.png", ".json") == "explained/coco_1_41_x.json"
+
+
+@pytest.mark.parametrize(
+    ("shape", "pick"),
+    [
+        ((6, 5), lambda a: a),
+        ((1, 6, 5), lambda a: a[0]),
+        ((6, 5, 1), lambda a: a[..., 0]),
+        ((1, 1, 6, 5), lambda a: a[0, 0]),
+        ((6, 5, 4), lambda a: a[..., 3]),
+        ((6, 5, 3), lambda a: a.mean(-1)),
+        ((3, 6, 5), lambda a: a.mean(0)),
+        ((1, 4, 6, 5), lambda a: a[0, 3]),
+        ((1, 5), lambda a: a),
+    ],
+)
+def test_channels_of_maps(tmp_path, shape, pick):
+    array = np.random.default_rng(0).random(shape)
+    np.save(tmp_path / "m.npy", array)
+    loaded = load_map(tmp_path / "m.npy")
+    assert loaded.shape == pick(array).shape
+    np.testing.assert_allclose(loaded, pick(array), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool, np.float16, np.int64, ">f8"])
+def test_numbers_of_any_kind_and_nan(tmp_path, dtype):
+    np.save(tmp_path / "m.npy", np.eye(3).astype(dtype))
+    assert load_map(tmp_path / "m.npy").tolist() == np.eye(3).tolist()
+    np.save(tmp_path / "m.npy", np.array([[np.nan, 1.0]]))
+    assert load_map(tmp_path / "m.npy").isnan().tolist() == [[True, False]]
+
+
+def _truncate(path):
+    np.save(path, np.ones((50, 50)))
+    path.write_bytes(path.read_bytes()[:700])
+
+
+def _save_archive(path):
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (_truncate, "cannot be read"),
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (lambda path: path.write_bytes(pickle.dumps([1])), "cannot be read"),
+        (lambda path: np.save(path, np.array([{}], dtype=object), allow_pickle=True), "cannot be read"),
+        (_save_archive, "to be one array"),
+        (lambda path: np.save(path, np.array([["a"]])), "to hold numbers but got <U1"),
+        (lambda path: np.save(path, np.ones(4)), r"\(h, w\).* but got \(4,\)"),
+        (lambda path: np.save(path, np.ones((7, 6, 5))), r"at most 4 channels, but got \(7, 6, 5\)"),
+        (lambda path: np.save(path, np.ones((0, 5))), r"m\.npy"),
+    ],
+)
+def test_bad_maps_are_named(tmp_path, write, message):
+    path = tmp_path / "m.npy"
+    write(path)
+    with pytest.raises(ValueError, match=message) as error:
+        load_map(path)
+    assert str(path) in str(error.value)
+
+
+def test_concepts(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(
+        json.dumps({"0.10 < arm <= 0.25": 0.5, "eye > -1e-3": 1, "leg <= 0.00": -2.5, "crane (bird)": 0, "T-shirt": 3})
+    )
+    expected = {"arm": 0.5, "eye": 1.0, "leg": -2.5, "crane (bird)": 0.0, "T-shirt": 3.0}
+    assert load_concepts(path).values == expected
+    # Nothing tells that this is the release's counterfactual explainer: a bracket may belong to a name.
+    own = load_concepts(path, ascending=True)
+    assert (own.values, own.ascending, own.vocabulary) == (expected, True, ())
+    assert next(iter(own.written)) == "0.10 < arm <= 0.25"
+
+
+COUNTERFACTUAL = """{"hair (Target = cat) ": -3.0, "No counterfactual": Infinity, "hair (Target = dog) ": 0.5,
+"arm (Target = dog) ": -0.25, "tail (Target = cat) ": Infinity, "leg (Target = cat) ": 7, "leg (Target = dog) ": -7}"""
+
+
+def test_counterfactuals_of_the_release(tmp_path):
+    path = tmp_path / "pascalpart_3_39_cat.json"
+    path.write_text(COUNTERFACTUAL)
+    found = load_concepts(path, ascending=True, dataset="pascalpart")
+    # Of two directions the smaller magnitude, of equal ones the first; what has no counterfactual is not there.
+    assert found.values == {"hair": 0.5, "arm": -0.25, "leg": 7.0}
+    assert found.written["No counterfactual"] == float("inf")
+    assert next(iter(found.written)) == "hair (Target = cat) "
+    assert len(found.vocabulary) == 39
+    with pytest.raises(ValueError, match=r"2 of 7 are not: 'No counterfactual': inf.*of a counterfactual explainer"):
+        load_concepts(path)
+    path.write_text('{"No counterfactual": Infinity}')
+    assert load_concepts(path, ascending=True).values == {"No counterfactual": 0.0}
+    path.write_text('{"hair (Target = cat) ": NaN}')
+    with pytest.raises(ValueError, match="1 of 1 are not"):
+        load_concepts(path, ascending=True)
+
+
+def test_concepts_that_would_become_one_stay(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"arm > 0.5": 0.5, "arm <= 0.5": 1}))
+    assert load_concepts(path).values == {"arm > 0.5": 0.5, "arm <= 0.5": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1,', "is no JSON"),
+        ("", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ('["a"]', "object of names and numbers but got a list"),
+        ("{}", "got an empty one"),
+        (
+            '{"a": "much", "b": 1, "c": null, "d": true, "e": NaN, "f": [1]}',
+            r"5 of 6 are not: 'a': 'much', 'c': None, 'd': True, 'e': nan, 'f': \[1\]\.",
+        ),
+        ('{"a": 1' + "0" * 400 + "}", "1 of 1 are not"),
+    ],
+)
+def test_bad_concepts_are_named(tmp_path, text, message):
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        load_concepts(path)
+    assert str(path) in str(error.value)
+
+
+def test_lists_are_cut():
+    assert list_some(range(3), 2) == "0, 1, and 1 more"
+    assert list_some(range(2), 2) == "0, 1"

@@ -1,0 +1,204 @@
+"""Graded explanations: each is what its name says, to the pixel, and the same every time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, GradedExplainer
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, MapExplanation
+from quantus_concepts.datasets.ratings.graded import SITUATIONS, GradedExplanations, plain_name
+
+PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
+
+
+@pytest.fixture(scope="module")
+def graded() -> GradedExplanations:
+    return GradedExplanations(PaintedBirds(20, image_size=48, n_classes=5, n_concepts=30))
+
+
+def bird(graded: GradedExplanations, image: int) -> np.ndarray:
+    return graded.birds.part_masks(image).numpy().any(0)
+
+
+def test_there_are_enough_explainers_of_both_modalities_with_names_that_say_the_grade() -> None:
+    counts = Counter(explainer.modality for explainer in EXPLAINERS)
+    assert counts == {"map": 60, "concepts": 37}
+    assert len(PLACES) == len(EXPLAINERS)
+    assert {"true map", "shifted 10 %", "noisy 100 %", "uniform", "true list 3", "half true first"} <= set(PLACES)
+    variants = Counter((explainer.kind, explainer.grade) for explainer in EXPLAINERS)
+    assert set(variants.values()) == {1}
+
+
+def test_the_same_explanation_comes_in_any_order_without_global_randomness(graded: GradedExplanations) -> None:
+    again = GradedExplanations(PaintedBirds(20, image_size=48, n_classes=5, n_concepts=30))
+    numpy_state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    drawn = [graded.draw(3, place, situation) for place in range(len(EXPLAINERS)) for situation in SITUATIONS]
+    backwards = [
+        again.draw(3, place, situation)
+        for place in reversed(range(len(EXPLAINERS)))
+        for situation in reversed(SITUATIONS)
+    ]
+    assert all(np.array_equal(a, b) for a, b in zip(drawn, reversed(backwards), strict=True))
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    other = GradedExplanations(graded.birds, seed=1)
+    assert not np.array_equal(other.draw(3, PLACES["noisy 40 %"]), graded.draw(3, PLACES["noisy 40 %"]))
+
+
+def test_every_map_fits_its_image_and_every_list_names_different_concepts(graded: GradedExplanations) -> None:
+    for place, explainer in enumerate(EXPLAINERS):
+        explanation = graded.explanation((7, place))
+        if explainer.modality == "map":
+            assert isinstance(explanation, MapExplanation)
+            assert explanation.map.shape == (48, 48)
+            assert explanation.map.dtype == torch.float32
+            assert explanation.map.isfinite().all()
+            assert torch.equal(explanation.image, graded.birds[7].image)
+        else:
+            assert isinstance(explanation, ConceptExplanation)
+            listed = graded.draw(7, place)
+            assert 1 <= len(explanation.values) == len(listed) <= LIST_LENGTH
+            assert list(explanation.values) == [graded.concept_names[i] for i in listed]
+            values = list(explanation.values.values())
+            assert values == sorted(values, reverse=True)
+            assert values[-1] == pytest.approx(1 / len(listed))
+
+
+def test_true_maps_are_the_bird(graded: GradedExplanations) -> None:
+    for image in range(5):
+        mask = bird(graded, image)
+        assert np.array_equal(graded.draw(image, PLACES["true map"]), mask)
+        assert np.array_equal(graded.draw(image, PLACES["inverted sharp"]), ~mask)
+        head_and_body = graded.draw(image, PLACES["head"]) + graded.draw(image, PLACES["body"])
+        assert np.array_equal(head_and_body, mask)
+        assert np.array_equal(graded.draw(image, PLACES["other bird 100 %"]), bird(graded, graded.others[image]))
+        assert np.unique(graded.draw(image, PLACES["uniform"])).size == 1
+
+
+def test_grown_maps_hold_the_bird_and_shrunk_ones_are_held_by_it(graded: GradedExplanations) -> None:
+    names = ["eroded 70 %", "eroded 40 %", "eroded 25 %", "true map", "dilated 3 %", "dilated 10 %", "dilated 25 %"]
+    masks = [graded.draw(2, PLACES[name]) > 0 for name in names]
+    assert masks[0].any()
+    for smaller, larger in pairwise(masks):
+        assert not (smaller & ~larger).any()
+        assert smaller.sum() < larger.sum()
+    box = graded.draw(2, PLACES["box"]) > 0
+    rows, columns = np.nonzero(masks[3])
+    assert box.sum() == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
+    assert (box | ~masks[3]).all()
+
+
+def test_shifted_maps_mark_as_much_somewhere_else(graded: GradedExplanations) -> None:
+    overlaps = {}
+    for name in ("shifted 5 %", "shifted 15 %", "shifted 45 %"):
+        overlaps[name] = []
+        for image in range(20):
+            mask, shifted = bird(graded, image), graded.draw(image, PLACES[name])
+            assert shifted.sum() == mask.sum()
+            overlaps[name].append((shifted * mask).sum() / mask.sum())
+    means = [np.mean(values) for values in overlaps.values()]
+    assert means[0] > 0.6 > means[1] > 0.25 > means[2]
+
+
+def test_parts_are_as_many_as_said(graded: GradedExplanations) -> None:
+    for count in (1, 3, 6):
+        marked = graded.draw(4, PLACES[f"parts {count}"]) > 0
+        touched = [part for part, mask in enumerate(graded.birds.part_masks(4).numpy()) if (mask & marked).any()]
+        assert len(touched) == count
+
+
+def test_noise_grows_with_its_share(graded: GradedExplanations) -> None:
+    mask = bird(graded, 1).ravel()
+    for kind in ("noisy", "blotched"):
+        likeness = [
+            np.corrcoef(mask, graded.draw(1, PLACES[f"{kind} {share} %"]).ravel())[0, 1] for share in (20, 60, 100)
+        ]
+        assert likeness[0] > 0.9 > likeness[1] > likeness[2]
+        assert abs(likeness[2]) < 0.4
+
+
+def test_lists_are_as_true_as_said(graded: GradedExplanations) -> None:
+    for image in range(8):
+        present = graded.birds.concept_labels[image].numpy() > 0
+        n_present = int(present.sum())
+
+        def true_of(name: str, image: int = image, present: np.ndarray = present) -> list[bool]:
+            return present[graded.draw(image, PLACES[name])].tolist()
+
+        for length in (1, 3, 6, 15):
+            assert true_of(f"true list {length}") == [True] * min(length, n_present)
+        for share in (20, 60, 100):
+            listed = true_of(f"replaced in 15 {share} %")
+            assert len(listed) == min(15, n_present)
+            assert sum(listed) == len(listed) - round(share / 100 * len(listed))
+        first, last = true_of("half true first"), true_of("half true last")
+        assert first == sorted(first, reverse=True)
+        assert last == sorted(last)
+        assert sum(first) == sum(last) == min(8, n_present)
+        groups = graded.birds.group_of_concept[graded.draw(image, PLACES["contradictory 3"])]
+        assert len(groups.unique()) == 3
+        assert len(groups) == sum(len(graded.birds.groups[g].options) for g in groups.unique().tolist())
+
+
+def test_class_lists_hold_what_defines_a_class(graded: GradedExplanations) -> None:
+    for image in range(5):
+        for name, seen in (("class list 15", image), ("other class list 15", int(graded.others[image]))):
+            label = int(graded.birds.labels[seen])
+            listed = graded.draw(image, PLACES[name])
+            groups = graded.birds.group_of_concept[listed].tolist()
+            assert len(set(groups)) == len(groups) == min(15, len(graded.birds.groups))
+            for concept, group in zip(listed.tolist(), groups, strict=True):
+                option = graded.birds.groups[group].options[int(graded.birds.class_options[label, group])]
+                assert graded.birds.concept_names[concept].endswith(f"::{option}")
+        assert graded.birds.labels[image] != graded.birds.labels[graded.others[image]]
+
+
+def test_a_light_perturbation_draws_anew_and_a_strong_one_shows_another_bird(graded: GradedExplanations) -> None:
+    true, noisy = PLACES["true map"], PLACES["noisy 60 %"]
+    assert np.array_equal(graded.draw(0, true, "light"), graded.draw(0, true))
+    assert not np.array_equal(graded.draw(0, noisy, "light"), graded.draw(0, noisy))
+    assert np.array_equal(graded.draw(0, true, "strong"), bird(graded, graded.others[0]))
+
+
+def test_pairs_are_drawn_when_asked_for(graded: GradedExplanations) -> None:
+    drawn = []
+
+    def rule(view, rng):  # type: ignore[no-untyped-def]
+        drawn.append(1)
+        return view.parts.astype(float)
+
+    lazy = GradedExplanations(graded.birds, [GradedExplainer("counted", "map", "counted", 0, rule)])
+    pairs = LazyExplanations(lazy.explanation, [(2, 0), (5, 0), (1, 0)])
+    assert len(pairs) == 3
+    assert len(pairs[1:]) == 2
+    assert not drawn
+    assert torch.equal(pairs[1:][0].image, graded.birds[5].image)
+    assert torch.equal(pairs[-1].image, graded.birds[1].image)
+    assert len(drawn) == 2
+    pairs[0].image.zero_()
+    assert pairs[0].image.any()
+    with pytest.raises(IndexError):
+        pairs[3]
+
+
+def test_names_are_plain_words_and_stay_different_in_the_whole_catalogue() -> None:
+    concepts = ("has_wing_color::red", "has_breast_pattern::striped", "has_bill_shape::cone", "has_size::small")
+    assert [plain_name(name) for name in concepts] == ["red wing", "striped breast", "cone bill shape", "small size"]
+    names = PaintedBirds(2, image_size=32, n_classes=2, n_concepts=104).concept_names
+    assert len({plain_name(name) for name in names}) == len(names)
+    assert not any("," in plain_name(name) for name in names)
+
+
+def test_bad_arguments_are_refused(graded: GradedExplanations) -> None:
+    with pytest.raises(ValueError, match="different names"):
+        GradedExplanations(graded.birds, [EXPLAINERS[0], EXPLAINERS[0]])
+    with pytest.raises(ValueError, match="situation"):
+        graded.draw(0, 0, "heavy")
+    with pytest.raises(TypeError, match="seed"):
+        GradedExplanations(graded.birds, seed=0.5)  # type: ignore[arg-type]

@@ -1,0 +1,106 @@
+"""Explanations with votes: selecting, joining, checking."""
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+
+N = 4
+
+
+def _rated(**changes):
+    votes = np.full((N, 3, 6), 2.0)
+    votes[:, 0, 0] = [1, 2, 3, 4]
+    votes[1, :, 4] = np.nan
+    values = {
+        "explanations": [ConceptExplanation({"wing": float(i)}) for i in range(N)],
+        "votes": votes,
+        "image_ids": ["a_0", "a_0", "b_0", "b_1"],
+        "explainer_ids": ["x", "y", "x", "y"],
+        "labels": ["cat", "dog", "", "cat"],
+        "datasets": ["a", "a", "b", "b"],
+        "modalities": ["concepts"] * N,
+        "name": "mine",
+        "notes": ["few"],
+    }
+    return RatedExplanations(**(values | changes))
+
+
+@pytest.mark.parametrize("items", [[3, 1], np.array([3, 1]), torch.tensor([3, 1])])
+def test_select_by_index_keeps_the_order(items):
+    rated = _rated(simulated=True)
+    some = rated.select(items)
+    assert len(some) == 2
+    assert [e.values["wing"] for e in some.explanations] == [3.0, 1.0]
+    assert some.image_ids.tolist() == ["b_1", "a_0"]
+    assert some.explainer_ids.tolist() == ["y", "y"]
+    assert some.labels.tolist() == ["cat", "dog"]
+    assert some.datasets.tolist() == ["b", "a"]
+    assert some.votes[:, 0, 0].tolist() == [4, 2]
+    assert (some.name, some.simulated, some.notes) == ("mine", True, ("few",))
+
+
+def test_select_by_mask_and_again():
+    rated = _rated()
+    some = rated.select(rated.datasets == "b")
+    assert [e.values["wing"] for e in some.explanations] == [2.0, 3.0]
+    assert some.select([1]).explanations[0].values == {"wing": 3.0}
+    assert [e.values["wing"] for e in some.explanations[1:]] == [3.0]
+    assert len(rated.select([])) == 0
+
+
+def test_selecting_reads_nothing():
+    class Unread(list):
+        def __getitem__(self, index):
+            raise AssertionError("read")
+
+    assert len(_rated(explanations=Unread(range(N))).select([0, 2])) == 2
+
+
+def test_targets():
+    rated = _rated()
+    mean = rated.targets("mean")
+    assert mean.shape == (N, 6)
+    np.testing.assert_allclose(mean[:, 0], [5 / 3, 2, 7 / 3, 8 / 3])
+    assert rated.targets()[:, 0].tolist() == [2, 2, 2, 2]
+    assert np.isnan(mean[1, 4])
+    assert np.isnan(mean).sum() == 1
+    with pytest.raises(ValueError, match="`how`"):
+        rated.targets("most")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"votes": np.ones((N, 3, 5))}, r"`votes` to have shape \(N, A, Q\) = \(4, \*, 6\) but got \(4, 3, 5\)"),
+        ({"votes": np.ones((N, 0, 6))}, "at least one annotator"),
+        (
+            {"votes": np.where(np.arange(72).reshape(N, 3, 6) < 2, [0.0, 6.0, 1, 1, 1, 1], 1.0)},
+            r"\[1, 5\], .* 2 do not: 0 \(item 0, annotator 0, Q1\), 6 \(item 0, annotator 0, Q2\)\. ",
+        ),
+        ({"votes": np.full((N, 3, 6), np.inf)}, r"72 do not: inf .*, \.\.\."),
+        ({"labels": ["cat"]}, r"`labels` to have shape \(N,\) = \(4,\)"),
+        ({"modalities": ["text"] * N}, r"`modalities` to hold only \['map', .*\] but got \['text'\]"),
+        ({"image_ids": ["0", "1", "0", "2"]}, "`image_ids` to differ between data sets but '0' is in 'a' and in 'b'"),
+    ],
+)
+def test_bad_values(changes, message):
+    with pytest.raises(ValueError, match=message):
+        _rated(**changes)
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([4], "to lie in 0 to 3 but it goes from 4 to 4"),
+        ([-1], "goes from -1"),
+        ([0.0], "whole numbers or bools but got float64"),
+        (np.ones(3, dtype=bool), r"`items` to have shape \(N,\) = \(4,\) but got \(3,\)"),
+        ([[0]], "`items` to have shape"),
+    ],
+)
+def test_bad_items(items, message):
+    with pytest.raises(ValueError, match=message):
+        _rated().select(items)

@@ -1,0 +1,263 @@
+"""Simulated raters: their votes follow the truth by the formula, and they are named simulated."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS
+from quantus_concepts.datasets.ratings.graded import GradedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import (
+    SimulatedRaters,
+    SimulatedRatings,
+    expected_votes,
+    f_measure,
+    list_likeness,
+    map_likeness,
+    rate_list,
+    rate_map,
+    simulated_ratings,
+)
+from quantus_concepts.functional.agreement import human_figures
+
+PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
+N_IMAGES = 10
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, np.ndarray]:
+    """Expected votes (N_IMAGES, 6) on every explainer."""
+    graded = GradedExplanations(PaintedBirds(N_IMAGES, image_size=48, n_classes=5, n_concepts=30))
+    items = np.array([(image, place) for place in range(len(EXPLAINERS)) for image in range(N_IMAGES)])
+    votes = expected_votes(graded, items).reshape(len(EXPLAINERS), N_IMAGES, 6)
+    return {explainer.name: votes[place] for place, explainer in enumerate(EXPLAINERS)}
+
+
+@pytest.fixture(scope="module")
+def ratings() -> SimulatedRatings:
+    return simulated_ratings(40, 15, 48)
+
+
+# --- the formula, by hand --------------------------------------------------------------------------------
+
+
+def test_a_map_by_hand() -> None:
+    # 2 x 3 pixels; scaled: 0, 1, 0.5 / 1, 0, 0.5. The bird is the middle column and the left of the lower row.
+    relevance = np.array([[-1.0, 3.0, 1.0], [3.0, -1.0, 1.0]])
+    mask = np.array([[False, True, False], [True, True, False]])
+    right, complete, clear = rate_map(relevance, mask)
+    assert right == pytest.approx(2 / 3)
+    assert complete == pytest.approx(2 / 3)
+    # Down: 1, 1, 0; across: 1, 0.5, 1, 0.5.
+    assert clear == pytest.approx((1 - 0.5) * max(0, 1 - 2 * (2 / 3 + 3 / 4)))
+    smooth = np.zeros((10, 10))
+    smooth[:, :2] = 5
+    assert rate_map(smooth, smooth > 0) == pytest.approx((1, 1, 0.8 * (1 - 2 / 9)))
+
+
+def test_a_list_by_hand() -> None:
+    present = np.zeros(30, dtype=bool)
+    present[[4, 7, 9, 20]] = True
+    right, complete, clear = rate_list(np.array([7, 1, 4]), present)
+    weights = [1, 1 / math.log2(3), 0.5]
+    assert right == pytest.approx((weights[0] + weights[2]) / sum(weights))
+    assert complete == pytest.approx(2 / 4)
+    assert clear == pytest.approx(1 / 1.2)
+    many = np.ones(30, dtype=bool)
+    assert rate_list(np.arange(15), many)[:2] == pytest.approx((1, 1))
+
+
+def test_overlap_counts_what_is_right_double() -> None:
+    assert f_measure(1, 1) == 1
+    assert f_measure(1, 0) == f_measure(0, 1) == 0
+    assert f_measure(0.8, 0.2) == pytest.approx(1.25 * 0.16 / 0.4)
+    assert f_measure(0.8, 0.2) > f_measure(0.2, 0.8)
+
+
+def test_likeness_by_hand() -> None:
+    rising = np.arange(6.0).reshape(2, 3)
+    assert map_likeness(rising, 10 - 3 * rising) == 0
+    assert map_likeness(rising, 2 + 3 * rising) == pytest.approx(1)
+    constant = np.ones((2, 3))
+    assert map_likeness(constant, rising) == 0
+    assert map_likeness(constant, 3 * constant) == 1
+    assert list_likeness(np.array([3, 5]), np.array([3, 5])) == 1
+    assert list_likeness(np.array([3, 5]), np.array([0, 1])) == 0
+    second = 1 / math.log2(3)
+    assert list_likeness(np.array([3, 5]), np.array([5, 3])) == pytest.approx(second)
+    assert list_likeness(np.array([3]), np.array([3, 0])) == pytest.approx(1 / (1 + second))
+
+
+def test_all_six_questions_from_their_parts() -> None:
+    graded = GradedExplanations(PaintedBirds(10, image_size=32, n_classes=5, n_concepts=30), seed=4)
+    for name, words in (("shifted 15 %", 1.0), ("replaced in 5 40 %", 0.5)):
+        place = PLACES[name]
+        rated, light, strong = (graded.draw(2, place, each) for each in ("rated", "light", "strong"))
+        if words == 1:
+            p, r, c = rate_map(rated, graded.birds.part_masks(2).numpy().any(0))
+            alike = [map_likeness(rated, other) for other in (light, strong)]
+        else:
+            p, r, c = rate_list(rated, graded.birds.concept_labels[2].numpy() > 0)
+            alike = [list_likeness(rated, other) for other in (light, strong)]
+        f = 1.25 * p * r / (0.25 * p + r)
+        by_hand = [f, p, 0.7 * c + 0.3 * f, 0.4 * c + 0.3 * f + 0.3 * words, 1 - alike[0], 1 - alike[1]]
+        assert expected_votes(graded, np.array([[2, place]]))[0] == pytest.approx(1 + 4 * np.array(by_hand))
+
+
+# --- the truth -------------------------------------------------------------------------------------------
+
+
+def test_the_truth_is_rated_best_and_nothing_worst(expected: dict[str, np.ndarray]) -> None:
+    for name in ("true map", "true list 15"):
+        assert expected[name][:, :2] == pytest.approx(5)
+    assert expected["uniform"][:, :3] == pytest.approx(1)
+    assert expected["inverted sharp"][:, :2] == pytest.approx(1)
+    assert expected["replaced in 15 100 %"][:, :2] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("true map", "blurred 2 %", "blurred 7 %", "blurred 16 %", "uniform"),
+        ("true map", "shifted 5 %", "shifted 15 %", "shifted 45 %"),
+        ("true map", "noisy 20 %", "noisy 60 %", "noisy 100 %", "inverted sharp"),
+        ("true map", "blotched 40 %", "blotched 80 %", "uniform"),
+        ("true map", "dilated 6 %", "dilated 15 %", "dilated 25 %"),
+        ("true map", "eroded 25 %", "eroded 55 %", "eroded 70 %"),
+        ("true map", "parts 8", "parts 3", "parts 1"),
+        ("true map", "other bird 25 %", "other bird 75 %", "other bird 100 %"),
+        ("true list 15", "true list 6", "true list 3", "true list 1"),
+        ("true list 15", "replaced in 15 20 %", "replaced in 15 60 %", "replaced in 15 100 %"),
+        ("true list 15", "class list 15", "other class list 15"),
+        ("true list 15", "half true first", "half true last"),
+        ("class list 15", "random list 15"),
+    ],
+)
+def test_worse_grades_are_rated_lower(expected: dict[str, np.ndarray], order: tuple[str, ...]) -> None:
+    means = [expected[name][:, 0].mean() for name in order]
+    assert all(better > worse + 0.1 for better, worse in pairwise(means)), means
+
+
+def test_few_true_concepts_are_trusted_and_easy_but_incomplete(expected: dict[str, np.ndarray]) -> None:
+    few, many = expected["true list 3"].mean(0), expected["true list 15"].mean(0)
+    assert few[1] == many[1] == pytest.approx(5)
+    assert few[2] > many[2]
+    assert few[0] < many[0] - 1
+
+
+def test_low_is_good_in_q5_and_an_explanation_of_anything_does_not_follow_the_bird(
+    expected: dict[str, np.ndarray],
+) -> None:
+    assert expected["true map"][:, 4] == pytest.approx(1)
+    noise = [expected[f"noisy {share} %"][:, 4].mean() for share in (20, 60, 100)]
+    assert noise[0] < noise[1] < noise[2]
+    assert noise[2] > 4.8
+    # Always the middle of the picture: not moved by another bird either.
+    assert expected["centred 25 %"][:, 4:] == pytest.approx(1)
+    assert expected["true map"][:, 5].mean() > 3
+    assert expected["true list 15"][:, 4].mean() < expected["random list 15"][:, 4].mean()
+
+
+# --- the raters ------------------------------------------------------------------------------------------
+
+
+def test_every_vote_is_on_the_scale(ratings: SimulatedRatings) -> None:
+    assert ratings.votes.shape == (600, 5, 6)
+    assert set(np.unique(ratings.votes)) == {1, 2, 3, 4, 5}
+    for question in range(6):
+        assert {1, 5} <= set(np.unique(ratings.votes[:, :, question]))
+    assert ratings.expected.shape == (600, 6)
+    assert ratings.expected.min() >= 1 - 1e-9
+    assert ratings.expected.max() <= 5 + 1e-9
+
+
+def test_raters_follow_what_is_expected_and_differ_by_their_bias(ratings: SimulatedRatings) -> None:
+    for question in range(6):
+        means = ratings.votes[:, :, question].mean(1)
+        assert spearmanr(means, ratings.expected[:, question]).statistic > 0.85
+    middle = (ratings.expected[:, 0] > 2) & (ratings.expected[:, 0] < 4)
+    strictness = (ratings.votes[middle, :, 0] - ratings.expected[middle, None, 0]).mean(0)
+    assert np.abs(strictness - [-0.35, -0.175, 0, 0.175, 0.35]).max() < 0.12
+    assert (np.diff(strictness) > 0).all()
+
+
+def test_noise_and_bias_are_what_they_are_said_to_be() -> None:
+    exact = SimulatedRaters(n_raters=3, bias=0, noise=0)
+    assert np.array_equal(exact.vote(np.array([[2.2, 3.6]])), [[[2, 4]] * 3])
+    biased = SimulatedRaters(n_raters=3, bias=1, noise=0)
+    assert np.array_equal(biased.vote(np.array([[2.0], [5.0]]))[:, :, 0], [[1, 2, 3], [4, 5, 5]])
+    # Rounding adds 1/12 to the variance.
+    votes = SimulatedRaters(n_raters=1, noise=0.6).vote(np.full((20_000, 1), 3.0))
+    assert votes.std() == pytest.approx(math.sqrt(0.36 + 1 / 12), abs=0.02)
+
+
+def test_one_rater_agrees_with_the_mode_about_as_people_do(ratings: SimulatedRatings) -> None:
+    found = human_figures(ratings.votes[:, :, 0])
+    assert found is not None
+    # Kazmierczak et al. (PASTA), Table 1: 0.844.
+    assert found.spearman == pytest.approx(0.844, abs=0.04)
+
+
+def test_the_same_seed_gives_the_same_votes_and_another_seed_others() -> None:
+    first, again, other = (simulated_ratings(10, 12, 32, seed=seed) for seed in (0, 0, 1))
+    assert np.array_equal(again.votes, first.votes)
+    assert np.array_equal(again.expected, first.expected)
+    assert np.array_equal(again.explainer_ids, first.explainer_ids)
+    assert not np.array_equal(other.votes, first.votes)
+
+
+# --- as ratings ------------------------------------------------------------------------------------------
+
+
+def test_they_are_named_simulated_and_every_image_gets_its_share(ratings: SimulatedRatings) -> None:
+    assert isinstance(ratings, RatedExplanations)
+    assert ratings.simulated
+    assert "simulated" in ratings.name
+    assert "No person voted" in ratings.notes[0]
+    assert len(ratings) == 600
+    images, counts = np.unique(ratings.image_ids, return_counts=True)
+    assert len(images) == 40
+    assert set(counts) == {15}
+    pairs = set(zip(ratings.image_ids, ratings.explainer_ids, strict=True))
+    assert len(pairs) == 600
+    assert len(set(ratings.labels)) == 5
+    modality = {explainer.name: explainer.modality for explainer in EXPLAINERS}
+    assert [modality[name] for name in ratings.explainer_ids] == ratings.modalities.tolist()
+
+
+def test_a_selection_keeps_its_expected_votes(ratings: SimulatedRatings) -> None:
+    some = ratings.select(np.array([5, 2]))
+    assert isinstance(some, SimulatedRatings)
+    assert np.array_equal(some.expected, ratings.expected[[5, 2]])
+    assert some.explainer_ids.tolist() == ratings.explainer_ids[[5, 2]].tolist()
+    assert some.explanations[1].modality == ratings.modalities[2]
+    lists = ratings.select(ratings.modalities == "concepts")
+    assert lists.simulated
+    assert len(lists.expected) == len(lists) == (ratings.modalities == "concepts").sum()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"n_per_image": 0}, "n_per_image"),
+        ({"n_per_image": len(EXPLAINERS) + 1}, "n_per_image"),
+        ({"n_concepts": 25}, "n_concepts"),
+        ({"n_images": 3}, "n_images"),
+    ],
+)
+def test_bad_numbers_are_refused(arguments: dict[str, int], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        simulated_ratings(**arguments)
+
+
+def test_bad_raters_are_refused() -> None:
+    with pytest.raises(ValueError, match="noise"):
+        SimulatedRaters(noise=-1)
+    with pytest.raises(TypeError, match="n_raters"):
+        SimulatedRaters(n_raters=2.5)  # type: ignore[arg-type]

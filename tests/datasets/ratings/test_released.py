@@ -1,0 +1,316 @@
+"""The published format of ratings, written by the test."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fixtures_pasta import CONCEPTS, EXPLAINERS, quality, read_records, write_pasta_release, write_records
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
+
+BASE = "result_dataset"
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    return write_pasta_release(tmp_path_factory.mktemp("pasta"))
+
+
+@pytest.fixture
+def copy(release, tmp_path):
+    return shutil.copytree(release, tmp_path / "copy")
+
+
+def _edit(folder, change):
+    records = read_records(folder)
+    change(records)
+    write_records(folder, records)
+    return folder
+
+
+def test_everything_is_read(release):
+    rated = PastaRatings(release)
+    records = read_records(release)
+    assert isinstance(rated, RatedExplanations)
+    assert len(rated) == len(records) == 2 * 3 * len(EXPLAINERS)
+    assert rated.votes.shape == (36, 5, 6)
+    assert rated.image_ids[:7].tolist() == ["coco_0"] * 6 + ["coco_1"]
+    assert rated.explainer_ids[:6].tolist() == list(EXPLAINERS)
+    assert rated.modalities[:6].tolist() == ["drawing", "drawing", "drawing", "concepts", "concepts", "drawing"]
+    assert set(rated.datasets) == {"coco", "monumai"}
+    assert (rated.name, rated.simulated) == ("PASTA", False)
+    assert rated.notes[0] == "36 explanations of 6 images by 6 explainers, 5 annotators each."
+    for i, record in enumerate(records):
+        given = [[votes[question] for question in rated.questions] for votes in record["Annotation"]]
+        assert rated.votes[i].tolist() == given
+        assert rated.labels[i] == record["predictedclass"]
+        level = quality(int(record["ID"]), rated.explainer_ids[i])
+        assert abs(rated.targets("median")[i] - level).max() <= 1
+
+
+def test_drawings_are_the_pictures_people_saw(release):
+    rated = PastaRatings(release)
+    picture = np.array(Image.open(release / BASE / "expl" / "coco_0_0_shopping_and_dining.png"))
+    np.testing.assert_allclose(rated.explanations[0].picture.permute(1, 2, 0) * 255, picture, atol=1e-4)
+    assert not any("anew" in note for note in rated.notes)
+
+
+def test_maps_and_images_are_those_of_the_files(release):
+    rated = PastaRatings(release, drawings=False)
+    assert rated.modalities[:6].tolist() == ["map", "map", "map", "concepts", "concepts", "map"]
+    assert "Drawn anew from their values, not as people saw them: 24 of 36 explanations." in rated.notes
+    explanation = rated.explanations[0]
+    image = np.array(Image.open(release / BASE / "imgs" / "coco_0_shopping_and_dining.png"))
+    assert explanation.image.dtype == torch.float32
+    np.testing.assert_allclose(explanation.image.permute(1, 2, 0) * 255, image, atol=1e-4)
+    array = np.load(release / BASE / "activations" / "coco_0_0_shopping_and_dining.npy")
+    assert explanation.map.tolist() == array.tolist()
+    opacity = np.load(release / BASE / "activations" / "coco_0_46_shopping_and_dining.npy")[..., 3]
+    assert rated.explanations[5].map.tolist() == opacity.tolist()
+    # Redrawn as the release draws them: LIME (3) as it is, SHAP (6) by its largest magnitude.
+    assert [rated.explanations[i].normalise for i in (0, 1, 2, 5)] == [None, "none", "shap", None]
+
+
+def test_maps_without_a_drawing_and_drawings_without_a_map(copy):
+    (copy / BASE / "expl" / "coco_0_0_shopping_and_dining.png").unlink()
+    (copy / BASE / "activations" / "coco_0_3_shopping_and_dining.npy").unlink()
+    rated = PastaRatings(copy)
+    assert rated.modalities[:3].tolist() == ["map", "drawing", "drawing"]
+    assert any(note.startswith("Drawn anew") and ": 1 of 36" in note for note in rated.notes)
+    with pytest.raises(FileNotFoundError, match=r"1 of 30 files are missing: .*coco_0_3_shopping_and_dining\.npy"):
+        PastaRatings(copy, modality="map")
+
+
+def test_concepts_are_those_of_the_files(release):
+    rated = PastaRatings(release)
+    counterfactual, lime = rated.explanations[3], rated.explanations[4]
+    assert tuple(counterfactual.values) == tuple(lime.values) == CONCEPTS
+    assert (counterfactual.ascending, lime.ascending) == (True, False)
+    assert (len(counterfactual.vocabulary), len(counterfactual.written)) == (80, 2 * len(CONCEPTS) + 1)
+    content = json.loads((release / BASE / "activations" / "coco_0_41_shopping_and_dining.json").read_text())
+    assert list(lime.values.values()) == list(content.values())
+    for ids in (("39", "41"), ["39", 41]):
+        stated = PastaRatings(release, counterfactual_explainers=ids)
+        assert (stated.explanations[3].ascending, stated.explanations[4].ascending) == (True, True)
+    with pytest.raises(ValueError, match="of a counterfactual explainer"):
+        PastaRatings(release, counterfactual_explainers="41").explanations[3]
+
+
+def test_labels_of_the_prediction_or_of_the_image(release):
+    predicted, image = PastaRatings(release), PastaRatings(release, labels="image-name")
+    records = read_records(release)
+    assert predicted.labels.tolist() == [record["predictedclass"] for record in records]
+    assert image.labels.tolist() == [record["GTclass"] for record in records]
+    assert predicted.labels.tolist() != image.labels.tolist()
+
+
+def test_filters(release):
+    coco = PastaRatings(release, datasets="coco")
+    assert set(coco.datasets) == {"coco"}
+    assert len(coco) == 18
+    assert len(PastaRatings(release, datasets=("monumai", "coco"))) == 36
+    maps = PastaRatings(release, modality="map", datasets=["monumai"])
+    assert len(maps) == 12
+    assert {e.modality for e in maps.explanations} == {"map"}
+    assert {e.modality for e in PastaRatings(release, modality="drawing").explanations} == {"drawing"}
+    assert {e.modality for e in PastaRatings(release, modality="concepts").explanations} == {"concepts"}
+    assert any("COCO" in note for note in coco.notes)
+    assert not any("COCO" in note for note in maps.notes)
+
+
+def test_only_what_is_asked_for_is_read(copy):
+    for path in (copy / BASE).rglob("*_*.*"):
+        path.write_bytes(b"broken")
+    rated = PastaRatings(copy)
+    assert len(rated.select([0, 1])) == 2
+    with pytest.raises(ValueError, match=r"coco_0_0_shopping_and_dining\.png cannot be read"):
+        rated.explanations[0]
+    with pytest.raises(ValueError, match=r"coco_0_41_shopping_and_dining\.json is no JSON"):
+        rated.explanations[4]
+
+
+@pytest.mark.parametrize("prefix", ["", "result_dataset", "a/b"])
+def test_leading_folders_may_be_missing(tmp_path, prefix):
+    folder = write_pasta_release(tmp_path, prefix=prefix, n_images=1, datasets=("coco",))
+    first = PastaRatings(folder).explanations[0]
+    inner = folder / prefix
+    if prefix:
+        shutil.move(folder / "human_annotations.json", inner)
+    assert torch.equal(PastaRatings(inner).explanations[0].picture, first.picture)
+
+
+def test_the_label_falls_back(copy):
+    def change(records):
+        records[0]["predictedclass"] = ""
+        records[0]["GTclass"] = "cultural"
+        for key in ("predictedclass", "GTclass"):
+            del records[1][key]
+        records[2]["predictedclass"] = None
+        records[2]["GTclass"] = None
+
+    labels = PastaRatings(_edit(copy, change)).labels
+    assert labels[:3].tolist() == ["cultural", "shopping_and_dining", "shopping_and_dining"]
+
+
+def test_own_explainers_with_any_name(copy):
+    def change(records):
+        for record in records:
+            record["explication"] = record["explication"].replace("_41_", "_lists_")
+
+    for path in list((copy / BASE).rglob("*_41_*")):
+        path.rename(path.with_name(path.name.replace("_41_", "_lists_")))
+    rated = PastaRatings(_edit(copy, change))
+    assert rated.explainer_ids[4] == "lists"
+    assert rated.modalities[4] == rated.explanations[4].modality == "concepts"
+
+
+def test_votes_may_be_strings_and_missing(copy):
+    def change(records):
+        votes = records[0]["Annotation"]
+        votes[0] = {"Q1": "3", "Q2": 4.0, "Q3": " 5 ", "Q4": "2.0", "Q5": None, "Q6": "", "name": "somebody"}
+        for given in records[1]["Annotation"]:
+            del given["Q6"]
+        del records[2]["Annotation"][1:]
+        records[3]["Annotation"] = []
+
+    rated = PastaRatings(_edit(copy, change))
+    np.testing.assert_array_equal(rated.votes[0, 0], [3, 4, 5, 2, np.nan, np.nan])
+    assert np.isnan(rated.votes[1, :, 5]).all()
+    assert np.isnan(rated.targets()[1]).tolist() == [False] * 5 + [True]
+    assert np.isnan(rated.votes[2, 1:]).all()
+    assert not np.isnan(rated.targets()[2]).any()
+    assert np.isnan(rated.targets()[3]).all()
+    assert rated.notes[0].endswith("0 to 5 annotators each.")
+    assert rated.notes[1] == (
+        "Votes are missing: Q1 in 1, Q2 in 1, Q3 in 1, Q4 in 1, Q5 in 1 (and in part in 1), Q6 in 2 (and in part in 1) "
+        "of 36 explanations."
+    )
+
+
+def test_a_single_annotator_is_normal(tmp_path):
+    rated = PastaRatings(write_pasta_release(tmp_path, n_annotators=1, n_images=1))
+    assert rated.votes.shape == (12, 1, 6)
+    assert np.array_equal(rated.targets(), rated.votes[:, 0])
+    assert rated.notes[0].endswith("1 annotator each.")
+    assert rated.notes[1] == "One annotator only: how well people agree cannot be told."
+
+
+def test_records_that_are_there_twice(copy):
+    def change(records):
+        again = json.loads(json.dumps(records[1]))
+        again["Annotation"] = [{"Q1": 5}, {"Q1": 4}]
+        records += [records[0], again, again]
+
+    before = PastaRatings(copy)
+    rated = PastaRatings(_edit(copy, change))
+    assert rated.votes.shape == (36, 7, 6)
+    assert np.array_equal(rated.votes[:, :5], before.votes)
+    assert rated.votes[1, 5:, 0].tolist() == [5, 4]
+    assert np.isnan(rated.votes[1, 5:, 1:]).all()
+    assert np.isnan(rated.votes[0, 5:]).all()
+    assert any(
+        note == "Records that repeat another one were left out: 2. "
+        "Explanations with several records, whose annotators were put side by side: 1."
+        for note in rated.notes
+    )
+
+
+def test_records_that_disagree(copy):
+    with pytest.raises(ValueError, match=r"the records of .*coco_0_0_.* to agree but they name .*\(cultural\)"):
+        PastaRatings(_edit(copy, lambda records: records.append(records[0] | {"predictedclass": "cultural"})))
+
+
+def test_missing_files_are_listed_at_once(copy):
+    names = sorted((copy / BASE / "activations").iterdir())[:11]
+    for path in names:
+        path.unlink()
+        (copy / BASE / "expl" / path.with_suffix(".png").name).unlink()
+    (copy / BASE / "imgs" / "coco_0_shopping_and_dining.png").unlink()
+    with pytest.raises(FileNotFoundError, match=r"12 of 42 files are missing: .*, and 2 more") as error:
+        PastaRatings(copy)
+    assert str(error.value).count("coco_") == 10
+    assert str(copy) in str(error.value)
+    assert len(PastaRatings(copy, datasets="monumai")) == 18
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"img": "a.png"', "human_annotations.json is no JSON"),
+        ("", "is no JSON"),
+        ("\udcff\udcfe\x00", "is no JSON"),
+        ('{"records": []}', "to be a list of records but got a dict"),
+        ("[]", "got an empty one"),
+        ("[" * 100_000, "is no JSON"),
+        (
+            '[{}, {"img": "a.png", "explication": 3}, 7, {"img": "/etc/a.png"}, {"img": "../a.png"}]',
+            "5 faulty records: record 0 has no 'img', record 1 has no 'explication', record 2 is a int, .*"
+            r"record 3: 'img' is no path inside the folder \('/etc/a.png'\), record 4: ",
+        ),
+        ('[{"img": "a", "explication": "a_1_2.png"}]', "record 0: 'Annotation' is no list of objects"),
+        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [3]}]', "'Annotation' is no list of objects"),
+        ('[{"img": "a", "explication": "a.png", "Annotation": []}]', "1 faulty names .*: record 0: .*'a.png'"),
+        (
+            '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": 1}, {"q2": 3}]}]',
+            "record 0: 'Annotation' has the key 'q2', where questions are called 'Q1' to 'Q6'",
+        ),
+        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q7": 3}]}]', "votes on Q1, .* but it has none"),
+    ],
+)
+def test_bad_files_of_ratings(tmp_path, text, message):
+    (tmp_path / "human_annotations.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(ValueError, match=message) as error:
+        PastaRatings(tmp_path)
+    assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize("vote", [0, 6, "many", "2.5", True, [3], float("inf")])
+def test_bad_votes(copy, vote):
+    def change(records):
+        records[4]["Annotation"][2]["Q3"] = vote
+
+    with pytest.raises(ValueError, match=r"1 faulty votes: .* \(record 4, annotator 2, Q3\)\. Votes are whole numbers"):
+        PastaRatings(_edit(copy, change))
+
+
+def test_bad_votes_are_listed_at_once(copy):
+    def change(records):
+        for record in records[:3]:
+            record["Annotation"][0] |= {"Q1": 9, "Q2": "often"}
+
+    with pytest.raises(ValueError, match=r"6 faulty votes: 9 \(record 0, .*'often' \(record 0, .*, and 1 more"):
+        PastaRatings(_edit(copy, change))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"datasets": "cocoa"}, r"`datasets` to be one of \['coco', 'monumai'\] but got 'cocoa'. Did you mean 'coco'"),
+        ({"datasets": ["coco", "imagenet"]}, "'imagenet'"),
+        ({"datasets": []}, "at least one data set"),
+        ({"modality": "maps"}, r"`modality` to be one of \['map', 'drawing', 'concepts'\] but got 'maps'"),
+        ({"labels": "image"}, r"`labels` to be one of \['predicted', 'image-name'\]"),
+    ],
+)
+def test_bad_arguments(release, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PastaRatings(release, **arguments)
+
+
+def test_nothing_of_a_modality(tmp_path):
+    folder = write_pasta_release(tmp_path, explainers=("0", "1"), n_images=1)
+    with pytest.raises(ValueError, match=r"of modality 'concepts' in .* all 4 are of another one"):
+        PastaRatings(folder, modality="concepts")
+
+
+def test_no_ratings_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file human_annotations\.json in .*ENSTA-U2IS/PASTA"):
+        PastaRatings(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
+        PastaRatings(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"no file mine\.json"):
+        PastaRatings(tmp_path, annotations="mine.json")

@@ -1,0 +1,168 @@
+"""Image files: read the right way up where EXIF turns them, points with them or not at all; bad ones are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from fixtures_cub import write_cub
+from quantus_concepts.datasets import CUB200, ConceptFolder
+from quantus_concepts.datasets.images import Head, image_head, image_size, load_image, turned_points
+from quantus_concepts.datasets.scenes.bam_masks import PNGMasks
+from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
+
+HEIGHT, WIDTH = 20, 32
+ORIENTATION = 0x0112
+TAGS = range(1, 9)
+
+
+def tagged(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    return exif
+
+
+def write(path: Path, orientation: int, mode: str = "RGB") -> Image.Image:
+    """Save an image that is brighter to the right, redder to the bottom, with a black corner."""
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    pixels = np.stack([120 + 5 * y, 60 + 5 * x, 0 * x, 255 * ((x > 3) & (y > 8))], -1).astype(np.uint8)
+    pixels[2:5, 4:9] = 0, 0, 0, 255
+    image = Image.fromarray(pixels[..., : len(mode)], mode)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path, exif=tagged(orientation), **({"quality": 100} if path.suffix == ".jpg" else {}))
+    return Image.open(path)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+@pytest.mark.parametrize("orientation", TAGS)
+def test_images_are_read_the_right_way_up(tmp_path: Path, orientation: int, suffix: str) -> None:
+    path = tmp_path / f"image{suffix}"
+    expected = np.array(ImageOps.exif_transpose(write(path, orientation)).convert("RGB"))
+    image = load_image(path)
+    np.testing.assert_array_equal((image.permute(1, 2, 0) * 255).round().byte(), expected)
+    assert image_size(path) == image.shape[1:] == ((WIDTH, HEIGHT) if orientation > 4 else (HEIGHT, WIDTH))
+    assert image_head(path) == Head((HEIGHT, WIDTH), orientation)
+
+
+@pytest.mark.parametrize("orientation", TAGS)
+def test_points_stay_on_their_pixel(tmp_path: Path, orientation: int) -> None:
+    path = tmp_path / "image.png"
+    stored = write(path, orientation)
+    points = np.array([[5.0, 3.0], [31.0, 0.0], [np.nan, np.nan], [0.0, 19.0]])
+    x, y = turned_points(points, image_head(path))[[0, 1, 3]].astype(int).T
+    before = np.array(stored)[[3, 0, 19], [5, 31, 0]]
+    np.testing.assert_array_equal((load_image(path)[:, y, x].T * 255).round(), before)
+    assert np.isnan(turned_points(points, image_head(path))[2]).all()
+
+
+def test_a_tag_that_means_nothing_is_none(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg", 9)
+    assert image_head(tmp_path / "a.jpg").orientation == 1
+    assert load_image(tmp_path / "a.jpg").shape == (3, HEIGHT, WIDTH)
+
+
+def open_each(root: Path) -> dict[str, Callable[[], object]]:
+    """What opens one image in each of four data sets, by its path under `root`."""
+    (root / "concepts.csv").write_text("class,fur\nsea,1\n")
+    return {
+        "cub/CUB_200_2011/images/001.Black_footed_Albatross/Black_footed_Albatross_0001_1.jpg": lambda: CUB200(
+            root / "cub"
+        )[0],
+        "folder/sea/1.jpg": lambda: ConceptFolder(root / "folder", root / "concepts.csv", image_size=8)[0],
+        "scenes/sea/1.png": lambda: SceneFolder(root / "scenes")[0],
+        "cutouts/dog/1.png": lambda: CutoutFolder(root / "cutouts")[0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-80]), r"cannot be read \(.*\)\. Replace it"),
+        (lambda path: path.write_text("hello"), r"cannot be read \(no known image format\)\. Replace it"),
+    ],
+)
+def test_files_cut_off_and_other_files_are_named(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    write_cub(tmp_path / "cub")
+    for name, get in open_each(tmp_path).items():
+        path = tmp_path / name
+        if not path.exists():
+            write(path, 1, "RGBA" if path.suffix == ".png" else "RGB")
+        get()
+        damage(path)
+        with pytest.raises(ValueError, match=f"{path.name} {message}"):
+            get()
+
+
+def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.full((10, 12), 60000, dtype=np.uint16)).save(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"a\.png to have 8 bits per channel but got mode 'I;16'"):
+        load_image(tmp_path / "a.png")
+
+
+def test_cut_outs_scenes_and_masks(tmp_path: Path) -> None:
+    upright = ImageOps.exif_transpose(write(tmp_path / "cutouts" / "dog" / "1.png", 6, "RGBA"))
+    mask = np.array(upright)[..., 3] > 0
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    cutout = CutoutFolder(tmp_path / "cutouts")[0]
+    np.testing.assert_array_equal(
+        cutout.pixels, np.array(upright)[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1, :3]
+    )
+    scene = ImageOps.exif_transpose(write(tmp_path / "scenes" / "sea" / "1.jpg", 8))
+    np.testing.assert_array_equal(SceneFolder(tmp_path / "scenes")[0], np.array(scene))
+    marked = np.zeros((16, 16), dtype=np.uint8)
+    marked[:3] = 255
+    Image.fromarray(marked).save(tmp_path / "name.png", exif=tagged(6))
+    found = PNGMasks(tmp_path).read("name.jpg", 0, (0, 0, 16, 16), 16)
+    np.testing.assert_array_equal(found, np.rot90(marked, -1) > 0)
+
+
+def test_points_on_a_turned_image_of_a_folder_are_refused(tmp_path: Path) -> None:
+    for name, orientation in (("a", 1), ("b", 6)):
+        write(tmp_path / "images" / name / "1.jpg", orientation)
+    concepts, parts = tmp_path / "concepts.csv", tmp_path / "parts.csv"
+    concepts.write_text("class,ear\na,1\nb,0\n")
+    parts.write_text("image,part,x,y\na/1.jpg,ear,3,4\n")
+    # Without points on it the image is as welcome as any.
+    data = ConceptFolder(tmp_path / "images", concepts, parts, image_size=16)
+    assert data[1].image.shape == (3, 16, 16)
+    parts.write_text("image,part,x,y\na/1.jpg,ear,3,4\nb/1.jpg,ear,3,4\n")
+    with pytest.raises(ValueError, match=r"parts\.csv, line 3: .*b.1\.jpg is turned by its EXIF orientation 6"):
+        ConceptFolder(tmp_path / "images", concepts, parts, image_size=16)
+
+
+@pytest.mark.parametrize("orientation", [3, 6, 8])
+def test_points_of_cub_are_turned_with_the_image(tmp_path: Path, orientation: int) -> None:
+    cub = write_cub(tmp_path)
+    plain = CUB200(cub, "test")
+    path = plain.image_paths[0]
+    image = Image.open(path).copy()
+    image.save(path, exif=tagged(orientation), quality=95)
+    data = CUB200(cub, "test")
+    sample, beak = data[0], data.part_names.index("beak")
+    x, y = sample.points[beak, 0].round().int().tolist()
+    # The beak bears a white dot.
+    assert sample.image[:, y - 1 : y + 2, x - 1 : x + 2].min() > 0.8
+    assert not torch.equal(data.points[0, beak, 0], plain.points[0, beak, 0])
+    assert torch.equal(data.points[0].isnan(), plain.points[0].isnan())
+
+
+@pytest.mark.parametrize("place", ["-50.0 20.0", "20.0 -3.0", "20.0 500.0"])
+def test_parts_of_cub_outside_their_image_are_told_and_not_visible(tmp_path: Path, place: str) -> None:
+    cub = write_cub(tmp_path)
+    table = cub / "parts" / "part_locs.txt"
+    lines = table.read_text().splitlines()
+    # The second part of the first image, the beak, which is always visible.
+    lines[1] = f"1 2 {place} 1"
+    table.write_text("\n".join(lines) + "\n")
+    with pytest.warns(UserWarning, match=r"puts 1 visible parts outside .* the beak of .*_0001_1\.jpg") as told:
+        data = CUB200(cub)
+    assert len(told) == 1
+    assert data.points[0, data.part_names.index("beak")].isnan().all()
+    assert data.points[1:, data.part_names.index("beak"), 0].isfinite().all()

@@ -1,0 +1,334 @@
+"""Wrong input of every kind: one clear error, before any work, that says what was expected and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from captum_concepts.running import predict_logits
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+
+N = 6
+
+
+class World:
+    """A correct call of every metric; each case below spoils one thing."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.model = SharingConceptModel()
+        self.images = rng.normal(size=(N, 3, 12, 12)).astype(np.float32)
+        self.classes = rng.integers(0, N_CLASSES, N)
+        self.labels = rng.integers(0, 2, (N, N_CONCEPTS))
+        self.class_concepts = rng.uniform(size=(N_CLASSES, N_CONCEPTS))
+        self.points = rng.uniform(0, 12, (N, 3, 2))
+        self.parts = np.array([0, 1, -1, 2, 0])
+        self.masks = np.zeros((N, 1, 12, 12))
+        self.masks[:, :, 2:7, 3:9] = 1
+        self.contrast = TinyConceptModel(seed=1)
+        self.changed = np.where(self.masks == 1, 0.5 * self.images, self.images)
+        self.photographs = rng.random((N, 3, 12, 12), dtype=np.float32)
+
+    def spoilt(self, name: str, index: Any, value: float) -> np.ndarray:
+        array = np.array(getattr(self, name), dtype=float)
+        array[index] = value
+        return array
+
+    def cem(self, **kwargs: Any) -> list[float]:
+        call = {"model": self.model, "x_batch": self.images, "y_batch": self.classes, **kwargs}
+        return CEM(self.labels)(**call)
+
+    def clm(self, **kwargs: Any) -> list[float]:
+        return CLM(**{"points": self.points, "part_of_concept": self.parts, **kwargs})(
+            self.model, self.images, self.classes
+        )
+
+    def known(self, metric: Any, **kwargs: Any) -> list[float]:
+        """Call a metric with known ground truth; its explanations must not be asked for."""
+
+        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            pytest.fail("explained before the arguments were checked")
+
+        call = {"model": self.model, "x_batch": self.images, "y_batch": self.classes, "s_batch": self.masks}
+        return metric(**{**call, "explain_func": explain, **kwargs})
+
+    def mcs(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
+        arguments = {"contrast_model": self.contrast, "contrast_labels": self.classes, **kwargs}
+        return self.known(MCS(**arguments), **(call or {}))
+
+    def idr(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
+        return self.known(IDR(**{"counterpart": self.changed, **kwargs}), **(call or {}))
+
+    def iir(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
+        return self.known(IIR(**(kwargs or {"patched": self.changed})), **(call or {}))
+
+    def iir_of_photographs(self, init: Any = None, **kwargs: Any) -> list[float]:
+        patch = Patch(self.photographs[0] if init is None else init, **kwargs)
+        return self.iir(patch=patch, call={"x_batch": self.photographs})
+
+    def optimise(self, **kwargs: Any) -> object:
+        arguments = {"images": self.photographs, "masks": self.masks, "init": self.photographs[0], "steps": 1, **kwargs}
+        return optimise_patch(self.model, **arguments)
+
+
+VALUES: dict[str, tuple[Callable[[World], object], str]] = {
+    "labels of rank 1": (lambda w: CEM(w.labels[0]), r"`concept_labels` to have shape \(N, L\) but got \(5,\)"),
+    "labels for fewer samples": (
+        lambda w: CEM(w.labels[:4])(w.model, w.images, w.classes),
+        r"`concept_labels` to have one row for each sample of `x_batch`, 6, but got 4",
+    ),
+    "labels for other concepts": (
+        lambda w: CEM(w.labels[:, :3])(w.model, w.images, w.classes),
+        r"model's L = 5 concepts but got 3",
+    ),
+    "class concepts of other classes": (
+        lambda w: CGIM(w.class_concepts[:3])(w.model, w.images, np.zeros(N, int)),
+        r"model's K = 4 classes but got \(3, 5\)",
+    ),
+    "class concepts in percent": (lambda w: CGIM(w.class_concepts * 100), r"lie in \[0, 1\].*Divide percentages"),
+    "y of another length": (lambda w: w.cem(y_batch=w.classes[:2]), r"`y_batch` to have shape \(N,\) = \(6,\)"),
+    "points of three coordinates": (lambda w: w.clm(points=np.ones((N, 3, 3))), r"`points` to have shape \(N, P, 2\)"),
+    "points of fewer parts": (lambda w: w.clm(points=w.points[:, :2]), r"parts below P = 2.*but got 2"),
+    "points without their concepts": (lambda w: CLM(points=w.points), r"needs `part_of_concept`"),
+    "parts of other concepts": (lambda w: w.clm(part_of_concept=w.parts[:4]), r"model's L = 5 concepts but got \(4,\)"),
+    "masks of another size": (
+        lambda w: CLM()(w.model, w.images, w.classes, w.images, s_batch=np.ones((N, 1, 5, 5))),
+        r"size of the images, \(12, 12\), but got \(5, 5\)",
+    ),
+    "no masks": (lambda w: CLM()(w.model, w.images, w.classes, w.images), r"pass `s_batch`"),
+    "no explanations": (
+        lambda w: CEM(w.labels)(w.model.head, w.labels.astype(float), w.classes),
+        r"pass `a_batch` or `explain_func`",
+    ),
+    "custom_batch of another name": (
+        lambda w: w.cem(custom_batch={"concept_label": w.labels}),
+        r"among \['concept_labels', 'labels'\]",
+    ),
+    "labels neither 0 nor 1": (lambda w: CEM(w.spoilt("labels", (2, 3), 0.5)), r"only 0 and 1 but got 0.5 at \(2, 3\)"),
+    "labels NaN": (lambda w: CEM(w.spoilt("labels", (2, 3), np.nan)), r"only 0 and 1 but got nan at \(2, 3\)"),
+    "l above L": (lambda w: CEM(w.labels, top_l=6), r"at most the number of concepts, 5, but got 6"),
+    "l of 0": (lambda w: CEM(w.labels, top_l=0), r"at least 1 but got 0"),
+    "l above the concepts with a part": (lambda w: w.clm(top_l=5), r"concepts with a part, 4, but got 5"),
+    "alpha of 0": (lambda w: CLM(alpha=0), r"`alpha` to lie in \(0, 12\] but got 0"),
+    "alpha above 12": (lambda w: CLM(alpha=13), r"`alpha` to lie in \(0, 12\] but got 13"),
+    "an unknown importance": (lambda w: CEM(w.labels, importance="weights"), r"Did you mean 'weight'"),
+    "class out of range": (lambda w: w.cem(y_batch=w.classes + 4), r"class indices 0 to 3"),
+    "NaN in images": (lambda w: w.cem(x_batch=w.spoilt("images", (1, 0, 0, 0), np.nan)), r"first at \(1, 0, 0, 0\)"),
+    "no samples": (lambda w: w.cem(x_batch=w.images[:0], y_batch=w.classes[:0]), r"at least one sample"),
+    "region not binary": (
+        lambda w: w.mcs(masks=w.masks * 255),
+        r"`masks` to hold only 0 and 1 but got 255.0 at \(0, 0, 2, 3\)",
+    ),
+    "region not binary in the call": (
+        lambda w: w.idr(call={"s_batch": w.spoilt("masks", (2, 0, 1, 1), 0.5)}),
+        r"`s_batch` to hold only 0 and 1 but got 0.5 at \(2, 0, 1, 1\)",
+    ),
+    "region NaN": (lambda w: w.iir(call={"s_batch": w.masks * np.nan}), r"only 0 and 1 but got nan"),
+    "regions of another size": (
+        lambda w: w.mcs(call={"s_batch": w.masks[..., :6]}),
+        r"`s_batch` .* \(H, W\) = \(12, 12\), but got \(12, 6\)\. Resize",
+    ),
+    "regions of other rank": (
+        lambda w: IDR(w.changed, masks=w.masks[0, 0]),
+        r"`masks` to have shape \(N, 1, H, W\) or \(N, H, W\), .* got \(12, 12\)",
+    ),
+    "regions of three channels": (
+        lambda w: w.mcs(call={"s_batch": np.repeat(w.masks, 3, 1)}),
+        r"`s_batch` to have shape .* got \(6, 3, 12, 12\)",
+    ),
+    "fewer regions bound": (
+        lambda w: w.iir(patched=w.changed, masks=w.masks[:4]),
+        r"`masks` to have one row for each sample of `x_batch`, 6, but got 4",
+    ),
+    "fewer regions passed": (
+        lambda w: w.iir(call={"s_batch": w.masks[:4]}),
+        r"`s_batch` to have 6 masks, one for each image, but got 4",
+    ),
+    "all regions empty": (lambda w: w.mcs(masks=w.masks * 0), r"`masks` .* all 6 masks are empty"),
+    "all regions full": (lambda w: w.idr(call={"s_batch": w.masks * 0 + 1}), r"`s_batch` .* all 6 masks are full"),
+    "no region": (lambda w: w.mcs(call={"s_batch": None}), r"pass `s_batch` .*or bind `masks`"),
+    "no contrast labels": (lambda w: w.mcs(contrast_labels=None), r"MCS needs argument `contrast_labels`"),
+    "contrast labels of the other model": (
+        lambda w: w.mcs(contrast_model=nn.Sequential(w.contrast, nn.Linear(N_CLASSES, 2)), contrast_labels=[3] * N),
+        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. Are the labels of two models swapped\?",
+    ),
+    "labels of the other model": (
+        lambda w: w.mcs(call={"y_batch": np.full(N, 9)}),
+        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. Are the labels of two models swapped\?",
+    ),
+    "true labels out of range": (
+        lambda w: w.idr(labels=[0, 1, 2, 3, 4, 0]),
+        r"`labels` to hold class indices 0 to 3, .* got 4 at 4",
+    ),
+    "contrast labels one-hot": (
+        lambda w: w.mcs(contrast_labels=np.eye(N)),
+        r"`contrast_labels` to have shape \(N,\) but got \(6, 6\)",
+    ),
+    "contrast labels of fewer samples": (
+        lambda w: w.mcs(contrast_labels=w.classes[:4]),
+        r"`contrast_labels` to have one row for each sample of `x_batch`, 6, but got 4",
+    ),
+    "agreement above 1": (lambda w: w.mcs(agreement=2), r"`agreement` to lie in \[-1, 1\] but got 2"),
+    "no counterpart": (lambda w: w.idr(counterpart=None), r"IDR needs argument `counterpart`"),
+    "a counterpart of another order": (
+        lambda w: w.idr(counterpart=np.roll(w.changed, 1, 0)),
+        r"`counterpart` to show the images of `x_batch`, in their order.* Align it",
+    ),
+    "a counterpart of another shape": (
+        lambda w: w.idr(counterpart=w.changed[..., :6]),
+        r"`counterpart` to have the shape of `x_batch`, .* \(6, 3, 12, 12\), but got \(6, 3, 12, 6\)",
+    ),
+    "a counterpart channel last": (
+        lambda w: w.idr(counterpart=w.changed.transpose(0, 2, 3, 1)),
+        r"got \(6, 12, 12, 3\)\. It is taken channel first",
+    ),
+    "one counterpart": (
+        lambda w: w.idr(counterpart=w.changed[0]),
+        r"`counterpart` to have shape \(N, C, H, W\) but got \(3, 12, 12\)",
+    ),
+    "NaN in the counterpart": (
+        lambda w: w.idr(counterpart=w.spoilt("changed", (1, 2, 0, 0), np.nan)),
+        r"`counterpart` to be finite .*the first at \(1, 2, 0, 0\)",
+    ),
+    "neither patched images nor a patch": (
+        lambda w: w.iir(patched=None),
+        r"IIR needs one of arguments `patched` .* and `patch`",
+    ),
+    "patched images and a patch": (
+        lambda w: w.iir(patched=w.changed, patch=Patch(w.photographs[0])),
+        r"one of arguments `patched` and `patch` but got both",
+    ),
+    "patched images without a patch": (
+        lambda w: w.iir(patched=np.where(np.arange(N)[:, None, None, None] == 4, w.images, w.changed)),
+        r"`patched` to differ from `x_batch` but image 4 is identical",
+    ),
+    "patched images of another shape": (
+        lambda w: w.iir(patched=w.changed[:, :1]),
+        r"`patched` to have the shape of `x_batch`, .* but got \(6, 1, 12, 12\)",
+    ),
+    "patched images of another order": (
+        lambda w: w.iir(patched=w.changed[::-1]),
+        r"`patched` to show the images of `x_batch`, in their order",
+    ),
+    "explanations without their function": (
+        lambda w: w.mcs(call={"a_batch": w.images, "explain_func": None}),
+        r"MCS explains again.*: pass `explain_func`",
+    ),
+    "nothing to explain again with": (
+        lambda w: w.idr(call={"explain_func": None}),
+        r"IDR explains again.*: pass `explain_func`",
+    ),
+    "no model to explain again": (lambda w: w.iir(call={"model": None}), r"IIR needs argument `model`"),
+    "NaN in images to explain again": (
+        lambda w: w.mcs(call={"x_batch": w.spoilt("images", (1, 0, 0, 0), np.nan)}),
+        r"`x_batch` to be finite",
+    ),
+    "tables in place of images": (
+        lambda w: w.mcs(call={"x_batch": w.images.reshape(N, -1)}),
+        r"`x_batch` to be images \(N, C, H, W\) but got shape \(6, 432\)",
+    ),
+    "threshold of 0": (lambda w: IIR(w.changed, threshold=0), r"`threshold` to be a finite number above 0"),
+    "tolerance below 0": (lambda w: IIR(w.changed, tolerance=-1), r"`tolerance` to be a finite number above 0"),
+    "normalised images without the normalisation": (
+        lambda w: w.iir(patch=Patch(w.photographs[0])),
+        r"`x_batch` to lie in the pixel range \[0, 1\] but got values from -\d.* `mean` and `std`",
+    ),
+    "a normalised object": (lambda w: w.iir_of_photographs(w.images[0]), r"`init` to lie in the pixel range \[0, 1\]"),
+    "images of 0 to 1 said to be of 0 to 255": (
+        lambda w: w.iir_of_photographs(pixel_range=(0, 255)),
+        r"`x_batch` to use the pixel range \[0, 255\] but its largest value is .*Pass pixel_range=\(0, 1\)",
+    ),
+    "the same, optimised directly": (
+        lambda w: w.optimise(pixel_range=(0, 255)),
+        r"`images` to use the pixel range \[0, 255\].*Pass pixel_range=\(0, 1\)",
+    ),
+    "images of 0 to 255 said to be of 0 to 1": (
+        lambda w: w.optimise(images=w.photographs * 255),
+        r"`images` to lie in the pixel range \[0, 1\] but got values from",
+    ),
+    "a pixel range upside down": (
+        lambda w: Patch(w.photographs[0], pixel_range=(1, 0)),
+        r"`pixel_range` to be two finite numbers \(low, high\) with low < high but got \(1, 0\)",
+    ),
+    "a mean without a deviation": (
+        lambda w: Patch(w.photographs[0], mean=[0.5] * 3),
+        r"`mean` and `std` to be given together",
+    ),
+    "a deviation of 0": (
+        lambda w: Patch(w.photographs[0], mean=[0.5] * 3, std=[0.5, 0, 0.5]),
+        r"`std` to hold finite numbers above 0",
+    ),
+    "a normalisation of other channels": (
+        lambda w: w.iir_of_photographs(mean=[0.0] * 2, std=[1.0] * 2),
+        r"`mean` to hold a number for each of the 3 channels but got 2",
+    ),
+    "objects for fewer images": (
+        lambda w: w.iir_of_photographs(w.photographs[:4]),
+        r"`init` to have the shape of `x_batch`, .* but got \(4, 3, 12, 12\)",
+    ),
+    "an object without channels": (
+        lambda w: Patch(w.photographs[0, 0]),
+        r"`init` to have shape \(N, C, H, W\) or \(C, H, W\) but got \(12, 12\)",
+    ),
+    "NaN in the object": (lambda w: Patch(w.photographs[0] * np.nan), r"`init` to be finite"),
+    "squared norms without a step": (
+        lambda w: Patch(w.photographs[0], squared=True),
+        r"`step_size` beside squared=True but got None.* Start with 1 or less",
+    ),
+    "no steps": (lambda w: w.optimise(steps=0), r"`steps` to be at least 1"),
+    "no images to patch": (
+        lambda w: w.optimise(images=w.photographs[:0], masks=w.masks[:0]),
+        r"`images` to hold at least one image",
+    ),
+    "NaN in images to patch": (
+        lambda w: w.optimise(images=w.spoilt("photographs", (0, 0, 0, 0), np.nan)),
+        r"`images` to be finite",
+    ),
+    "nowhere to patch": (
+        lambda w: w.optimise(masks=w.spoilt("masks", (2, 0), 0)),
+        r"`masks` to say where each patch goes but it is empty for image 2",
+    ),
+    "patches of another size": (
+        lambda w: w.optimise(masks=w.masks[..., :6]),
+        r"`masks` to have shape \(N, 1, H, W\) = \(6, 1, 12, 12\) but got \(6, 1, 12, 6\)",
+    ),
+    "patches half there": (lambda w: w.optimise(masks=w.masks * 0.5), r"`masks` to hold only 0 and 1 but got 0.5"),
+}
+TYPES: dict[str, tuple[Callable[[World], object], str]] = {
+    "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), r"`y_batch` to hold whole numbers"),
+    "x of text": (lambda w: w.cem(x_batch=np.array(["a"] * N)), r"`x_batch` to be numeric"),
+    "a model that is not a module": (lambda w: w.cem(model="resnet18"), r"torch.nn.Module but got str"),
+    "a contrast model that is none": (
+        lambda w: w.mcs(contrast_model="scenes.pt"),
+        r"`contrast_model` to be a torch.nn.Module but got str",
+    ),
+    "patched images as a patch": (
+        lambda w: w.iir(patch=w.changed),
+        r"`patch` to be a quantus_concepts.Patch but got ndarray; .* go into `patched`",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*VALUES, *TYPES])
+def test_error(case: str) -> None:
+    call, match = (VALUES | TYPES)[case]
+    world = World()
+    before = [parameter.clone() for parameter in world.model.parameters()]
+    with pytest.raises(ValueError if case in VALUES else TypeError, match=match) as raised:
+        call(world)
+    # said in a sentence, not by an assertion or an index somewhere inside
+    assert len(str(raised.value)) > 30
+    assert all(torch.equal(a, b) for a, b in zip(before, world.model.parameters(), strict=True))
+    assert not world.model.training
+
+
+def test_a_model_on_another_device_than_the_inputs_is_served_there() -> None:
+    # The meta device stands for an accelerator: whatever stayed on the CPU would raise.
+    model = nn.Linear(N_CONCEPTS, N_CLASSES, device="meta")
+    assert predict_logits(model, np.zeros((2, N_CONCEPTS), np.float32)).device.type == "meta"

@@ -1,0 +1,441 @@
+"""`score_contrasts` against the metric classes through stock Quantus, by hand, and with methods that fail."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import quantus
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import build_method
+from quantus_concepts import IDR, IIR, MCS, Subject, score_contrasts, score_relative, summarise
+from quantus_concepts.functional import relative_contrast
+from quantus_concepts.metrics import RegionAttributions, attribute_regions
+from quantus_concepts.metrics.contrast_scores import (
+    contrast_scores,
+    contrast_table,
+    random_regions,
+    undefined_reasons,
+)
+from quantus_concepts.metrics.subjects import batches
+from reference import attribution as reference
+
+N, SIZE, N_CLASSES = 24, 12, 3
+THRESHOLD = 0.3
+
+
+def network(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(3, 6, 3, stride=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, N_CLASSES),
+        ).eval()
+
+
+class World:
+    """Objects as squares of noise in noise, three models, and labels that each gets partly right."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.bare = torch.rand(N, 3, SIZE, SIZE, generator=generator)
+        self.masks = torch.zeros(N, 1, SIZE, SIZE, dtype=torch.bool)
+        for i, mask in enumerate(self.masks):
+            mask[:, 1 + i % 4 : 7 + i % 4, 2 + i % 5 : 7 + i % 5] = True
+        noise = torch.rand(N, 3, SIZE, SIZE, generator=generator)
+        self.full = torch.where(self.masks, noise, self.bare)
+        # Weak patches for most images, and strong ones that no model overlooks.
+        strength = torch.where(torch.arange(N) % 4 == 0, 1.0, 0.02).view(-1, 1, 1, 1)
+        self.patched = torch.where(self.masks, self.bare + strength * (noise - self.bare), self.bare)
+        self.f_o, self.f_s, self.f_0 = (network(seed) for seed in range(3))
+        self.objects = self._labels(self.f_o, self.full, every=3)
+        self.scenes = self._labels(self.f_s, self.full, every=5)
+        self.plain = self._labels(self.f_0, self.bare, every=7)
+        scene = Subject(self.f_s, self.full, self.scenes)
+        self.pairs = {
+            "mcs": (Subject(self.f_o, self.full, self.objects), scene),
+            "idr": (scene, Subject(self.f_s, self.bare, self.scenes)),
+            "iir": (Subject(self.f_0, self.bare, self.plain), Subject(self.f_0, self.patched, self.plain)),
+        }
+
+    def _labels(self, model: nn.Module, images: Tensor, every: int) -> Tensor:
+        with torch.no_grad():
+            answers = model(images).argmax(1)
+        return torch.where(torch.arange(N) % every == 0, (answers + 1) % N_CLASSES, answers)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("name", ["vanilla gradient", "Grad-CAM", "SmoothGrad"])
+def test_each_column_is_what_the_metric_gives_in_stock_quantus(world, name):
+    method = build_method(name, n_samples=2)
+    # One batch, as Quantus explains: sums of floats depend on it.
+    given = {"threshold": THRESHOLD, "seed": 3, "batch_size": N}
+    table = score_contrasts({name: method}, world.masks, **world.pairs, **given).set_index("metric")
+    images = score_contrasts({name: method}, world.masks, **world.pairs, **given, per_image=True)
+    full, bare, patched, masks = (array.numpy() for array in (world.full, world.bare, world.patched, world.masks))
+    moved = random_regions(world.masks, N, 3)(list(range(N))).numpy()
+    contrast = {"contrast_model": world.f_s, "contrast_labels": world.scenes}
+    asked = {
+        "MCS": (MCS(**contrast), world.f_o, full, world.objects),
+        "MCS baseline": (MCS(**contrast, masks=moved), world.f_o, full, world.objects),
+        "IDR": (IDR(bare), world.f_s, full, world.scenes),
+        "IIR": (IIR(patched, threshold=THRESHOLD), world.f_0, bare, world.plain),
+        "perturbation": (IIR(patched, average=True), world.f_0, bare, world.plain),
+    }
+    assert list(table.index) == list(asked)
+    for metric, (scorer, model, x_batch, labels) in asked.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = quantus.evaluate(
+                metrics={metric: scorer},
+                xai_methods={name: method},
+                model=model,
+                x_batch=x_batch,
+                y_batch=labels.numpy(),
+                s_batch=masks,
+                explain_func_kwargs={},
+            )
+        given = summarise({name: {metric: results[name][metric]}}, {metric: scorer}).iloc[0]
+        ours = images[images["metric"] == metric]["score"].to_numpy()
+        # To the bit.
+        np.testing.assert_array_equal(ours, results[name][metric])
+        # Some images are wrong, and some are right, or nothing is tested.
+        assert 0 < np.isnan(ours).sum() < N - 5
+        found = table.loc[metric]
+        # An interval of `perturbation` may reach beyond 1, where that of the class is cut.
+        same = ["value", "low", "n", "undefined"] + ["high"] * (metric != "perturbation")
+        pd.testing.assert_series_equal(found[same], given[same], check_exact=True, check_names=False)
+        assert _reasons(found["reason"]) == _reasons(given["reason"])
+        assert found["chance"] == given["chance"] or (np.isnan(found["chance"]) and metric.startswith(("I", "p", "M")))
+    assert table.loc["MCS", "control"] == table.loc["MCS baseline", "value"]
+    assert np.isnan(table.loc["IDR", "control"])
+
+
+def _reasons(text: str) -> set[str]:
+    return set(text.split("; "))
+
+
+def test_each_subject_is_explained_once(world):
+    asked = []
+
+    def method(model, inputs, targets):
+        asked.append(len(inputs))
+        return inputs
+
+    score_contrasts({"pixels": method}, world.masks, **world.pairs, batch_size=N)
+    assert asked == [N] * 5
+
+
+def test_by_hand():
+    model, labels = network(0), torch.zeros(3)
+    image = torch.zeros(3, 3, 4, 4)
+    object_model, scene, bare = (Subject(model, image, labels) for _ in range(3))
+    plain, patched = (Subject(model, torch.zeros(4, 3, 4, 4), torch.zeros(4)) for _ in range(2))
+    given = {
+        object_model: [0.8, 0.6, 0.9],
+        scene: [0.2, 0.4, 0.1],
+        bare: [0.3, 0.4, 0.0],
+        plain: [0.5, 0.0, 0.4, 1.0],
+        patched: [0.52, 0.3, 0.2, 1.0],
+    }
+    inside = {subject: torch.tensor(values).double() for subject, values in given.items()}
+    elsewhere = {subject: inside[subject] / 2 for subject in (object_model, scene)}
+    pairs = {"MCS": (object_model, scene), "IDR": (scene, bare), "IIR": (plain, patched)}
+    why = {"MCS": np.array(["", "", "wrong"], object), "IDR": np.array(["", "", ""], object)}
+    why["IIR"] = np.array(["", "", "", "seen"], object)
+    scores = contrast_scores({"m": RegionAttributions(inside, elsewhere)}, pairs, why)
+    table = contrast_table(scores, unconverged=1).set_index("metric")
+    assert table["value"].tolist() == pytest.approx([0.4, 0.2, 1 / 3, 0.5, (0.04 + 0.5) / 2])
+    assert table.loc["MCS", "control"] == pytest.approx(0.2)
+    assert table["n"].tolist() == [2, 2, 3, 2, 2]
+    assert table["undefined"].tolist() == [1, 1, 0, 2, 2]
+    assert table["unconverged"].tolist() == [0, 0, 0, 1, 1]
+    assert table.loc["MCS", "reason"] == "wrong (1)"
+    assert "attributions are 0 inside the mask" in table.loc["IIR", "reason"]
+
+
+def test_an_image_that_a_model_gets_wrong_says_so(world):
+    pairs = {"MCS": world.pairs["mcs"]}
+    logits = {subject: subject.logits(7) for subject in pairs["MCS"]}
+    why = undefined_reasons(pairs, logits, np.empty(0))["MCS"]
+    assert set(why[::3]) == {"the model misclassifies the image"}
+    assert why[5] == "the contrast model misclassifies the image"
+
+
+def test_relative_mcs_is_the_contrast_with_the_last_model(world):
+    models = {0.5: world.f_o, 0.25: world.f_0, 1.0: world.f_s}
+    method = build_method("vanilla gradient")
+    table = score_relative(
+        {"gradient": method}, world.masks, models, world.full, world.bare, world.scenes, batch_size=8
+    )
+    scores = []
+    for k in (0.25, 0.5):
+        scorer = MCS(world.f_s, world.scenes, disable_warnings=True)
+        arguments = {"s_batch": world.masks.numpy(), "explain_func": method, "batch_size": 8}
+        scores.append(scorer(models[k], world.full.numpy(), world.scenes.numpy(), **arguments))
+    right = [
+        torch.stack([Subject(models[k], images, world.scenes).correct() for k in (0.25, 0.5)])
+        for images in (world.full, world.bare)
+    ]
+    expected = relative_contrast(torch.tensor(scores, dtype=torch.float64), *right)
+    curve = table[table["metric"] == "relative MCS"]
+    assert curve["k"].tolist() == [0.25, 0.5]
+    np.testing.assert_array_equal(curve[["value", "low", "high"]].to_numpy().T, torch.stack(list(expected.score)))
+    np.testing.assert_array_equal(curve["n"], (~np.isnan(scores)).sum(1))
+    correlation = table[table["metric"] == "correlation"][["value", "low", "high"]].to_numpy()[0]
+    np.testing.assert_array_equal(correlation, np.array(expected.correlation))
+    drop = table[table["metric"] == "accuracy drop"].set_index("k")["value"]
+    assert drop[0.25] == pytest.approx(expected.drop.value[0].item(), abs=1e-12)
+    assert len(drop) == 3
+    with pytest.raises(ValueError, match="two models"):
+        score_relative({}, world.masks, {1.0: world.f_o}, world.full, world.bare, world.scenes)
+
+
+BAD_ARGUMENTS = {
+    "no pair": ({}, "at least one of arguments `mcs`, `idr` and `iir`"),
+    "lengths": ({"mcs": "short"}, "`mcs` to show the same images but they have 24 and 3"),
+    "two models": ({"idr": "mcs"}, "`idr` to be of one model but got two"),
+    "threshold": ({"mcs": "mcs", "threshold": 0}, "threshold"),
+    "masks": ({"mcs": "mcs", "masks": torch.ones(3, 1, SIZE, SIZE)}, "a mask for each of 24 images but got 3"),
+    "mask values": ({"mcs": "mcs", "masks": torch.full((N, 1, SIZE, SIZE), 2)}, "masks"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
+def test_wrong_arguments_raise(world, given, message):
+    pairs = {**world.pairs, "short": (world.pairs["mcs"][0], Subject(world.f_s, world.full[:3], world.scenes[:3]))}
+    given = {key: pairs[value] if isinstance(value, str) else value for key, value in given.items()}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        score_contrasts({"pixels": pixels}, given.pop("masks", world.masks), **given)
+    with pytest.raises(ValueError, match="a class for each image"):
+        Subject(world.f_o, world.full, world.objects[:2])
+
+
+def test_the_baseline_does_not_depend_on_the_batch(world):
+    masks = world.masks
+    before = torch.get_rng_state()
+    moved = random_regions(masks, N, 5)
+    together = moved(list(range(N)))
+    for rows in ([3], [7, 3, 0], list(range(10, 20))):
+        assert torch.equal(moved(rows), together[rows])
+    assert torch.equal(together.sum((1, 2, 3)), masks.sum((1, 2, 3)))
+    assert (together != masks).any((1, 2, 3)).float().mean() > 0.8
+    again, other = (random_regions(masks, N, seed)(list(range(N))) for seed in (5, 6))
+    assert torch.equal(again, together)
+    assert not torch.equal(other, together)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# What every score rests on: each subject's explanations, reduced to the attribution of a region.
+
+
+class Images:
+    """Noise, and the numbers of images asked for."""
+
+    def __init__(self, seed: int = 0, as_float: bool = False) -> None:
+        self.pixels = torch.randint(0, 256, (7, 3, SIZE, SIZE), generator=torch.Generator().manual_seed(seed)).byte()
+        self.as_float = as_float
+        self.asked: list[int] = []
+
+    def __call__(self, rows: list[int]) -> Tensor:
+        self.asked.append(len(rows))
+        return self.pixels[rows] / 255 if self.as_float else self.pixels[rows]
+
+
+def masks(rows: list[int]) -> Tensor:
+    """Row i is marked from its top to line i + 1."""
+    lines = torch.arange(SIZE)[None, None, :, None].expand(len(rows), 1, SIZE, SIZE)
+    return lines <= torch.tensor(rows).view(-1, 1, 1, 1)
+
+
+def elsewhere(rows: list[int]) -> Tensor:
+    return ~masks(rows)
+
+
+def subjects(*images: Images) -> list[Subject]:
+    return [Subject(network(place), each, torch.arange(7) % N_CLASSES) for place, each in enumerate(images)]
+
+
+def pixels(model, inputs, targets, **kwargs):
+    """An explanation that is known: the image itself, less the class's share."""
+    return inputs - 0.2 * np.asarray(targets)[:, None, None, None]
+
+
+def expected_inside(images: Images, regions: Tensor) -> np.ndarray:
+    raw = images.pixels.double().numpy() / 255 - 0.2 * (np.arange(7) % N_CLASSES)[:, None, None, None]
+    return reference.concept_attribution(reference.positive_percentile(raw), regions.numpy())
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
+def test_each_subject_is_reduced_to_the_attribution_of_its_regions(batch_size):
+    both = Images(0), Images(1, as_float=True)
+    first, second = subjects(*both)
+    found = attribute_regions(
+        {"pixels": pixels},
+        [first, second, first],
+        masks,
+        elsewhere={first: elsewhere},
+        keep={second: [5, 2]},
+        batch_size=batch_size,
+    )["pixels"]
+    every = list(range(7))
+    np.testing.assert_allclose(found.inside[first], expected_inside(both[0], masks(every)), atol=1e-6)
+    np.testing.assert_allclose(found.inside[second], expected_inside(both[1], masks(every)), atol=1e-6)
+    np.testing.assert_allclose(found.elsewhere[first], expected_inside(both[0], elsewhere(every)), atol=1e-6)
+    assert set(found.elsewhere) == {first}
+    assert found.failure == ""
+    # Only the maps asked for, in the order asked for.
+    assert {subject: maps.shape for subject, maps in found.maps.items()} == {second: (2, SIZE, SIZE)}
+    raw = both[1].pixels[[5, 2]].double().numpy() / 255 - 0.2 * np.array([2, 2])[:, None, None, None]
+    np.testing.assert_allclose(found.maps[second], reference.positive_percentile(raw)[:, 0], atol=1e-6)
+    # Memory: never more than a batch, and each image once however many methods there are.
+    assert max(both[0].asked) <= batch_size
+    assert sum(both[0].asked) == 7
+
+
+def test_images_are_composed_once_for_all_methods():
+    images = Images()
+    attribute_regions({"one": pixels, "two": pixels, "three": pixels}, subjects(images), masks, batch_size=3)
+    assert images.asked == [3, 3, 1]
+
+
+@pytest.mark.parametrize("name", ["vanilla gradient", "Grad-CAM", "SmoothGrad", "random"])
+def test_methods_do_not_depend_on_the_batch_size(name):
+    method, only = {name: build_method(name, n_samples=2)}, subjects(Images())
+    one, all_ = (attribute_regions(method, only, masks, batch_size=size)[name] for size in (1, 7))
+    np.testing.assert_allclose(one.inside[only[0]], all_.inside[only[0]], atol=1e-5)
+
+
+def fails(model, inputs, targets):
+    raise RuntimeError("out\nof   luck")
+
+
+def fails_on_the_second_subject(model, inputs, targets):
+    if model[0].weight.sum() == network(1)[0].weight.sum():
+        raise KeyError("layer")
+    return inputs
+
+
+def gives_nan(model, inputs, targets):
+    maps = inputs.copy()
+    maps[-1, 0, 0, 0] = np.nan
+    return maps
+
+
+BAD = {
+    "raises": (fails, "RuntimeError: out of luck"),
+    "raises later": (fails_on_the_second_subject, "KeyError: 'layer'"),
+    "NaN": (gives_nan, "Expected finite attributions but got NaN or infinity for 1 of 3 images."),
+    "another size": (lambda model, inputs, targets: inputs[:, :, 1:], r"\(3, 3, 11, 12\)"),
+    "another number": (lambda model, inputs, targets: inputs[:1], r"\(1, 3, 12, 12\)"),
+    "flat": (lambda model, inputs, targets: inputs.reshape(len(inputs), -1), r"\(3, 432\)"),
+    "nothing": (lambda model, inputs, targets: None, "but got"),
+    "text": (lambda model, inputs, targets: np.full(inputs.shape, "x"), "ValueError"),
+}
+
+
+@pytest.mark.parametrize(("method", "message"), BAD.values(), ids=BAD)
+def test_a_method_that_fails_has_no_numbers_and_the_others_go_on(method, message):
+    images = Images(0), Images(1)
+    first, second = subjects(*images)
+    methods = {"good": pixels, "bad": method, "last": pixels}
+    found = attribute_regions(
+        methods, [first, second], masks, elsewhere={second: elsewhere}, keep={first: [0]}, batch_size=3
+    )
+    assert list(found) == ["good", "bad", "last"]
+    bad = found["bad"]
+    assert re.search(message, bad.failure), bad.failure
+    assert "\n" not in bad.failure
+    assert bad.maps == {}
+    for values in (bad.inside[first], bad.inside[second], bad.elsewhere[second]):
+        assert values.shape == (7,)
+        assert values.isnan().all()
+    for name in ("good", "last"):
+        assert found[name].failure == ""
+        expected = expected_inside(images[1], masks(list(range(7))))
+        np.testing.assert_allclose(found[name].inside[second], expected, atol=1e-6)
+    table = score_contrasts({"bad": method}, masks, mcs=(first, second), batch_size=3)
+    assert table["value"].isna().all()
+    assert table["n"].tolist() == [0, 0]
+
+
+def test_a_method_that_fails_is_not_asked_again():
+    asked = []
+
+    def method(model, inputs, targets):
+        asked.append(len(inputs))
+        raise ValueError
+
+    attribute_regions({"bad": method}, subjects(Images(), Images()), masks, batch_size=2)
+    assert asked == [2]
+
+
+def test_interruptions_are_no_failures():
+    def interrupted(model, inputs, targets):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attribute_regions({"slow": interrupted}, subjects(Images()), masks)
+
+
+def test_methods_cannot_disturb_each_other():
+    def rude(model, inputs, targets):
+        model.train()
+        maps = inputs.copy()
+        inputs[:] = 0
+        targets[:] = 0
+        return maps
+
+    images = Images(as_float=True)
+    only = subjects(images)
+    found = attribute_regions({"rude": rude, "pixels": pixels}, only, masks, batch_size=3)
+    np.testing.assert_allclose(
+        found["pixels"].inside[only[0]], expected_inside(images, masks(list(range(7)))), atol=1e-6
+    )
+    assert not only[0].model.training
+
+
+def test_maps_may_be_tensors_or_lack_channels_or_be_read_only_or_of_any_scale():
+    images = Images()
+
+    def frozen(model, inputs, targets):
+        maps = pixels(model, inputs, targets)[:, ::-1]
+        maps.flags.writeable = False
+        return maps
+
+    methods = {
+        "tensor": lambda model, inputs, targets: torch.tensor(pixels(model, inputs, targets), requires_grad=True),
+        "frozen": frozen,
+        "summed": lambda model, inputs, targets: pixels(model, inputs, targets).clip(0).sum(1),
+        "double": lambda model, inputs, targets: 1e-3 * pixels(model, inputs, targets).astype(np.float64),
+    }
+    only = subjects(images)
+    found = attribute_regions(methods, only, masks, batch_size=4)
+    for result in found.values():
+        np.testing.assert_allclose(result.inside[only[0]], expected_inside(images, masks(list(range(7)))), atol=1e-6)
+
+
+def test_which_images_are_right():
+    images, model = Images(), network(0)
+    labels = model(images.pixels / 255).argmax(1)
+    labels[[1, 4]] += 1
+    right = Subject(model, images, labels).correct(batch_size=3)
+    assert right.tolist() == [True, False, True, True, False, True, True]
+    assert images.asked == [3, 3, 1]
+
+
+def test_batches():
+    assert batches(5, 2) == [[0, 1], [2, 3], [4]]
+    assert batches(0, 2) == []

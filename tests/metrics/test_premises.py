@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from quantus_concepts.metrics import Limits, PremiseCheck, check_premise
+from reference.premises import premises as slow_premises
+from two_halves import N_CLASSES, Looks, TwoHalves
+
+
+def numbered(place: int, n: int) -> Tensor:
+    """Images that hold nothing but their number, on one of three sets."""
+    images = torch.zeros(n, 3, 8, 8, dtype=torch.uint8)
+    images[:, 0, 0, 0] = place
+    images[:, 1, 0, 0] = torch.arange(n)
+    return images
+
+
+class Table(nn.Module):
+    """Gives each numbered image the logits that a table (3, N, K) has for it."""
+
+    def __init__(self, logits: np.ndarray) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.as_tensor(logits))
+
+    def forward(self, images: Tensor) -> Tensor:
+        place, number = (images[:, :2, 0, 0] * 255).round().long().T
+        return self.logits[place, number]
+
+
+def checked(logits, labels, **settings) -> PremiseCheck:
+    sets = [numbered(place, len(labels)) for place in range(3)]
+    return check_premise(Table(np.asarray(logits)), *sets, labels, name="f_o", feature="scene", **settings)
+
+
+def check_model(model, data, target="object") -> PremiseCheck:
+    """Check a model of objects, or of scenes, on images of both."""
+    views = {view: data.with_view(view).images for view in ("os", "og", "0s")}
+    if target == "object":
+        sets, labels, feature = ("og", "0s"), data.object_labels, "scene"
+    else:
+        sets, labels, feature = ("0s", "og"), data.scene_labels, "object"
+    return check_premise(model, views["os"], *(views[name] for name in sets), labels, name="f_o", feature=feature)
+
+
+def test_the_quantities_by_hand():
+    probabilities = [
+        [[0.9, 0.1], [0.8, 0.2], [0.4, 0.6], [0.3, 0.7], [0.6, 0.4]],
+        [[0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [0.2, 0.8], [0.7, 0.3]],
+        [[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.6, 0.4], [0.6, 0.4]],
+    ]
+    # With the scene 0 0 1 1 0 is predicted, without it 0 0 0 1 0, from the scene alone 0 1 1 0 0.
+    check = checked(np.log(probabilities), [0, 1, 1, 1, 0])
+    assert check.accuracy_with == pytest.approx(4 / 5)
+    assert check.accuracy_without == pytest.approx(3 / 5)
+    assert check.accuracy_only == pytest.approx(4 / 5)
+    assert check.remains_correct == pytest.approx(3 / 4)
+    same = [
+        0.0,
+        0.8 * math.log(0.8 / 0.6) + 0.2 * math.log(0.2 / 0.4),
+        0.3 * math.log(0.3 / 0.2) + 0.7 * math.log(0.7 / 0.8),
+        0.6 * math.log(0.6 / 0.7) + 0.4 * math.log(0.4 / 0.3),
+    ]
+    assert check.median_kl_same == pytest.approx(sum(sorted(same)[1:3]) / 2, abs=1e-12)
+    assert check.median_kl_changed == pytest.approx(0.4 * math.log(0.4 / 0.6) + 0.6 * math.log(0.6 / 0.4), abs=1e-12)
+    assert (check.chance, check.n, check.model, check.feature) == (0.5, 5, "f_o", "scene")
+
+
+@pytest.mark.parametrize(("n", "n_classes", "seed"), [(1, 2, 0), (40, 3, 1), (101, 10, 2), (64, 4, 3)])
+def test_the_quantities_are_those_of_the_slow_reference(n, n_classes, seed):
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(3, n, n_classes)) * 3
+    logits[1] = logits[0] + generator.normal(size=(n, n_classes))
+    labels = generator.integers(0, n_classes, n)
+    labels[: n // 2] = logits[0].argmax(1)[: n // 2]
+    check = checked(logits, labels, batch_size=16)
+    for name, expected in slow_premises(*logits, labels).items():
+        assert getattr(check, name) == pytest.approx(expected, abs=1e-9, nan_ok=True), name
+
+
+def test_the_batch_size_plays_no_role():
+    logits = np.random.default_rng(4).normal(size=(3, 50, 3))
+    labels = np.arange(50) % 3
+    assert checked(logits, labels, batch_size=7) == checked(logits, labels, batch_size=50)
+
+
+def test_a_divergence_far_below_single_precision_is_found():
+    # The paper's medians are 1e-8: in float32 they would drown in rounding.
+    logits = np.zeros((3, 1, 2))
+    logits[0] = 1.0, 0.0
+    logits[1] = 1.0 + 2e-6, 0.0
+    p = 1 / (1 + math.exp(-1))
+    assert checked(logits, [0]).median_kl_same == pytest.approx(0.5 * p * (1 - p) * 4e-12, rel=1e-3)
+
+
+@pytest.mark.parametrize(("at", "target"), [("left", "object"), ("right", "scene")])
+def test_a_model_that_looks_where_it_should_is_verified(at, target):
+    check = check_model(Looks(at), TwoHalves(), target)
+    assert check.verified
+    assert check.feature == ("scene" if target == "object" else "object")
+    assert (check.accuracy_with, check.accuracy_without, check.remains_correct) == (1, 1, 1)
+    # It says class 0 of all images without what it looks at.
+    assert check.accuracy_only == pytest.approx(1 / N_CLASSES)
+    assert check.median_kl_same == 0
+    assert math.isnan(check.median_kl_changed)
+    assert all(premise.holds for premise in check.premises)
+
+
+def test_a_model_that_needs_both_is_not_verified():
+    check = check_model(Looks("both"), TwoHalves())
+    failed = {premise.name: premise for premise in check.premises if not premise.holds}
+    assert set(failed) == {"removed", "remain correct"}
+    assert failed["removed"].value == pytest.approx(2 / 3)
+    assert failed["removed"].sentence == "Removing the scene costs f_o 66.7 points, more than the 2 allowed."
+    assert failed["remain correct"].sentence == (
+        "33.3 % of the correct predictions of f_o stay correct without the scene, fewer than the 95 % asked for."
+    )
+    assert check.median_kl_changed > 0.5
+    assert not check.verified
+
+
+def test_a_model_that_the_common_feature_misleads_is_said_to_be():
+    check = check_model(Looks("sum"), TwoHalves())
+    removed = check.premises[0]
+    assert removed.value < -0.02
+    assert removed.sentence.startswith("Removing the scene costs f_o nothing: its accuracy rises by ")
+    assert removed.sentence.endswith(", so the scene misleads it.")
+
+
+def test_a_common_feature_that_gives_the_label_away_is_found():
+    data = TwoHalves()
+    data.object_labels = data.scene_labels
+    check = check_model(Looks("right"), data)
+    alone = check.premises[2]
+    assert alone.name == "alone"
+    assert not alone.holds
+    assert alone.sentence == (
+        "From the scene alone f_o is 66.7 points better than chance (33.3 %), more than the 5 allowed."
+    )
+
+
+def test_a_model_that_has_learned_nothing_is_not_verified():
+    # It ignores the scene perfectly, and all else.
+    check = checked(np.zeros((3, 9, 3)), np.arange(9) % 3)
+    assert [premise.name for premise in check.premises if not premise.holds] == ["learned"]
+    assert not check.verified
+    assert "has not learned" in check.premises[3].sentence
+
+
+def test_with_nothing_correct_no_premise_on_it_holds():
+    logits = np.zeros((3, 4, 2))
+    logits[..., 0] = 1
+    check = checked(logits, [1, 1, 1, 1])
+    assert math.isnan(check.remains_correct)
+    remain = check.premises[1]
+    assert not remain.holds
+    assert remain.sentence == "f_o is right on no image, so none can stay right without the scene."
+    assert not check.verified
+
+
+PASSING = PremiseCheck("f_o", "scene", 0.91, 0.93, 0.10, 0.98, 1e-8, 2.0, 0.1, 100)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fails"),
+    [
+        ({}, None),
+        ({"accuracy_without": 0.89}, None),  # exactly the limit: 0.91 - 0.89 is more than 0.02 in binary
+        ({"accuracy_without": 0.8899}, "removed"),
+        ({"remains_correct": 0.95}, None),
+        ({"remains_correct": 0.9499}, "remain correct"),
+        ({"accuracy_only": 0.15}, None),
+        ({"accuracy_only": 0.1501}, "alone"),
+        ({"accuracy_with": math.nan}, "removed"),
+        ({"accuracy_only": math.nan}, "alone"),
+        ({"remains_correct": math.nan}, "remain correct"),
+    ],
+)
+def test_each_limit_is_kept_to_the_last_digit(changed, fails):
+    check = replace(PASSING, **changed)
+    assert check.verified == (fails is None)
+    failed = [premise.name for premise in check.premises if not premise.holds]
+    assert failed[:1] == ([] if fails is None else [fails])
+
+
+def test_a_value_just_past_its_limit_is_not_written_as_the_limit():
+    check = replace(PASSING, accuracy_without=0.8899, remains_correct=0.9499)
+    assert check.premises[0].sentence == "Removing the scene costs f_o 2.01 points, more than the 2 allowed."
+    assert check.premises[1].sentence.startswith("94.99 % of the correct predictions")
+
+
+def test_the_limits_are_arguments():
+    check = replace(PASSING, accuracy_without=0.85)
+    assert not check.verified
+    assert replace(check, limits=Limits(drop=0.1)).verified
+    assert checked(np.zeros((3, 4, 2)), [0, 1, 0, 1], limits=Limits(drop=0.5)).limits.drop == 0.5
+    with pytest.raises(ValueError, match=r"`drop` to lie in \[0, 1\] but got 2"):
+        Limits(drop=2)
+
+
+def test_the_model_is_left_as_it_was():
+    model = nn.Sequential(Looks("left"), nn.Dropout(0.9))
+    model[0].eval()
+    model[1].train()
+    state = torch.random.get_rng_state()
+    assert check_model(model, TwoHalves()).verified
+    assert [module.training for module in model] == [False, True]
+    assert model[0].gain.grad is None
+    assert model[0].gain.requires_grad
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"labels": torch.tensor([0, 1])}, ValueError, "`with_feature` to hold N = 2 images, one a label, but got 3"),
+        ({"labels": torch.tensor([0, 1, 2])}, ValueError, r"`labels` to lie in \[0, 1\], the classes of the model"),
+        ({"labels": torch.tensor([0, -1, 0])}, ValueError, "1 of 3 are negative. Every image needs an object"),
+        ({"labels": torch.tensor([0.0, 1.0, 0.0])}, TypeError, "classes of int64 but got torch.float32"),
+        ({"only_feature": numbered(2, 4)}, ValueError, "`only_feature` to hold N = 3 images, .* but got 4"),
+        ({"model": Table(np.full((3, 3, 2), np.nan))}, ValueError, "`logits of f_o` to be finite"),
+        ({"model": Table(np.zeros((3, 3, 2, 2)))}, ValueError, r"logits \(B, K\) = \(3, K\) but got \(3, 2, 2\)"),
+        ({"batch_size": 0}, ValueError, r"`batch_size` to lie in \[1"),
+    ],
+)
+def test_bad_input_is_refused(changed, error, message):
+    settings = {
+        "model": Table(np.zeros((3, 3, 2))),
+        "name": "f_o",
+        "feature": "scene",
+        "with_feature": numbered(0, 3),
+        "without_feature": numbered(1, 3),
+        "only_feature": numbered(2, 3),
+        "labels": torch.tensor([0, 1, 0]),
+    }
+    with pytest.raises(error, match=message):
+        check_premise(**settings | changed)

@@ -1,0 +1,377 @@
+"""The streaming scorer: against the formulas, against the metric classes, against the controls it measures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import quantus
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from quantus_concepts import CEM, CGIM, CLM, score_concepts
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.functional import point_hits
+from quantus_concepts.functional.intervals import interval
+from quantus_concepts.metrics.location_baselines import EarlierPoints, GaussianRegion
+from reference.evaluation import evaluate
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+
+N, SIZE = 11, (12, 15)
+PARTS = torch.tensor([2, 0, -1, 1, 0])
+TOPS, ALPHAS = (1, 2, 4), (1.0, 3.0, 12.0)
+EXPLANATIONS = ("weight", "value", "contribution")
+
+
+def make_samples(dtype: torch.dtype = torch.float64) -> list[ConceptSample]:
+    generator = torch.Generator().manual_seed(0)
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    samples = []
+    for _ in range(N):
+        points = rand(3, 2, 2) * torch.tensor([SIZE[1], SIZE[0]]) - 0.5
+        points[rand(3, 2) < 0.4] = torch.nan
+        label = int(rand(1) * N_CLASSES)
+        image, concepts = rand(3, *SIZE).to(dtype), (rand(N_CONCEPTS) < 0.4).to(dtype)
+        samples.append(ConceptSample(image, label, concepts, points.to(dtype)))
+    return samples
+
+
+SAMPLES = make_samples()
+CLASS_CONCEPTS = torch.rand(N_CLASSES, N_CONCEPTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def run(model: Any, samples: list[ConceptSample] = SAMPLES, batch_size: int = 4, **changed: Any) -> pd.DataFrame:
+    settings = {"top_l": TOPS, "alphas": ALPHAS, "class_concepts": CLASS_CONCEPTS, "part_of_concept": PARTS} | changed
+    # Without a generator of its own a loader draws from the global one.
+    return score_concepts(model, DataLoader(samples, batch_size, generator=torch.Generator()), **settings)
+
+
+def images_of(model: Any, **changed: Any) -> dict[tuple[Any, ...], np.ndarray]:
+    """Scores of the images by metric, explanation, l, alpha and baseline; 0 where one says nothing."""
+    table = run(model, per_image=True, **changed)
+    keys = ["metric", "explanation", "l", "alpha", "baseline"]
+    table[["l", "alpha"]] = table[["l", "alpha"]].astype(float).fillna(0)
+    return {key: group.sort_values("image")["value"].to_numpy() for key, group in table.groupby(keys)}
+
+
+@pytest.mark.parametrize("kind", [SharingConceptModel, TinyConceptModel])
+def test_every_variant_agrees_with_the_formulas(kind: type[nn.Module]) -> None:
+    model = kind(dtype=torch.float64)
+    images, labels, present, points = next(iter(DataLoader(SAMPLES, N)))
+    values = model.concept_predictor(images).detach().numpy()
+    linear = model.head[0]
+    expected = evaluate(
+        values=values,
+        theta=linear.weight.detach().numpy(),
+        bias=linear.bias.detach().numpy(),
+        maps=model.concept_maps(images).detach().numpy(),
+        labels=labels.numpy(),
+        present=present.numpy(),
+        points=points.numpy(),
+        parts=PARTS.numpy(),
+        size=SIZE,
+        tops=TOPS,
+        alphas=ALPHAS,
+    )
+    table = run(model, per_image=True, value_threshold=0.1)
+    first = table[table["metric"] == "density"]
+    np.testing.assert_array_equal(first["predicted"], expected[("predicted",)])
+    np.testing.assert_array_equal(first["label"], labels)
+
+    found = images_of(model, value_threshold=0.1)
+    for name in EXPLANATIONS:
+        for top in TOPS:
+            np.testing.assert_allclose(found["CEM", name, top, 0, ""], expected["cem", name, top], atol=1e-6)
+            for alpha in ALPHAS:
+                column = found["CLM", name, top, alpha, ""]
+                np.testing.assert_allclose(column, expected["clm", name, top, alpha], atol=1e-6)
+    np.testing.assert_allclose(found["density", "", 0, 0, ""], present.mean(1), atol=1e-6)
+    right = ((values > 0.1) == (present.numpy() == 1)).mean(1)
+    np.testing.assert_allclose(found["concept accuracy", "", 0, 0, ""], right, atol=1e-6)
+    # "speaks by being absent": the first concept by contribution has a negative value
+    chosen = linear.weight.detach().numpy()[expected[("predicted",)]]
+    absent = values[np.arange(N), (chosen * values).argmax(1)] < 0
+    np.testing.assert_array_equal(found["negative first", "contribution", 1, 0, ""], absent)
+    assert 0 < absent.sum() < N
+
+
+@pytest.fixture(scope="module")
+def float32() -> tuple[SharingConceptModel, dict[str, np.ndarray], pd.DataFrame]:
+    """A model, the arrays Quantus is given, and the table of the same images."""
+    model = SharingConceptModel()
+    samples = make_samples(torch.float32)
+    arrays = [each.numpy() for each in next(iter(DataLoader(samples, N)))]
+    predicted = model(torch.as_tensor(arrays[0])).argmax(1).numpy()
+    given = dict(zip(("images", "labels", "concepts", "points"), arrays, strict=True)) | {"predicted": predicted}
+    return model, given, run(model, samples)
+
+
+def metrics_for(given: dict[str, np.ndarray]) -> dict[tuple[Any, ...], quantus.Metric]:
+    """Each metric class, by the fields of its row."""
+    labels = given["labels"]
+    found: dict[tuple[Any, ...], quantus.Metric] = {}
+    for name in EXPLANATIONS:
+        for top in TOPS:
+            for which in ("all", "correct"):
+                found["CEM", name, which, top, 0.0, ""] = CEM(
+                    given["concepts"], top, only_correct=which == "correct", labels=labels, importance=name
+                )
+            for alpha in ALPHAS:
+                found["CLM", name, "all", top, alpha, ""] = CLM(
+                    alpha, points=given["points"], part_of_concept=PARTS, top_l=top, importance=name
+                )
+        for per in ("concept", "class"):
+            found["CGIM", name, "correct", 0, 0.0, per] = CGIM(CLASS_CONCEPTS, per, labels, importance=name)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_row_is_what_the_metric_class_gives_in_quantus(float32: Any) -> None:
+    """To the bit, in one stock call of `quantus.evaluate`."""
+    model, given, table = float32
+    metrics = metrics_for(given)
+    results = quantus.evaluate(
+        metrics={str(key): metric for key, metric in metrics.items()},
+        xai_methods={"any": np.ones_like(given["images"])},
+        model=model,
+        x_batch=given["images"],
+        y_batch=given["predicted"],
+        call_kwargs={"call": {"batch_size": 4}},
+    )["any"]
+    table = table[table["baseline"] == ""].copy()
+    table[["l", "alpha"]] = table[["l", "alpha"]].astype(float).fillna(0)
+    rows = {
+        key: group
+        for key, group in table.groupby(["metric", "explanation", "set", "l", "alpha", "item_kind"])
+        if key[0] in ("CEM", "CLM", "CGIM")
+    }
+    assert set(rows) == set(metrics)
+    for key, metric in metrics.items():
+        scores = np.array(results[str(key)])
+        scores = scores if scores.ndim == 1 else scores[0]
+        defined = scores[~np.isnan(scores)]
+        mean = rows[key].iloc[0]
+        assert mean["value"] == defined.mean() or (not len(defined) and np.isnan(mean["value"]))
+        assert (mean["n"], mean["undefined"]) == (len(defined), len(scores) - len(defined))
+        clusters = None if key[0] == "CGIM" else given["predicted"]
+        np.testing.assert_array_equal((mean["low"], mean["high"]), interval(scores, metric.bounds, clusters))
+        if key[0] == "CGIM":
+            np.testing.assert_array_equal(rows[key]["value"].iloc[1:], scores)
+        if key[0] == "CEM" and len(defined):
+            assert mean["chance"] == pytest.approx(metric.records[-1].chance, abs=1e-7)
+
+
+def test_the_table_sums_up_the_scores_of_the_images() -> None:
+    model = SharingConceptModel()
+    table, images = run(model), run(model, per_image=True)
+    keys = ["metric", "explanation", "l", "alpha", "baseline"]
+    expected = images.groupby(keys, dropna=False)["value"].agg(["mean", "count"])
+    table = table[(table["set"] == "all") & ~table["metric"].isin(("accuracy", "CGIM"))].set_index(keys)
+    assert len(table) == len(expected) - 1  # density stands in the column of chance
+    np.testing.assert_allclose(table["value"], expected.loc[table.index, "mean"], rtol=1e-12)
+    np.testing.assert_array_equal(table["n"], expected.loc[table.index, "count"])
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, N])
+def test_scores_do_not_depend_on_the_batch_size(batch_size: int) -> None:
+    model = SharingConceptModel(dtype=torch.float64)
+    pd.testing.assert_frame_equal(run(model, batch_size=batch_size), run(model, batch_size=5), atol=1e-6)
+
+
+def test_the_backbone_runs_once_a_batch_and_the_model_is_left_as_it_was() -> None:
+    model = SharingConceptModel()
+    model.train()
+    model.features[1].eval()
+    before = [module.training for module in model.modules()]
+    statistics = model.features[1].running_mean.clone()
+    random_state = torch.random.get_rng_state()
+    other = SharingConceptModel()
+    other.concept_predictor.features = model.features
+    run({"one": model, "same backbone": other}, batch_size=4, controls=[other] * 3)
+    assert model.runs == 3
+    assert [module.training for module in model.modules()] == before
+    assert torch.equal(model.features[1].running_mean, statistics)
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert torch.equal(torch.random.get_rng_state(), random_state)
+
+
+def test_several_models_score_as_each_alone_and_thresholds_go_by_name() -> None:
+    models = {"a": SharingConceptModel(0), "b": TinyConceptModel(3)}
+    together = run(models, value_threshold={"a": 0.1})
+    alone = [run({name: model}, value_threshold=0.1 if name == "a" else None) for name, model in models.items()]
+    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
+    assert set(together.loc[together["metric"] == "concept accuracy", "model"]) == {"a"}
+
+
+def test_controls_are_told_by_their_distribution() -> None:
+    drawn = [SharingConceptModel(seed) for seed in range(1, 13)]
+    table = run(SharingConceptModel(), controls={"random": drawn}, control_stride=1, baselines=False)
+    each = np.stack([run(model, baselines=False)["value"] for model in drawn])
+    control = table[table["model"] == "random"]
+    np.testing.assert_allclose(control["value"], [np.nanmean(column) for column in each.T], rtol=1e-12)
+    for name, quantile in (("low", 0.025), ("high", 0.975)):
+        np.testing.assert_allclose(control[name], [np.nanquantile(c, quantile) for c in each.T], rtol=1e-12)
+    np.testing.assert_array_equal(control["n"], (~np.isnan(each)).sum(0))
+    np.testing.assert_array_equal(control["n"] + control["undefined"], 12)
+
+
+def test_location_of_a_control_is_scored_on_some_images_only() -> None:
+    """A control with the offset 1, every third image: images 2, 5, 8 (from 0), whatever the batches."""
+    model = SharingConceptModel()
+    column = images_of(model, baselines=False)["CLM", "value", 2, 3.0, ""]
+    table = run(model, baselines=False, controls=[model], control_stride=3, batch_size=2)
+    rows = table[(table["metric"] == "CLM") & (table["explanation"] == "value") & (table["l"] == 2)]
+    rows = rows[rows["alpha"] == 3].set_index("model")
+    assert rows.loc["control", "value"] == pytest.approx(np.nanmean(column[[2, 5, 8]]), abs=1e-7)
+
+
+def test_what_is_bound_says_the_same_as_the_samples() -> None:
+    images, labels, concepts, points = next(iter(DataLoader(SAMPLES, N)))
+    truth = {"concept_labels": concepts, "points": points}
+    model = SharingConceptModel(dtype=torch.float64)
+    for loader, bound in (
+        (DataLoader(TensorDataset(images, labels), 4), truth),
+        ([images[:6], images[6:]], truth | {"labels": labels}),
+    ):
+        table = score_concepts(
+            model, loader, class_concepts=CLASS_CONCEPTS, part_of_concept=PARTS, top_l=TOPS, alphas=ALPHAS, **bound
+        )
+        pd.testing.assert_frame_equal(table, run(model), atol=1e-6)
+
+
+class _Described(list):
+    """Samples that say of themselves what a `ConceptDataset` does."""
+
+    class_concepts, part_of_concept = CLASS_CONCEPTS, PARTS
+    concept_names, class_names = list("vwxyz"), list("KLMN")
+
+
+def test_a_data_set_is_asked_for_what_is_not_given() -> None:
+    model = SharingConceptModel(dtype=torch.float64)
+    table = score_concepts(model, DataLoader(_Described(SAMPLES), 4), top_l=TOPS, alphas=ALPHAS)
+    expected = run(model, concept_names=list("vwxyz"), class_names=list("KLMN"))
+    pd.testing.assert_frame_equal(table, expected)
+    of_concepts = table[(table["item_kind"] == "concept") & (table["explanation"] == "value")]
+    assert list(of_concepts["item"]) == ["", *"vwxyz"]
+
+
+def test_only_what_the_truth_allows_is_scored() -> None:
+    model = SharingConceptModel()
+    loader = DataLoader([(sample.image.float(), sample.label) for sample in SAMPLES], 4)
+    assert set(score_concepts(model, loader)["metric"]) == {"accuracy", "negative first"}
+    assert "CLM" not in set(run(model, part_of_concept=torch.full((N_CONCEPTS,), -1))["metric"])
+    some = run(model, part_of_concept=torch.tensor([0, -1, -1, 1, -1]), top_l=(1, 2, 3))
+    assert set(some.loc[some["metric"] == "CLM", "l"]) == {1, 2}
+    assert "negative first" not in set(run(model, explanations=("value",))["metric"])
+
+
+def test_the_other_image_is_an_earlier_one_and_every_earlier_one_occurs() -> None:
+    points = torch.arange(200.0).view(200, 1, 1, 1).expand(200, 1, 1, 2)
+    whole = EarlierPoints(3).draw(points)[:, 0, 0, 0]
+    cut = EarlierPoints(3)
+    pieces = torch.cat([cut.draw(piece) for piece in points.split(7)])[:, 0, 0, 0]
+    assert whole[0].isnan()
+    assert torch.equal(whole[1:], pieces[1:])
+    assert (whole[1:] < torch.arange(1, 200)).all()
+    # Uniform on [0, 1) the ratio has mean 1/2 and standard error 0.0205 over 199 images: four of them.
+    assert abs((whole[1:] / torch.arange(1, 200)).mean() - 0.5) < 0.082 + 0.02
+
+
+def test_parts_of_another_image_are_scored_on_the_own_map() -> None:
+    """With all points alike, the other image's points are the own ones."""
+    same = SAMPLES[3].points.nan_to_num(4.0)
+    found = images_of(SharingConceptModel(), samples=[sample._replace(points=same) for sample in SAMPLES])
+    for top in TOPS:
+        for alpha in ALPHAS:
+            other = found["CLM", "contribution", top, alpha, "parts of another image"]
+            assert np.isnan(other[0])
+            np.testing.assert_allclose(other[1:], found["CLM", "contribution", top, alpha, ""][1:])
+
+
+@pytest.mark.parametrize("size", [(9, 9), (10, 14)])
+def test_the_gaussian_region_agrees_with_point_hits_of_a_gaussian_map(size: tuple[int, int]) -> None:
+    rows, columns = torch.meshgrid(torch.arange(size[0]), torch.arange(size[1]), indexing="ij")
+    # Whole numbers in place of a Gaussian of them: the order and the ties are the same, exactly.
+    distance = ((2 * rows - size[0] + 1) * size[1]) ** 2 + ((2 * columns - size[1] + 1) * size[0]) ** 2
+    places = torch.stack([columns, rows], -1).view(-1, 1, 2).double()
+    expected = point_hits((-distance).double().expand(len(places), *size), places, size, ALPHAS)
+    assert torch.allclose(GaussianRegion(ALPHAS).hits(places, size), expected)
+    assert GaussianRegion((1.0,)).hits(torch.tensor([[[torch.nan, 1.0]]]), size).isnan().all()
+
+
+def test_the_gaussian_counts_the_best_of_several_places() -> None:
+    places = torch.tensor([[[0.0, 0.0], [6.0, 6.0]], [[0.0, 0.0], [torch.nan] * 2]])
+    assert GaussianRegion((1.0,)).hits(places, (13, 13)).tolist() == [[1.0], [0.0]]
+    assert ("CLM", "contribution", 1, 1.0, "centred Gaussian") in images_of(SharingConceptModel())
+
+
+def _with_nan_image() -> list[ConceptSample]:
+    image = SAMPLES[6].image.clone()
+    image[0, 0, 0] = torch.nan
+    return [*SAMPLES[:6], SAMPLES[6]._replace(image=image), *SAMPLES[7:]]
+
+
+class _NanMaps(SharingConceptModel):
+    def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
+        maps = super().maps_from_features(features, concepts).clone()
+        maps[1] = torch.nan
+        return maps
+
+
+def _broken_weights() -> nn.Module:
+    model = SharingConceptModel()
+    with torch.no_grad():
+        model.head[0].bias[0] = torch.nan
+    return model
+
+
+BAD = [
+    ({"samples": _with_nan_image()}, r"image 6 \(from 0\) holds NaN"),
+    ({"model": _NanMaps()}, r"concept map of image 1 \(from 0\)"),
+    ({"model": _broken_weights()}, r"concept value or logit of image 0"),
+    ({"model": {}}, "at least one model"),
+    ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
+    ({"top_l": (6,), "class_concepts": None, "part_of_concept": None}, r"`top_l` to lie in \[1, 5\] but got 6"),
+    ({"top_l": ()}, "`top_l`"),
+    ({"alphas": (0.0,)}, r"`alphas` to lie in \(0, 12\]"),
+    ({"alphas": (13,)}, r"`alphas` to lie in \(0, 12\]"),
+    ({"explanations": ("values",)}, "Did you mean 'value'"),
+    ({"control_stride": 0}, "`control_stride` to be at least 1"),
+    ({"controls": {"a": [], "b": []}}, r"models of one name but got \['a', 'b'\]"),
+    ({"class_concepts": 100 * CLASS_CONCEPTS}, r"lie in \[0, 1\].*Divide percentages"),
+    ({"part_of_concept": PARTS[:4]}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
+    ({"part_of_concept": PARTS.double()}, "whole numbers"),
+    ({"concept_names": ["one"]}, "`concept_names` to hold 5 names but got 1"),
+    ({"labels": np.zeros(4, int)}, r"`labels` to hold as many rows as `loader` gives images, at least 8, but got 4"),
+    ({"labels": np.zeros(12, int)}, "`labels` to hold as many rows as `loader` gives images, 11, but got 12"),
+    ({"points": np.zeros((N, 1, 2))}, "below P = 1"),
+    ({"samples": [SAMPLES[0]._replace(label=N_CLASSES)]}, r"labels in 0\.\.3"),
+    ({"samples": [SAMPLES[0]._replace(concepts=torch.zeros(4))]}, r"`concepts` to have shape \(B, L\)"),
+    ({"samples": [SAMPLES[0]._replace(concepts=torch.full((5,), 0.5))]}, "only 0 and 1"),
+    ({"samples": [SAMPLES[0]._replace(points=torch.zeros(1, 1, 2))]}, "below P = 1"),
+    ({"samples": [(SAMPLES[0].image,)]}, r"the classes of the images are missing"),
+    ({"samples": [(SAMPLES[0].image[0], 0)]}, r"`images` to have shape \(B, C, H, W\)"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(**({"model": SharingConceptModel()} | arguments))
+
+
+def test_a_model_without_concepts_is_refused() -> None:
+    for arguments in ({"model": nn.Identity()}, {"model": SharingConceptModel(), "controls": [nn.Identity()]}):
+        with pytest.raises(TypeError, match=r"to be a concept model.*PostHocCBM\.fit"):
+            run(**arguments)
+
+
+def test_an_empty_loader_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one batch"):
+        score_concepts(SharingConceptModel(), [], top_l=(1,))

@@ -1,0 +1,94 @@
+"""The arrows of the house point down: who may import whom, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import captum_concepts
+import quantus_concepts
+
+#: The packages from the ground up; each imports itself and what stands before it.
+LAYERS = (
+    "captum_concepts",
+    "quantus_concepts.functional",
+    "quantus_concepts.datasets",
+    "quantus_concepts.pasta",
+    "quantus_concepts.metrics",
+    "quantus_concepts.summary",
+    "quantus_concepts.evaluation",
+    "quantus_concepts",
+    "quantus_concepts.studies",
+)
+ROOTS = {package.__name__: Path(package.__file__).parent for package in (captum_concepts, quantus_concepts)}
+
+
+def module_of(name: str, root: Path, file: Path) -> str:
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join([name, *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+FILES = {module_of(name, root, file): file for name, root in ROOTS.items() for file in sorted(root.rglob("*.py"))}
+
+
+def layer_of(module: str) -> int:
+    """Return the place of the longest of the layers' names that a module's begins with."""
+    fitting = [name for name in LAYERS if f"{module}.".startswith(f"{name}.")]
+    return LAYERS.index(max(fitting, key=len))
+
+
+def imports_of(module: str) -> Iterator[tuple[str, str, int]]:
+    """Yield each file of ours that a module imports, anywhere in it, with the name taken from it, and the line."""
+    file = FILES[module]
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            found = [(source, alias.name) for alias in node.names]
+        else:
+            continue
+        for source, name in found:
+            if f"{source}.{name}" in FILES:
+                yield f"{source}.{name}", "", node.lineno
+            elif source in FILES:
+                yield source, name, node.lineno
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{module}, line {line}: {source} is above it"
+        for module in FILES
+        for source, _, line in imports_of(module)
+        if layer_of(source) > layer_of(module)
+    ]
+    assert not wrong
+
+
+def test_no_private_name_crosses_packages() -> None:
+    wrong = [
+        f"{module}, line {line}: {source}.{name}"
+        for module in FILES
+        for source, name, line in imports_of(module)
+        if layer_of(source) != layer_of(module) and "._" in f".{source}.{name}".replace("__version__", "")
+    ]
+    assert not wrong
+
+
+def test_no_circle_of_files() -> None:
+    arrows = {module: {source for source, _, _ in imports_of(module)} for module in FILES}
+    # What imports nothing that is left, and what nothing left imports, is in no circle.
+    while True:
+        imported = set().union(*arrows.values())
+        outside = [module for module, sources in arrows.items() if module not in imported or not sources]
+        if not outside:
+            break
+        arrows = {
+            module: {source for source in sources if source not in outside}
+            for module, sources in arrows.items()
+            if module not in outside
+        }
+    assert not arrows
