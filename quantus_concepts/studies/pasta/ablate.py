@@ -17,7 +17,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies.findings import said
 from quantus_concepts.studies.page import Page, Section
 from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant
-from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, figure_rows, over_splits
+from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, figure_rows, over_splits, splits_of
 from quantus_concepts.studies.pasta.keeping import Keep, kept_embeddings, not_kept
 from quantus_concepts.studies.pasta.names import DRAWING, KINDS, MEASURES, SCORER, SHOWN, SHUFFLED
 from quantus_concepts.studies.pasta.options import AblateOptions
@@ -50,6 +50,8 @@ def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
     if options.data is not None and DRAWING in ratings.modalities:
         maps = PastaRatings(options.data, drawings=False)
     plan = study_plan(options, ratings, options.encoder)
+    # Before anything expensive.
+    splits_of(ratings, plan)
     splits = run.frames["splits"] = ablated(ratings, embedder, options.ablations, plan, maps, run)
     means = over_splits(splits, KEYS)
     printed = [
@@ -136,7 +138,7 @@ def variant_figures(
     modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
     kinds = sorted(set(modalities.tolist()))
     rows = []
-    for seed, split in trainer.splits():
+    for seed, split in trainer.splits.items():
         for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled(split, seed))):
             if variant.regressor:
                 scorer = trainer.fit(variant.regressor, goal, split)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -77,23 +77,25 @@ class SplitResult:
     targets: np.ndarray
 
 
+def splits_of(ratings: RatedExplanations, plan: Plan) -> dict[int, Split]:
+    """Return splits by seed; no image and no explainer is in more than one part. Raises where there are too few."""
+    ids = (ratings.image_ids, ratings.explainer_ids)
+    seeds = range(plan.seed, plan.seed + plan.n_splits)
+    return {seed: leak_free_split(*ids, train_share=plan.train_share, seed=seed) for seed in seeds}
+
+
 class Trainer:
     """Trains scorers and regressors on one embedding of rated explanations."""
 
     def __init__(self, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, keep: Keep = not_kept) -> None:
         self.ratings, self.embeddings, self.plan, self.keep = ratings, embeddings, plan, keep
+        self.splits = splits_of(ratings, plan)
         self.targets = ratings.targets(plan.votes)[:, plan.columns]
         self.labels: np.ndarray | None = None
         if plan.label_names is not None:
             known = [label or None for label in ratings.labels.tolist()]
             self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
         self._digest = digest(embeddings.numpy(), self.labels)
-
-    def splits(self) -> Iterator[tuple[int, Split]]:
-        """Yield seeds and splits; no image and no explainer is in more than one part of a split."""
-        ids, share = (self.ratings.image_ids, self.ratings.explainer_ids), self.plan.train_share
-        for seed in range(self.plan.seed, self.plan.seed + self.plan.n_splits):
-            yield seed, leak_free_split(*ids, train_share=share, seed=seed)
 
     def train(self, name: str, goal: np.ndarray, split: Split, seed: int) -> Training:
         """Train a scorer, or read the one that an interrupted run has trained."""
@@ -200,7 +202,7 @@ def train_splits(
     `expected` are votes (N, 6) without the raters' noise, where these are known.
     """
     plan, results, rows = trainer.plan, [], []
-    for seed, split in trainer.splits():
+    for seed, split in trainer.splits.items():
         say(f"Split {seed - plan.seed + 1} of {plan.n_splits}: {split.summary()}")
         training = trainer.train("scorer", trainer.targets, split, seed)
         scores = trainer.predict(training.scorer, split.test)

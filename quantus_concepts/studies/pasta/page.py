@@ -51,8 +51,7 @@ def training_page(
     beside = {} if simulated else paper_rows(encoder)
     note, key = agreement_note(frame), agreement_key(means, bool(beside))
     without = [model for model in MODELS if model not in FITTED]
-    agreement = measure_table("Agreement with the votes", note, means, list(MEASURES), without, beside, key)
-    agreement = with_counts(agreement, frame)
+    agreement = measure_table("Agreement with the votes", note, means, MEASURES, without, beside, key, counts(frame))
     main = measure_table(
         "Scores and votes of unseen images and explainers",
         f"Mean over {splits_text(frame['seed'].nunique())}; deviations are in report.html."
@@ -111,6 +110,7 @@ def measure_table(
     models: Sequence[str],
     beside: Mapping[str, pd.DataFrame],
     key: str = "",
+    heads: Mapping[str, str] | None = None,
 ) -> Table:
     """Return means and deviations by measure and model, each with the paper's below where it has one."""
     parts = [means.head(0)]
@@ -123,7 +123,8 @@ def measure_table(
                 rows = [each for each in (ours.assign(label=model), asked) if len(each)]
                 parts += [each.assign(group=MEASURES[measure]) for each in rows]
     shown = written(pd.concat(parts), small=["deviation"])
-    return Table(title, note, shown, ["group", "label"], ["question"], controls=[SHUFFLED], key=key)
+    columns = {"heads": heads or {}, "controls": [SHUFFLED], "key": key}
+    return Table(title, note, shown, ["group", "label"], ["question"], **columns)
 
 
 def agreement_note(frame: pd.DataFrame) -> str:
@@ -148,11 +149,10 @@ def agreement_key(means: pd.DataFrame, paper: bool) -> str:
     return " ".join(parts)
 
 
-def with_counts(table: Table, frame: pd.DataFrame) -> Table:
-    """Put the numbers of test explanations below the questions."""
-    counts = pick(frame, model=SCORER, measure="SCC", modality="all").groupby("question")["n"]
-    table.heads.update({question: f"n = {_range(found)}" for question, found in counts})  # type: ignore[attr-defined]
-    return table
+def counts(frame: pd.DataFrame) -> dict[str, str]:
+    """Return how many test explanations there are of each question."""
+    found = pick(frame, model=SCORER, measure="SCC", modality="all").groupby("question")["n"]
+    return {question: f"n = {_range(each)}" for question, each in found}
 
 
 def _range(counts: pd.Series) -> str:

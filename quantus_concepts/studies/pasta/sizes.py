@@ -24,7 +24,7 @@ from quantus_concepts.studies.page import Page, Section
 from quantus_concepts.studies.pasta.ablate import variant_figures
 from quantus_concepts.studies.pasta.ablations import Variant
 from quantus_concepts.studies.pasta.classifier import CONTROLS, METHODS, RatedBirds, train_classifier
-from quantus_concepts.studies.pasta.evaluation import Trainer, best_split, over_splits, train_splits
+from quantus_concepts.studies.pasta.evaluation import Trainer, best_split, over_splits, splits_of, train_splits
 from quantus_concepts.studies.pasta.keeping import kept_embeddings
 from quantus_concepts.studies.pasta.names import KINDS, SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.options import EMBEDDED, SizesOptions, whole_numbers
@@ -65,6 +65,8 @@ def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
     run.settings["device"] = str(options.torch_device())
     run.facts["simulated"] = ratings.simulated
     frames = []
+    # Before anything expensive.
+    splits_of(ratings, study_plan(options, ratings))
     for name, embedder in embedders.items():
         run.say(f"Embedding and training: {name}")
         embeddings = kept_embeddings(run.kept, embedder, ratings, f"embeddings of {name}")
@@ -264,6 +266,9 @@ def plot_sizes(means: pd.DataFrame, label: str, ax: Axes | None = None) -> tuple
             label=name,
         )
     ax.set_xscale("log")
+    sizes = sorted(means["parameters"].dropna().unique())
+    ax.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+    ax.minorticks_off()
     ax.set_xlabel("parameters")
     ax.set_ylabel(label)
     tidy(ax)

@@ -17,7 +17,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.page import Page
 from quantus_concepts.studies.pasta.applications import apply_score
-from quantus_concepts.studies.pasta.evaluation import Plan, SplitResult, Trainer, best_split, train_splits
+from quantus_concepts.studies.pasta.evaluation import Plan, SplitResult, Trainer, best_split, splits_of, train_splits
 from quantus_concepts.studies.pasta.keeping import kept_embeddings
 from quantus_concepts.studies.pasta.names import SCORER, SHOWN
 from quantus_concepts.studies.pasta.options import PastaOptions
@@ -71,6 +71,8 @@ def trained(
 ) -> tuple[pd.DataFrame, list[SplitResult]]:
     """Embed ratings, train and test on every split, and say what a page shows of it."""
     run.note(*ratings.notes)
+    # Before anything expensive.
+    splits_of(ratings, plan)
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
     trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings), plan, run.kept)
     frame, results = train_splits(trainer, expected=expected, say=run.say)
