@@ -14,12 +14,9 @@ from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_options import ComposeOptions
 from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.pasta.ablate_command import ablate
-from quantus_concepts.studies.pasta.command import pasta as pasta_benchmark
-from quantus_concepts.studies.pasta.metrics_command import metrics
-from quantus_concepts.studies.pasta.sizes_command import sizes
+from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
 from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
-from quantus_concepts.studies.rating.train_command import train
+from quantus_concepts.studies.rating.train_options import TrainOptions
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -36,15 +33,15 @@ app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
 app.add_typer(benchmark, name="benchmark")
 benchmark.command("concepts")(command(ConceptOptions, f"{STUDIES}.concepts.study:STUDY"))
 benchmark.command("attribution")(command(AttributionOptions, f"{STUDIES}.attribution.study:STUDY"))
-benchmark.command("pasta")(pasta_benchmark)
+benchmark.command("pasta")(command(PastaOptions, f"{STUDIES}.pasta.study:STUDY"))
 app.add_typer(pasta, name="pasta")
-pasta.command()(train)
+pasta.command("train")(command(TrainOptions, f"{STUDIES}.rating.train_study:STUDY"))
 pasta.command("score")(command(ScoreOptions, f"{STUDIES}.rating.score:SCORE"))
 pasta.command("sheet")(command(SheetOptions, f"{STUDIES}.rating.sheet:make_sheet"))
 pasta.command("join")(command(JoinOptions, f"{STUDIES}.rating.join:join"))
-pasta.command()(ablate)
-pasta.command()(sizes)
-pasta.command()(metrics)
+pasta.command("ablate")(command(AblateOptions, f"{STUDIES}.pasta.ablate:STUDY"))
+pasta.command("sizes")(command(SizesOptions, f"{STUDIES}.pasta.sizes:STUDY"))
+pasta.command("metrics")(command(MetricsOptions, f"{STUDIES}.pasta.metrics_study:STUDY"))
 
 
 def _tell_version(asked: bool) -> None:

@@ -14,7 +14,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta import encoder_option
+from quantus_concepts.studies.pasta import preparing
 from quantus_concepts.studies.rating.find import find_explanations
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import SCORE, by_explainer, mixture_of
@@ -44,7 +44,7 @@ class TinyEncoder:
 @pytest.fixture
 def encoder(monkeypatch):
     made = TinyEncoder()
-    monkeypatch.setattr(encoder_option, "as_encoder", lambda name, **settings: made)
+    monkeypatch.setattr(preparing, "as_encoder", lambda name, **settings: made)
     return made
 
 
@@ -224,7 +224,7 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
         asked.append((name, settings))
         return TinyEncoder()
 
-    monkeypatch.setattr(encoder_option, "as_encoder", as_encoder)
+    monkeypatch.setattr(preparing, "as_encoder", as_encoder)
     (root / "mine.safetensors").touch()
     SCORE(_options(root, encoder_weights=root / "mine.safetensors"))
     settings = {"weights": root / "mine.safetensors", "tokenizer": None, "device": torch.device("cpu")}

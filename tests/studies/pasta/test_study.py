@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,8 @@ import torch
 from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta import run as run_module
-from quantus_concepts.studies.pasta.options import Options
-from quantus_concepts.studies.pasta.results import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
+from quantus_concepts.studies.pasta import study
+from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 TINY = [
     *("--n-images", "20", "--n-per-image", "12", "--image-size", "32", "--seeds", "2", "--epochs", "2"),
@@ -37,6 +35,7 @@ def test_writes_everything_and_nothing_half(folder: Path) -> None:
     scorers = {"scorer.safetensors", "scorer-0.safetensors", "scorer-1.safetensors"}
     assert names >= tables | scorers | {"report.html", "figures/steering.png", "figures/light.png", "figures/wins.png"}
     assert [name for name in names if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
+    assert not list((folder / "kept").glob("*.checkpoint.pt"))
 
 
 def test_records_have_scorer_control_rater_and_ceiling(folder: Path) -> None:
@@ -77,22 +76,37 @@ def test_one_question_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "Q1" not in shown
 
 
-@pytest.mark.parametrize("moment", ["simulated_ratings", "train_seeds", "gather_uses", "write_report"])
-def test_interrupting_leaves_nothing_half_written(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
-    if moment == "write_report":
-        monkeypatch.setattr(run_module, "gather_uses", lambda *_: None)
-    monkeypatch.setattr(run_module, moment, interrupt)
+
+def test_interrupted_before_anything_was_done_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(study, "simulated_ratings", interrupt)
     out = tmp_path / "stopped"
-    assert main(["benchmark", "pasta", *TINY, "--seeds", "1", "--out", str(out)]) == 130
+    assert main(["benchmark", "pasta", *TINY, "--out", str(out)]) == 130
     assert "Interrupted" in capsys.readouterr().err
-    # Whole scorers may stay, once they are written.
-    assert out.exists() == (moment == "write_report")
-    assert all(path.suffix in (".safetensors", ".json") for path in out.rglob("*"))
+    assert not out.exists()
+
+
+def test_an_interrupted_run_goes_on_with_the_same_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "stopped"
+    arguments = ["benchmark", "pasta", *TINY, "--regressors", "--out", str(out)]
+    monkeypatch.setattr(study, "apply_score", interrupt)
+    assert main(arguments) == 130
+    assert f"--out {out}" in capsys.readouterr().err
+    assert not (out / "report.html").exists()
+    monkeypatch.undo()
+    refuse = pytest.MonkeyPatch()
+    refuse.setattr("quantus_concepts.studies.pasta.evaluation.train_scorer", lambda *_, **__: pytest.fail("again"))
+    refuse.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
+    assert main([*arguments, "--no-uses"]) == 0
+    refuse.undo()
+    ours, whole = (pd.read_csv(each / "results.csv") for each in (out, folder))
+    pd.testing.assert_frame_equal(ours, whole)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +136,3 @@ def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFi
     arguments = ["--n-images", "5", "--n-per-image", "2", "--out", str(tmp_path / "few")]
     assert main(["benchmark", "pasta", *TINY, *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_defaults_are_enough_for_a_fair_share_of_unseen_explainers() -> None:
-    options = Options()
-    assert options.n_per_image >= 20
-    assert not math.isnan(options.learning_rate)

@@ -15,12 +15,11 @@ from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.ablate_command import differences, table_names, verdict
-from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant, ablated, variant_figures
-from quantus_concepts.studies.pasta.paper import paper_table
-from quantus_concepts.studies.pasta.results import SCORER, SHUFFLED
-from quantus_concepts.studies.pasta.seeds import Plan
-from quantus_concepts.studies.pasta.study import cell, over_splits
+from quantus_concepts.studies.pasta.ablate import ablated, differences, finding, variant_figures
+from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant
+from quantus_concepts.studies.pasta.evaluation import Plan
+from quantus_concepts.studies.pasta.names import SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.options import table_names
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")
@@ -41,28 +40,9 @@ def rows(ablation: str, variant: str, values: list[float], measure: str = "SCC")
     )
 
 
-def test_means_and_intervals_over_splits_by_hand() -> None:
-    frame = pd.concat([rows("votes", "mode", [0.1, 0.2, 0.3], "MSE"), rows("votes", "mode", [0.1, 0.2, 0.3])])
-    squared, rank = (row for _, row in over_splits(frame, ("variant", "measure")).iterrows())
-    # Student's t of 2 degrees of freedom is 4.302653 at 97.5 %.
-    assert squared[["value", "deviation"]].tolist() == pytest.approx([0.2, 0.1])
-    assert squared[["low", "high"]].tolist() == pytest.approx([0.2 - 0.248414, 0.2 + 0.248414], abs=1e-5)
-    # On Fisher's z: 0.100335, 0.202733, 0.309520, so 0.204196 -+ 0.259843.
-    assert rank[["low", "high"]].tolist() == pytest.approx([-0.055590, 0.433378], abs=1e-5)
-    assert rank["splits"] == 3
-
-
-def test_fewer_than_three_splits_have_no_interval_and_no_verdict() -> None:
+def test_fewer_than_three_splits_have_no_interval_and_no_finding() -> None:
     frame = pd.concat([rows("votes", "mode", [0.1, 0.2]), rows("votes", "mean", [0.3, 0.4])])
-    assert over_splits(frame, ("variant", "measure"))[["low", "high"]].isna().all(axis=None)
-    assert "nothing is said" in verdict("votes", frame, "Q1")
-
-
-def test_splits_without_a_number_are_counted_and_shown() -> None:
-    frame = rows("votes", "mode", [0.1, 0.2, 0.3, float("nan")])
-    (found,) = over_splits(frame, ("variant", "measure")).to_dict("records")
-    assert (found["value"], found["splits"], found["undefined"]) == (pytest.approx(0.2), 3, 1)
-    assert cell(found).small.endswith(", 1 undefined")
+    assert "nothing is said" in finding("votes", frame, "Q1")
 
 
 def test_differences_are_taken_split_by_split() -> None:
@@ -73,21 +53,7 @@ def test_differences_are_taken_split_by_split() -> None:
     # Each is 0.1 better, however far apart the splits are.
     assert (found["variant"], found["value"]) == ("mean", pytest.approx(0.1))
     assert found["low"] == pytest.approx(0.1)
-    assert "mean raises SCC by 0.100" in verdict("votes", frame, "Q1")
-
-
-def test_the_paper_s_tables_are_as_printed() -> None:
-    assert [len(paper_table(number)) for number in (2, 10, 11, 15, 16, 17, 18, 19, 20)] == [
-        *(6, 38 * 3, 46 * 6),
-        *(9, 6, 12, 6, 12, 9),
-    ]
-    weighted = paper_table(20).set_index(["row", "measure"]).loc["weighted"]
-    assert weighted.loc[["MSE", "QWK", "SCC"], "value"].tolist() == [1.212, 0.392, 0.425]
-    for ablation in ABLATIONS.values():
-        if ablation.table is not None:
-            assert set(paper_table(ablation.table)["row"]) <= {variant.name for variant in ablation.variants}
-    with pytest.raises(ValueError, match="number of a table"):
-        paper_table(99)
+    assert "mean raises SCC by 0.100" in finding("votes", frame, "Q1")
 
 
 def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanations, torch.Tensor]:
@@ -113,7 +79,7 @@ def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanation
 def test_a_scorer_that_can_know_does_and_its_control_cannot(regressor: str) -> None:
     ratings, embeddings = graded()
     settings = TrainingSettings(epochs=60, learning_rate=1e-2)
-    plan = Plan(("Q1",), label_names=("owl",), settings=settings, n_seeds=4)
+    plan = Plan(("Q1",), label_names=("owl",), settings=settings, n_splits=4)
     found = variant_figures(ratings, embeddings, Variant("", regressor=regressor), plan)
     means = found[found["measure"] == "SCC"].groupby("model")["value"].mean()
     assert means[SCORER] > 0.8
@@ -126,7 +92,7 @@ def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
     folder = write_pasta_release(tmp_path, datasets=("coco",), n_images=8, explainers=EXPLAINERS)
     ratings, maps = PastaRatings(folder), PastaRatings(folder, drawings=False)
     assert set(ratings.modalities) == {"drawing", "concepts"}
-    plan = Plan(("Q1",), settings=TrainingSettings(epochs=1, learning_rate=1e-2), n_seeds=1, train_share=0.5)
+    plan = Plan(("Q1",), settings=TrainingSettings(epochs=1, learning_rate=1e-2), n_splits=1, train_share=0.5)
     embedder = Embedder(EmbeddedEncoder(), size=32)
     found = ablated(ratings, embedder, ["saliency", "n-top"], plan, maps)
     assert set(found.loc[found["ablation"] == "saliency", "variant"]) == {"overlay", "masked", "drawing"}

@@ -13,15 +13,17 @@ from fixtures_pasta import write_pasta_release
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.metrics_report import correlations, inside, said_of_human
-from quantus_concepts.studies.pasta.sensitivity import (
+from quantus_concepts.studies.pasta.metrics import (
     across_explainers,
+    correlations,
     explainer_means,
+    inside,
     mask_error,
     share_between,
     spearman,
     with_control,
 )
+from quantus_concepts.studies.pasta.metrics_study import said_of_human
 
 TINY = [
     "--n-images",
