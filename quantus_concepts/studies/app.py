@@ -36,7 +36,7 @@ benchmark.command("attribution")(command(AttributionOptions, f"{STUDIES}.attribu
 benchmark.command("pasta")(command(PastaOptions, f"{STUDIES}.pasta.study:STUDY"))
 app.add_typer(pasta, name="pasta")
 pasta.command("train")(command(TrainOptions, f"{STUDIES}.rating.train_study:STUDY"))
-pasta.command("score")(command(ScoreOptions, f"{STUDIES}.rating.score:SCORE"))
+pasta.command("score")(command(ScoreOptions, f"{STUDIES}.rating.score:STUDY"))
 pasta.command("sheet")(command(SheetOptions, f"{STUDIES}.rating.sheet:make_sheet"))
 pasta.command("join")(command(JoinOptions, f"{STUDIES}.rating.join:join"))
 pasta.command("ablate")(command(AblateOptions, f"{STUDIES}.pasta.ablate:STUDY"))

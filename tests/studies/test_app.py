@@ -350,7 +350,6 @@ def test_the_same_seed_gives_the_same_numbers_and_an_earlier_run_is_replaced_onl
 HEAVY = ("torch", "torchvision", "quantus", "sklearn", "matplotlib", "pandas", "timm")
 
 
-@pytest.mark.xfail(reason="commands whose options are not declared yet load their modules", strict=False)
 @pytest.mark.parametrize("arguments", ["--help", "benchmark concepts --help", "pasta score --help", "--version"])
 def test_help_loads_nothing_heavy(arguments):
     code = f"""

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.studies.charts import INK, WIDTH, new_axes, tidy
 from quantus_concepts.studies.pasta.evaluation import SplitResult
+from quantus_concepts.studies.pasta.label_places import label_points
 from quantus_concepts.studies.pasta.names import (
     CEILING,
     HUMAN,
@@ -23,7 +24,6 @@ from quantus_concepts.studies.pasta.names import (
     SIMULATED,
     SIMULATED_HUMAN,
 )
-from quantus_concepts.studies.rating.label_places import label_points
 from quantus_concepts.studies.results import names, pick
 
 #: Panels in a row of a figure with one for each question.

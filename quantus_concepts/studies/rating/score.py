@@ -65,7 +65,7 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     return by_explainer(scores.sort_index(), scorer.questions, mixture)
 
 
-SCORE = Study("pasta-score", collect, score_page)
+STUDY = Study("pasta-score", collect, score_page)
 
 
 def best_first(frame: pd.DataFrame, question: str) -> pd.DataFrame:

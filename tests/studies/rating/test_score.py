@@ -17,7 +17,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import preparing
 from quantus_concepts.studies.rating.find import find_explanations
 from quantus_concepts.studies.rating.options import ScoreOptions
-from quantus_concepts.studies.rating.score import SCORE, by_explainer, mixture_of
+from quantus_concepts.studies.rating.score import STUDY, by_explainer, mixture_of
 
 DIM = 4
 
@@ -79,7 +79,7 @@ def _frame(out):
 
 
 def test_scores_are_those_of_the_parts(root, encoder):
-    frame = _frame(SCORE(_options(root)))
+    frame = _frame(STUDY(_options(root)))
     assert list(frame) == [
         *("explainer", "explanation", "image", "dataset", "image_id", "label", "modality", "Q1", "Q5", "note")
     ]
@@ -99,15 +99,15 @@ def test_scores_are_those_of_the_parts(root, encoder):
 
 
 def test_questions_are_chosen_and_low_may_be_good(root):
-    frame = _frame(SCORE(_options(root, question="Q5")))
+    frame = _frame(STUDY(_options(root, question="Q5")))
     assert "Q1" not in frame
     assert frame.Q5.is_monotonic_increasing
     with pytest.raises(ValueError, match=r"does not answer \['Q2'\]"):
-        SCORE(_options(root, question="Q2", out=root / "other"))
+        STUDY(_options(root, question="Q2", out=root / "other"))
 
 
 def test_report_has_everything_in_it(root, capsys):
-    out = SCORE(_options(root, n_shown=2))
+    out = STUDY(_options(root, n_shown=2))
     page = (out / "report.html").read_text()
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert page.count('class="card"') == 4
@@ -121,7 +121,7 @@ def test_report_has_everything_in_it(root, capsys):
 
 
 def test_one_explainer_has_no_mixture(root):
-    out = SCORE(_options(root, explanations=root / "explanations" / "words", n_shown=12))
+    out = STUDY(_options(root, explanations=root / "explanations" / "words", n_shown=12))
     assert not (out / "figures").exists()
     # None of the three is both among the best and among the worst.
     assert (out / "report.html").read_text().count('class="card"') == 3
@@ -153,7 +153,7 @@ def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
     (folder / "words" / "pets_001_dog.json").write_text("{")
     np.save(folder / "lime_2" / "pets_007_dog.npy", np.eye(3))
     (folder / "lime_2" / "pets_002_bird.npy").rename(folder / "lime_2" / "pets_002_brd.npy")
-    frame = _frame(SCORE(_options(root)))
+    frame = _frame(STUDY(_options(root)))
     notes = dict(zip(frame.explainer + "/" + frame.explanation, frame.note, strict=True))
     told = {name: note for name, note in notes.items() if note}
     assert len(told) == 4
@@ -173,14 +173,14 @@ def test_nothing_left_is_an_error_and_leaves_nothing(root):
     for file in (root / "explanations").rglob("*.*"):
         file.write_bytes(b"?")
     with pytest.raises(ValueError, match="None of the 9 explanations can be used"):
-        SCORE(_options(root))
+        STUDY(_options(root))
     assert not (root / "out").exists()
 
 
 def test_labels_the_scorer_knows_none_of_are_told_once_each(root):
     _scorer(root / "scorer.safetensors", ["Heron", "Wren"])
     with pytest.raises(ValueError, match="None of the 9 explanations") as told:
-        SCORE(_options(root))
+        STUDY(_options(root))
     message = str(told.value)
     assert message.count("named 'cat'") == message.count("named 'bird'") == 1
     assert message.count("--labels-from none") == 1
@@ -194,21 +194,21 @@ def test_labels_of_the_release_are_understood(root):
             file = folder / f"pets_002_bird{suffix}"
             if file.exists():
                 file.rename(folder / f"pets_002_SUN_large_hotel{suffix}")
-    frame = _frame(SCORE(_options(root)))
+    frame = _frame(STUDY(_options(root)))
     row = frame[frame.explanation == "pets_002_SUN_large_hotel.npy"].iloc[0]
     assert (row.label, row.note) == ("home_or_hotel", "")
 
 
 def test_without_labels(root, capsys):
-    SCORE(_options(root, labels_from="none"))
+    STUDY(_options(root, labels_from="none"))
     assert "no label, which the scorer was trained with" in capsys.readouterr().err
     for file in [*(root / "explanations" / "words").iterdir()]:
         file.rename(file.with_name("_".join(file.stem.split("_")[:2]) + ".json"))
-    frame = _frame(SCORE(_options(root, overwrite=True)))
+    frame = _frame(STUDY(_options(root, overwrite=True)))
     assert frame.Q1.notna().all()
     assert "3 of 9 explanations have no label, which the scorer was trained with." in capsys.readouterr().err
     _scorer(root / "scorer.safetensors", None)
-    frame = _frame(SCORE(_options(root, overwrite=True)))
+    frame = _frame(STUDY(_options(root, overwrite=True)))
     assert frame.Q1.notna().all()
     assert "no label" not in capsys.readouterr().err
 
@@ -217,7 +217,7 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
     scorer = Scorer(DIM, ("Q1",), None, (6, 5), encoder="siglip (mine.safetensors)", settings={})
     save_scorer(scorer, root / "scorer.safetensors")
     with pytest.raises(ValueError, match=r"siglip \(mine\.safetensors\): give that file with --encoder-weights"):
-        SCORE(_options(root))
+        STUDY(_options(root))
     asked = []
 
     def as_encoder(name, **settings):
@@ -226,7 +226,7 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
 
     monkeypatch.setattr(preparing, "as_encoder", as_encoder)
     (root / "mine.safetensors").touch()
-    SCORE(_options(root, encoder_weights=root / "mine.safetensors"))
+    STUDY(_options(root, encoder_weights=root / "mine.safetensors"))
     settings = {"weights": root / "mine.safetensors", "tokenizer": None, "device": torch.device("cpu")}
     assert asked == [("siglip", settings)]
 
@@ -234,13 +234,13 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
 def test_encoder_of_another_size_is_told(root):
     save_scorer(Scorer(DIM + 1, ("Q1",), None, (6, 5), encoder="tiny", settings={}), root / "scorer.safetensors")
     with pytest.raises(ValueError, match="embeddings of 5 numbers"):
-        SCORE(_options(root))
+        STUDY(_options(root))
 
 
 def test_cache_spares_the_encoder(root, encoder):
-    first = _frame(SCORE(_options(root, cache=root / "cache")))
+    first = _frame(STUDY(_options(root, cache=root / "cache")))
     assert encoder.n_images == 6
-    again = _frame(SCORE(_options(root, cache=root / "cache", overwrite=True)))
+    again = _frame(STUDY(_options(root, cache=root / "cache", overwrite=True)))
     assert encoder.n_images == 6
     pd.testing.assert_frame_equal(first, again)
 
@@ -250,8 +250,8 @@ def test_of_a_folder_of_trainings_the_best_scorer_is_taken(root):
     folder.mkdir()
     for name in ("scorer", "scorer-0", "scorer-1"):
         _scorer(folder / f"{name}.safetensors", ["cat", "dog", "bird"])
-    one = _frame(SCORE(_options(root, scorer=folder)))
-    pd.testing.assert_frame_equal(one, _frame(SCORE(_options(root, overwrite=True))))
+    one = _frame(STUDY(_options(root, scorer=folder)))
+    pd.testing.assert_frame_equal(one, _frame(STUDY(_options(root, overwrite=True))))
 
 
 def test_a_scorer_is_asked_for(root, capsys):
@@ -276,20 +276,20 @@ def test_concepts_in_ascending_order(root):
     many = {f"concept {i}" + "x" * i: i + 1.0 for i in range(20)}
     file = root / "explanations" / "words" / "pets_000_cat.json"
     file.write_text(json.dumps(many))
-    one = _frame(SCORE(_options(root)))
-    two = _frame(SCORE(_options(root, ascending="words", overwrite=True)))
+    one = _frame(STUDY(_options(root)))
+    two = _frame(STUDY(_options(root, ascending="words", overwrite=True)))
     values = [frame.set_index(["explainer", "explanation"]).Q1["words", file.name] for frame in (one, two)]
     assert values[0] != values[1]
 
 
 def test_simulated_raters_and_concepts_the_scorer_never_saw_are_named(root, capsys):
     _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"], simulated=True)
-    out = SCORE(_options(root, scorer=root / "some.safetensors", encoder="tiny"))
+    out = STUDY(_options(root, scorer=root / "some.safetensors", encoder="tiny"))
     told = capsys.readouterr().err
     assert re.search(r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", told)
     assert "simulated raters" in told
     assert "simulated raters" in (out / "report.html").read_text()
-    SCORE(_options(root, out=root / "other"))
+    STUDY(_options(root, out=root / "other"))
     told = capsys.readouterr().err
     assert "in none of the ratings" not in told
     assert "simulated" not in told
@@ -300,5 +300,5 @@ def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path, capsys)
     encoder = EmbeddedEncoder()
     scorer = Scorer(encoder.dim, ("Q1",), None, encoder=encoder.name, settings={"size": 64})
     save_scorer(scorer, tmp_path / "own.safetensors")
-    out = SCORE(_options(tmp_path, scorer=tmp_path / "own.safetensors"))
+    out = STUDY(_options(tmp_path, scorer=tmp_path / "own.safetensors"))
     assert _frame(out)["Q1"].notna().all()
