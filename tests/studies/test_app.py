@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from fixtures_cub import write_cub
-from quantus_concepts.datasets import BAMFolder
 from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
@@ -395,59 +394,3 @@ def test_no_arguments_are_a_call_for_help_and_the_version_is_told(capsys):
     assert "benchmark" in capsys.readouterr().out
     assert main(["--version"]) == 0
     assert re.fullmatch(r"quantus-concepts \d+\.\d+.*", capsys.readouterr().out.strip())
-
-
-def test_composing_painted_objects_on_painted_scenes(capsys):
-    compose = words("compose --n-per-pair 2 --image-size 32 --test-share 0.5 --no-progress --out bam")
-    assert main(compose) == 0
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("bam\n", "")
-    test = BAMFolder("bam", split="test")
-    assert len(test) == 100
-    assert test.images([0]).shape == (1, 3, 32, 32)
-    assert test.masks().any((2, 3)).all()
-    # A data set is not written over unless that is asked for.
-    assert main(compose) == 2
-    assert "--overwrite" in capsys.readouterr().err
-    before = Path("bam/obj/val.txt").read_bytes()
-    assert main([*compose, "--overwrite"]) == 0
-    assert Path("bam/obj/val.txt").read_bytes() == before
-
-
-BAD_COMPOSING = {
-    "unknown option": ("--sizes 3", "No such option: --sizes"),
-    "no folder": ("--objects nowhere", "`--objects` to be 'painted' or a folder but got 'nowhere'"),
-    "no scenes": ("--scenes nowhere", "`--scenes` to be 'painted' or a folder but got 'nowhere'"),
-    "annotations of painted objects": ("--annotations coco.json", "COCO's photographs beside `--annotations`"),
-    "test share": ("--test-share 0", r"in \(0, 1\) but got 0"),
-    "no images": ("--n-per-pair 0", "at least"),
-    "too small": ("--image-size 4", "at least"),
-    "a stranger's files": ("--out fruit", "fruit"),
-    "a stranger's files, overwritten": ("--out fruit --overwrite", "fruit"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD_COMPOSING.values(), ids=BAD_COMPOSING)
-def test_what_cannot_be_composed_is_told_in_one_line(arguments, message, own_images, capsys):
-    before = sorted(own_images.rglob("*"))
-    assert main(["compose", "--no-progress", *arguments.split()]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert re.search(message, line), line
-    assert sorted(own_images.rglob("*")) == before
-
-
-def test_interrupting_a_composition_leaves_nothing(tmp_path, capsys, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Image.Image, "save", interrupt)
-    assert main(words("compose --n-per-pair 2 --test-share 0.5 --image-size 32 --no-progress --out bam")) == 130
-    assert "Interrupted" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_attribution_benchmark_is_reached(capsys):
-    assert main(["benchmark", "attribution", "--data", "x"]) == 2
-    assert capsys.readouterr().err.startswith("Error: Expected argument `--data` to be one of ['painted',")
