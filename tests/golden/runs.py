@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -92,15 +91,6 @@ def _votes() -> None:
         Path(f"{annotator}.json").write_text(json.dumps(records))
 
 
-def _premises() -> None:
-    """Keep the report's table of premises, which are in no other file."""
-    pages = html_tables(Path("attribution/report.html"))
-    _, (header, *rows) = next((caption, rows) for caption, rows in pages if "Premises." in caption)
-    # Without the small notes beside names and numbers.
-    table = [[text.split("  ")[0] for text in row] for row in (header, *rows)]
-    pd.DataFrame(table[1:], columns=["quantity", *table[0][1:]]).to_csv("attribution/premises.csv", index=False)
-
-
 def _every_metric() -> None:
     Path("metrics").mkdir()
     evaluation = evaluate_every_metric()
@@ -129,9 +119,8 @@ RUNS = {
             "--n-images 12 --n-patches 4 --patch-steps 20 --n-samples 2 --n-steps 3 --robustness "
             f"{QUIET} --out attribution"
         ],
-        {"results.csv": ("method", "metric", "k", "seed", "variant"), "premises.csv": ("quantity",)},
+        {"results.csv": ("method", "metric", "k", "seed", "variant"), "premises.csv": ("model", "metric", "k")},
         prepare=_sources,
-        finish=_premises,
     ),
     "attribution-relative": Run(
         [
@@ -304,43 +293,3 @@ def _content(path: Path) -> bytes:
     if path.suffix == ".json":
         return json.dumps(json.loads(path.read_text("utf-8")), sort_keys=True).encode()
     return path.read_bytes()
-
-
-class _Tables(HTMLParser):
-    """The caption and the text of every cell of every table; two blanks stand before what is set small."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[tuple[str, list[list[str]]]] = []
-        self.inside = ""
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag == "table":
-            self.tables.append(("", []))
-        elif tag == "tr":
-            self.tables[-1][1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][1][-1].append("")
-            self.inside = tag
-        elif tag == "caption":
-            self.inside = tag
-        elif tag == "small" and self.inside:
-            self.handle_data("  ")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self.inside:
-            self.inside = ""
-
-    def handle_data(self, data: str) -> None:
-        caption, rows = self.tables[-1] if self.tables else ("", [])
-        if self.inside == "caption":
-            self.tables[-1] = (caption + data, rows)
-        elif self.inside:
-            rows[-1][-1] += data
-
-
-def html_tables(path: Path) -> list[tuple[str, list[list[str]]]]:
-    """Return the tables of a page, each its caption and its rows of texts."""
-    parser = _Tables()
-    parser.feed(path.read_text("utf-8"))
-    return parser.tables
