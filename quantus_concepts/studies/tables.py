@@ -76,18 +76,13 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, list[Row]]]:
         """The rows by group, whose name is "" where rows have one value only."""
-        places = list(self.columns)
         cells = {
-            (tuple(row[name] for name in self.rows), tuple(row[name] for name in places)): self._cell(row)
+            (tuple(row[name] for name in self.rows), tuple(row[name] for name in self.columns)): self._cell(row)
             for row in self.frame.to_dict("records")
         }
+        places = self.column_keys
         laid = [
-            (
-                key,
-                Row(
-                    self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in self.column_keys), self._grey(key)
-                ),
-            )
+            (key, Row(self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in places), self._grey(key)))
             for key in _found(self.frame, self.rows)
         ]
         if len(self.rows) == 1:

@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from fixtures_cub import write_cub
-from quantus_concepts.datasets import BAMFolder
 from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
@@ -347,91 +346,51 @@ def test_the_same_seed_gives_the_same_numbers_and_an_earlier_run_is_replaced_onl
     assert numbers("two", "--overwrite", "--seed", "1") != first
 
 
-def test_help_names_every_option_and_the_command_runs_as_a_module(capsys):
-    assert main([]) == 0
-    assert "benchmark" in capsys.readouterr().out
-    assert run("--help") == 0
-    page = capsys.readouterr().out
-    for option in ("--data", "--root", "--concepts", "--parts", "--backbone", "--layer", "--weights", "--device"):
-        assert option in page
-    done = subprocess.run(
-        [sys.executable, "-m", "quantus_concepts.studies.app", *COMMAND, "--data", "x"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
+HEAVY = ("torch", "torchvision", "quantus", "sklearn", "matplotlib", "pandas", "timm")
+
+
+@pytest.mark.parametrize("arguments", ["--help", "benchmark concepts --help", "pasta score --help", "--version"])
+def test_help_loads_nothing_heavy(arguments):
+    code = f"""
+import sys
+from quantus_concepts.studies.app import main
+assert main({arguments.split()}) == 0
+print("loaded:", [name for name in {HEAVY} if name in sys.modules])
+"""
+    assert python("-c", code).stdout.splitlines()[-1] == "loaded: []"
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_the_command_runs_as_a_module():
+    done = python("-m", "quantus_concepts.studies.app", *COMMAND, "--data", "x")
     assert done.returncode == 2
     assert done.stderr.startswith("Error: Expected argument `--data`")
 
 
-def test_help_names_what_there_is(capsys):
-    assert main(["--help"]) == 0
-    page = capsys.readouterr().out
-    assert "compose" in page
-    assert "benchmark" in page
-    assert main(["benchmark", "attribution", "--help"]) == 0
-    page = capsys.readouterr().out
-    for option in ("--data", "--objects", "--methods", "--relative", "--no-tcav", "--models", "--backbone", "--device"):
-        assert option in page
-    assert "path.py:function" in page
-    assert main(["compose", "--help"]) == 0
-    page = capsys.readouterr().out
-    for option in ("--objects", "--scenes", "--annotations", "--n-per-pair", "--lossless", "--out"):
-        assert option in page
-
-
-def test_composing_painted_objects_on_painted_scenes(capsys):
-    compose = words("compose --n-per-pair 2 --image-size 32 --test-share 0.5 --no-progress --out bam")
-    assert main(compose) == 0
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("bam\n", "")
-    test = BAMFolder("bam", split="test")
-    assert len(test) == 100
-    assert test.images([0]).shape == (1, 3, 32, 32)
-    assert test.masks().any((2, 3)).all()
-    # A data set is not written over unless that is asked for.
-    assert main(compose) == 2
-    assert "--overwrite" in capsys.readouterr().err
-    before = Path("bam/obj/val.txt").read_bytes()
-    assert main([*compose, "--overwrite"]) == 0
-    assert Path("bam/obj/val.txt").read_bytes() == before
-
-
-BAD_COMPOSING = {
-    "unknown option": ("--sizes 3", "No such option: --sizes"),
-    "no folder": ("--objects nowhere", "`--objects` to be 'painted' or a folder but got 'nowhere'"),
-    "no scenes": ("--scenes nowhere", "`--scenes` to be 'painted' or a folder but got 'nowhere'"),
-    "annotations of painted objects": ("--annotations coco.json", "COCO's photographs beside `--annotations`"),
-    "test share": ("--test-share 0", r"in \(0, 1\) but got 0"),
-    "no images": ("--n-per-pair 0", "at least"),
-    "too small": ("--image-size 4", "at least"),
-    "a stranger's files": ("--out fruit", "fruit"),
-    "a stranger's files, overwritten": ("--out fruit --overwrite", "fruit"),
+COMMANDS = {
+    "": ("benchmark", "compose", "pasta"),
+    "benchmark concepts": ("--data", "--root", "--concepts", "--parts", "--backbone", "--layer", "--device"),
+    "benchmark attribution": ("--data", "--objects", "--methods", "--relative", "--no-tcav", "path.py:function"),
+    "compose": ("--objects", "--scenes", "--annotations", "--n-per-pair", "--lossless", "--out"),
+    "pasta score": ("--images", "--scorer", "--labels-from", "--no-clip", "--overwrite"),
+    "pasta sheet": ("--questions", "--light", "--max-megabytes"),
+    "pasta join": ("files", "--data"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD_COMPOSING.values(), ids=BAD_COMPOSING)
-def test_what_cannot_be_composed_is_told_in_one_line(arguments, message, own_images, capsys):
-    before = sorted(own_images.rglob("*"))
-    assert main(["compose", "--no-progress", *arguments.split()]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert re.search(message, line), line
-    assert sorted(own_images.rglob("*")) == before
+@pytest.mark.parametrize(("command", "named"), COMMANDS.items(), ids=COMMANDS)
+def test_help_names_what_there_is(command, named, capsys):
+    assert main([*command.split(), "--help"]) == 0
+    page = capsys.readouterr().out
+    assert [name for name in named if name not in page] == []
 
 
-def test_interrupting_a_composition_leaves_nothing(tmp_path, capsys, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Image.Image, "save", interrupt)
-    assert main(words("compose --n-per-pair 2 --test-share 0.5 --image-size 32 --no-progress --out bam")) == 130
-    assert "Interrupted" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_attribution_benchmark_is_reached(capsys):
-    assert main(["benchmark", "attribution", "--data", "x"]) == 2
-    assert capsys.readouterr().err.startswith("Error: Expected argument `--data` to be one of ['painted',")
+def test_no_arguments_are_a_call_for_help_and_the_version_is_told(capsys):
+    assert main([]) == 0
+    assert "benchmark" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"quantus-concepts \d+\.\d+.*", capsys.readouterr().out.strip())

@@ -1,6 +1,9 @@
 """The work of the command `compose`."""
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +12,9 @@ from PIL import Image
 from block_sources import Blocks, Plains
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.studies import compose as command
-from quantus_concepts.studies.compose import ComposeOptions, compose, load_objects, load_scenes
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.compose import compose, load_objects, load_scenes
+from quantus_concepts.studies.compose_options import ComposeOptions
 
 
 @pytest.fixture
@@ -92,27 +97,65 @@ def test_photographs_of_coco(folders, tmp_path, monkeypatch):
         compose(_options(folders, tmp_path / "other", annotations=tmp_path / "instances.json"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"objects": "nowhere"}, FileNotFoundError, "--objects` to be 'painted' or a folder but got 'nowhere'"),
-        ({"scenes": "nowhere"}, FileNotFoundError, "--scenes` to be 'painted' or a folder"),
-        ({"objects": "painted", "annotations": "a.json"}, ValueError, "beside `--annotations`"),
-        ({"annotations": "nowhere.json"}, FileNotFoundError, "nowhere.json"),
-        ({"n_per_pair": 1}, ValueError, "n_per_pair"),
-        ({"image_size": 4}, ValueError, "image_size"),
-        ({"test_share": 1.5}, ValueError, "test_share"),
-        ({"seed": -1}, ValueError, "seed"),
-    ],
-)
-def test_bad_input_writes_nothing(folders, tmp_path, changes, error, message):
-    before = set(tmp_path.iterdir())
-    with pytest.raises(error, match=message):
-        compose(_options(folders, tmp_path / "bam", **changes))
-    assert set(tmp_path.iterdir()) == before
-
-
 def test_output_is_checked_before_sources_are_opened(folders, tmp_path):
     (tmp_path / "bam").write_text("")
     with pytest.raises(ValueError, match="is a file"):
         compose(_options(folders, tmp_path / "bam", objects="nowhere"))
+
+
+COMPOSE = shlex.split("compose --n-per-pair 2 --image-size 32 --test-share 0.5 --no-progress --out bam")
+
+
+def test_composing_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(COMPOSE) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("bam\n", "")
+    test = BAMFolder("bam", split="test")
+    assert len(test) == 100
+    assert test.images([0]).shape == (1, 3, 32, 32)
+    assert test.masks().any((2, 3)).all()
+    # A data set is not written over unless that is asked for.
+    assert main(COMPOSE) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    before = Path("bam/obj/val.txt").read_bytes()
+    assert main([*COMPOSE, "--overwrite"]) == 0
+    assert Path("bam/obj/val.txt").read_bytes() == before
+
+
+BAD_COMPOSING = {
+    "unknown option": ("--sizes 3", "No such option: --sizes"),
+    "no folder": ("--objects nowhere", "`--objects` to be 'painted' or a folder but got 'nowhere'"),
+    "no scenes": ("--scenes nowhere", "`--scenes` to be 'painted' or a folder but got 'nowhere'"),
+    "annotations of painted objects": ("--annotations coco.json", "COCO's photographs beside `--annotations`"),
+    "test share": ("--test-share 0", r"in \(0, 1\) but got 0"),
+    "no images": ("--n-per-pair 0", "at least"),
+    "too small": ("--image-size 4", "at least"),
+    "no file of annotations": ("--objects objects --annotations nowhere.json", "nowhere.json"),
+    "seed": ("--seed -1", "seed"),
+    "a stranger's files": ("--out objects", "objects"),
+    "a stranger's files, overwritten": ("--out objects --overwrite", "objects"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_COMPOSING.values(), ids=BAD_COMPOSING)
+def test_what_cannot_be_composed_is_told_in_one_line(arguments, message, folders, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["compose", "--no-progress", *arguments.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert re.search(message, line), line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_interrupting_a_composition_leaves_nothing(tmp_path, capsys, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Image.Image, "save", interrupt)
+    assert main(COMPOSE) == 130
+    assert "Interrupted" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -12,9 +12,9 @@ from torchvision.transforms import v2
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.studies.backbone_option import Network
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
 from quantus_concepts.studies.loading import KeptImages
+from quantus_concepts.studies.networks import Network
 
 PAINTED_SIZE = 96
 #: Of the small network on images of the user's own.

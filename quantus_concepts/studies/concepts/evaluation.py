@@ -24,13 +24,13 @@ from quantus_concepts.functional import random_banks
 from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
-from quantus_concepts.studies.backbone_option import Network, cut_network
 from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class
 from quantus_concepts.studies.concepts.gallery import draw_gallery
 from quantus_concepts.studies.concepts.names import ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.loading import KeptImages, sample_loader
+from quantus_concepts.studies.networks import Network, cut_network
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.training import SmallResNet, train_together
 from quantus_concepts.studies.usual_means import better_normalised

@@ -140,7 +140,7 @@ class ConceptOptions(RunOptions):
     @property
     def normalisation(self) -> dict[str, Any]:
         """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
-        from quantus_concepts.studies.backbone_option import said_normalisation
+        from quantus_concepts.studies.networks import said_normalisation
 
         return said_normalisation(self.mean, self.std, self.unnormalised)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from quantus_concepts.studies.backbone_option import Network, load_network
 from quantus_concepts.studies.concepts.data_option import load_data
 from quantus_concepts.studies.concepts.evaluation import score_seed
 from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.page import page
+from quantus_concepts.studies.networks import Network, load_network
 from quantus_concepts.studies.run import Run, Study
 
 COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]

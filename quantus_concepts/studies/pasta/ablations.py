@@ -1,30 +1,11 @@
-"""The paper's ablations (Tables 15 to 20), and of the loss, as declarations; and scorers trained for each."""
+"""The paper's ablations (Tables 15 to 20), and of the loss, as declarations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from torch import Tensor
-
-from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.datasets.ratings.split import leak_free_split
-from quantus_concepts.functional.agreement import figures
-from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.regressors import fit_regressor
-from quantus_concepts.pasta.training import train_scorer
-from quantus_concepts.studies.pasta.results import SCORER, SHUFFLED
-from quantus_concepts.studies.pasta.seeds import Plan, label_places, predicted_votes, shuffled_votes
-
-#: Both are rows of every table: the scorer, and the same told other explanations' votes.
-MODELS = (SCORER, SHUFFLED)
-
-
-#: A variant that only ratings with drawings have.
-DRAWING = "drawing"
+from quantus_concepts.studies.pasta.names import DRAWING, SCORER
 
 
 @dataclass(frozen=True)
@@ -121,109 +102,3 @@ ABLATIONS = {
         ),
     ),
 }
-
-
-def ablated(
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    names: Sequence[str],
-    plan: Plan,
-    maps: RatedExplanations | None = None,
-    say: Callable[[str], None] = lambda text: None,
-) -> pd.DataFrame:
-    """Train and test every variant of some ablations on the same splits."""
-    # Returns one row for each ablation, variant, model, question, modality, measure and seed. What two variants
-    # share is computed once. `maps` are the same ratings without the drawings people saw, where `ratings` has them.
-    base = embedder.embed(ratings.explanations).cpu()
-    embeddings: dict[Any, Tensor] = {}
-    trained: dict[Any, pd.DataFrame] = {}
-    frames = []
-    for name in names:
-        ablation = ABLATIONS[name]
-        for variant in ablation.variants:
-            if variant.name == DRAWING and maps is None:
-                continue
-            source = ratings if maps is None or variant.drawn else maps
-            # What is as the embedder has it anyway is no change.
-            changes = tuple(pair for pair in variant.embedding if embedder.settings[pair[0]] != pair[1])
-            embedding = (source is ratings, changes)
-            if embedding not in embeddings:
-                say(f"Embedding: {ablation.title.lower()}, {variant.name}")
-                anew = changes or source is not ratings
-                embeddings[embedding] = (
-                    _embedded_anew(source, embedder, base, ablation.modality, changes) if anew else base
-                )
-            content = (embedding, replace(variant, name="", embedding=(), drawn=True))
-            if content not in trained:
-                say(f"{ablation.title}: {variant.name}")
-                trained[content] = variant_figures(ratings, embeddings[embedding], variant, plan)
-            frames.append(trained[content].assign(ablation=name, variant=variant.name))
-    return pd.concat(frames, ignore_index=True)
-
-
-def _embedded_anew(
-    source: RatedExplanations, embedder: Embedder, known: Tensor, modality: str, changes: tuple[tuple[str, Any], ...]
-) -> Tensor:
-    """Return embeddings in which those of one modality are made with other settings."""
-    other = Embedder.from_settings(
-        embedder.encoder,
-        embedder.settings | dict(changes),
-        cache=embedder.cache,
-        batch_size=embedder.batch_size,
-        display_progressbar=embedder.display_progressbar,
-    )
-    rows = np.flatnonzero(source.modalities == modality)
-    found = known.clone()
-    found[rows] = other.embed(source.select(rows).explanations).cpu()
-    return found
-
-
-def variant_figures(ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan) -> pd.DataFrame:
-    """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
-    plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
-    # The weights of another loss are none that were asked for.
-    settings = replace(plan.settings, **{"weights": None, **dict(variant.training)}) if variant.training else None
-    labels = label_places(ratings, plan)
-    targets = ratings.targets(plan.votes)[:, plan.columns]
-    # A drawing is of a map.
-    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
-    kinds = sorted(set(modalities.tolist()))
-    rows = []
-    for seed in range(plan.seed, plan.seed + plan.n_seeds):
-        split = leak_free_split(ratings.image_ids, ratings.explainer_ids, train_share=plan.train_share, seed=seed)
-        for model, goal in zip(MODELS, (targets, shuffled_votes(targets, split, seed)), strict=True):
-            told = None if labels is None else labels[split.test]
-            scorer: Any
-            if variant.regressor:
-                scorer = fit_regressor(
-                    variant.regressor,
-                    embeddings[split.train],
-                    goal[split.train],
-                    None if labels is None else labels[split.train],
-                    questions=plan.questions,
-                    label_names=plan.label_names,
-                )
-            else:
-                scorer = train_scorer(
-                    embeddings,
-                    goal,
-                    labels,
-                    train=split.train,
-                    validation=split.validation,
-                    questions=plan.questions,
-                    label_names=plan.label_names,
-                    settings=settings or plan.settings,
-                    seed=seed,
-                    device=plan.device,
-                    display_progressbar=plan.progress,
-                ).scorer
-            scores = predicted_votes(scorer, embeddings[split.test], told)
-            for kind in ("all", *(kinds if len(kinds) > 1 else ())):
-                of_kind = (modalities[split.test] == kind) | (kind == "all")
-                for column, question in enumerate(plan.questions):
-                    found = figures(scores[of_kind, column], targets[split.test][of_kind, column])
-                    rows += [
-                        (model, question, kind, measure, value, found.n, seed)
-                        for measure, value in (("MSE", found.mse), ("QWK", found.qwk), ("SCC", found.spearman))
-                    ]
-    return pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])

@@ -1,4 +1,4 @@
-"""The options of `quantus-concepts benchmark pasta`, checked before any work."""
+"""The options of the commands that train scorers and test them, as dataclasses; no library is loaded for them."""
 
 from __future__ import annotations
 
@@ -6,55 +6,244 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+from quantus_concepts.studies.command import MANY, Options, RunOptions, option
+from quantus_concepts.studies.pasta.ablations import ABLATIONS
 
-from captum_concepts.checks import check_range
-from quantus_concepts.studies.option_values import AUTO, option_name, torch_device
-from quantus_concepts.studies.pasta.embedded import EMBEDDED_SETTINGS
-from quantus_concepts.studies.rating.train_options import ALL, MANY, question_names
+ALL = "all"
+EMBEDDED = "embedded"
+#: Of the embedded encoder, found by trial on simulated ratings.
+EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE = 20, 3e-3
+#: Birds that a network which is explained learns from.
+N_CLASSIFIER = 2000
+RATINGS, TRAINING = "Ratings", "Training"
+BIRDS, APPLICATIONS = "Painted birds and simulated raters", "What the score is used for"
 
 
-@dataclass(frozen=True)
-class Options:
-    """What one run is asked for; the fields are the options of the command, None where not given."""
+def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
+    """Read the questions an option names."""
+    from quantus_concepts.datasets.ratings.questions import QUESTIONS
 
-    n_images: int = 240
-    n_per_image: int = 21
-    image_size: int = 64
-    question: str = ALL
-    seeds: int = 5
-    epochs: int = EMBEDDED_SETTINGS.epochs
-    learning_rate: float = EMBEDDED_SETTINGS.learning_rate
-    train_share: float = 0.7
-    regressors: bool = False
-    uses: bool = True
-    n_explained: int = 48
-    n_masks: int = 400
-    classifier_epochs: int = 6
-    device: str = AUTO
-    batch_size: int = 64
-    seed: int = 0
-    out: Path | None = None
-    overwrite: bool = False
-    progress: bool = True
+    if text.strip().lower() == ALL:
+        return tuple(QUESTIONS)
+    names = {name.strip() for name in text.split(",")}
+    if names - set(QUESTIONS):
+        raise ValueError(
+            f"Expected argument `{argument}` to be {ALL} or some of {', '.join(QUESTIONS)} with commas between them "
+            f"but got {text!r}."
+        )
+    return tuple(name for name in QUESTIONS if name in names)
+
+
+def table_names(text: str) -> tuple[str, ...]:
+    """Read which ablations an option names, or numbers as the paper does."""
+    numbers = {str(ablation.table): name for name, ablation in ABLATIONS.items() if ablation.table}
+    given = [numbers.get(each.strip(), each.strip()) for each in text.split(",")]
+    names = list(ABLATIONS) if text.strip() == ALL else given
+    unknown = [name for name in names if name not in ABLATIONS]
+    if unknown:
+        raise ValueError(
+            f"Expected argument `--tables` to be {ALL}, or some of {', '.join(ABLATIONS)} or the paper's numbers "
+            f"{', '.join(numbers)} with commas between them, but got {unknown[0]!r}."
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def whole_numbers(text: str, argument: str) -> tuple[int, ...]:
+    """Read at least two numbers with commas between them."""
+    try:
+        found = sorted({int(each) for each in text.split(",")})
+    except ValueError:
+        found = []
+    if len(found) < 2 or found[0] < 2:
+        raise ValueError(
+            f"Expected argument `{argument}` to be two or more whole numbers from 2, with commas between them, but got "
+            f"{text!r}."
+        )
+    return tuple(found)
+
+
+def check_folder(data: Path | None) -> None:
+    """Raise unless a folder of ratings that is named is there."""
+    if data is not None and not data.is_dir():
+        raise ValueError(f"Expected argument `--data` to name a folder but there is none at {data}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceCheckedOptions(RunOptions):
+    """What every run is asked for, on a device that is there."""
 
     def __post_init__(self) -> None:
-        for name in ("n_images", "n_per_image", "seeds", "epochs", "n_explained", "n_masks", "classifier_epochs"):
-            check_range(option_name(name), getattr(self, name), 1, MANY)
-        check_range("--image-size", self.image_size, 32, 512)
-        check_range("--batch-size", self.batch_size, 1, MANY)
-        check_range("--learning-rate", self.learning_rate, 0, math.inf, open_low=True)
-        check_range("--seed", self.seed, 0, 2**31)
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        super().__post_init__()
+        self.torch_device()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(DeviceCheckedOptions):
+    """How scorers are trained, and tested over several splits."""
+
+    question: str = option(ALL, "Q1 to Q6, some with commas, or all in one training.", panel=TRAINING)
+    seeds: int = option(5, "Splits to train and test on.", panel=TRAINING, bounds=(1, MANY))
+    epochs: int = option(EMBEDDED_EPOCHS, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
+    learning_rate: float = option(
+        EMBEDDED_LEARNING_RATE, "Of Adam.", panel=TRAINING, bounds=(0, math.inf), open_low=True
+    )
+    train_share: float = option(0.7, "Share of images, and of explainers, to train on.", panel=TRAINING)
+    regressors: bool = option(False, "Also ridge, lasso and SVM.", panel=TRAINING)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        super().__post_init__()
         if not 0 < self.train_share < 1:
             raise ValueError(f"Expected argument `--train-share` to lie in (0, 1) but got {self.train_share}.")
         _ = self.questions
-        self.torch_device()
 
     @property
     def questions(self) -> tuple[str, ...]:
         """The questions to train for."""
         return question_names(self.question)
 
-    def torch_device(self) -> torch.device:
-        """Return the device to run on."""
-        return torch_device(self.device)
+
+@dataclass(frozen=True, kw_only=True)
+class PaintedOptions(Options):
+    """Which explanations are drawn and rated."""
+
+    n_images: int = option(240, "Painted birds whose explanations are rated.", panel=BIRDS, bounds=(1, MANY))
+    n_per_image: int = option(21, "Explanations of each that are rated.", panel=BIRDS, bounds=(1, MANY))
+    image_size: int = option(64, "Height and width in pixels.", panel=BIRDS, bounds=(32, 512))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastaOptions(SplitOptions, PaintedOptions):
+    """Train a scorer on simulated ratings and test it on images and explainers it never saw: the PASTA-score.
+
+    With no option: explanations of known quality are drawn for painted birds, five simulated raters answer six
+    questions on them, scorers are trained on five splits and held against what the raters' own noise allows. Then the
+    score chooses among Captum's methods, steers RISE, and is compared with other metrics. Prints the main table; the
+    last line is the folder with report.html, results.csv, the figures and the scorers.
+    """
+
+    uses: bool = option(True, "Mixture, steered RISE, robustness, other metrics.", panel=APPLICATIONS)
+    n_explained: int = option(48, "Birds that Captum's methods explain.", panel=APPLICATIONS, bounds=(1, MANY))
+    n_masks: int = option(400, "Masks of the steered RISE.", panel=APPLICATIONS, bounds=(1, MANY))
+    classifier_epochs: int = option(6, "Of the small network that is explained.", panel=APPLICATIONS, bounds=(1, MANY))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingsOptions(DeviceCheckedOptions):
+    """Whose votes: people's of a folder, or simulated raters'."""
+
+    data: Path | None = option(
+        None, "Folder with human_annotations.json; by default simulated raters of painted birds.", panel=RATINGS
+    )
+    n_images: int = option(120, "Painted birds, where no folder is given.", panel=RATINGS, bounds=(1, MANY))
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        check_folder(self.data)
+        super().__post_init__()
+
+    def settings(self) -> dict[str, str]:
+        """Return what a report lists, without the number of birds where there are none."""
+        found = super().settings()
+        if self.data is not None:
+            del found["n images"]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorersOptions(RatingsOptions):
+    """How scorers are trained on an encoder, whose own epochs and learning rate are the default."""
+
+    question: str = option("Q1", "Q1 to Q6, some with commas, or all.", panel=TRAINING)
+    seeds: int = option(5, "Splits to train and test on.", panel=TRAINING, bounds=(1, MANY))
+    epochs: int | None = option(
+        None,
+        "Passes over the training explanations; by default 20 with the embedded encoder, else the paper's 600.",
+        panel=TRAINING,
+        bounds=(1, MANY),
+    )
+    learning_rate: float | None = option(
+        None,
+        "Of Adam; by default 0.003 with the embedded encoder, else the paper's.",
+        panel=TRAINING,
+        bounds=(0, math.inf),
+        open_low=True,
+    )
+    cache: Path | None = option(None, "Folder that keeps embeddings for the next run.", panel=TRAINING, shown=False)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        super().__post_init__()
+        _ = self.questions
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """The questions to train for."""
+        return question_names(self.question)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblateOptions(ScorersOptions):
+    """Which choices of the PASTA-score matter: votes, labels, scoring function, embedding, loss (Tables 15 to 20).
+
+    Every choice is trained and tested on the same splits, with the votes and with shuffled votes. The paper's figures
+    stand beside ours; they are of its own data and encoder. Without --data simulated raters of painted birds vote.
+    """
+
+    tables: str = option(ALL, f"{ALL}, or some of {', '.join(ABLATIONS)}, with commas.", shown=False)
+    encoder: str = option(EMBEDDED, "siglip, clip, eva02, embedded (untrained), or MODEL/TAG of open_clip.")
+    encoder_weights: Path | None = option(None, "File of the encoder's weights.", shown=False)
+    encoder_tokenizer: Path | None = option(None, "Folder of the encoder's tokenizer.", shown=False)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        _ = self.ablations
+        super().__post_init__()
+
+    @property
+    def ablations(self) -> tuple[str, ...]:
+        """The ablations to run."""
+        return table_names(self.tables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesOptions(ScorersOptions):
+    """Whether size matters: of the network that is explained (Figure 8), and of the encoder that scorers use.
+
+    With no option: networks and untrained encoders of several widths, painted birds and simulated raters.
+    """
+
+    encoders: str | None = option(
+        None, "Encoders to compare, with commas: siglip, clip, eva02, embedded, MODEL/TAG.", shown=False
+    )
+    widths: str = option(
+        "8,32,128,512", "Widths of the embedded encoder (untrained), where no encoders are given.", shown=False
+    )
+    classifiers: bool = option(True, "Also explain networks of several sizes; only with simulated raters.", shown=False)
+    channels: str = option("8,16,32,64", "Channels of the networks that are explained.", shown=False)
+    n_networks: int = option(3, "Networks trained of each size.", bounds=(1, MANY))
+    n_train: int = option(N_CLASSIFIER, "Birds each network learns from.", bounds=(2, MANY))
+    n_explained: int = option(32, "Birds that are explained.", bounds=(1, MANY))
+    classifier_epochs: int = option(4, "Of each network.", bounds=(1, MANY))
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        super().__post_init__()
+        whole_numbers(self.widths, "--widths")
+        whole_numbers(self.channels, "--channels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsOptions(RatingsOptions):
+    """Votes on explanations beside other measures of them: robustness, sparseness, marked pixels (Tables 2, 8, 10, 11).
+
+    With no option: methods that explain a small network, rated by simulated raters. With --data: the votes of a folder
+    by explainer, and the sparseness of its maps; the rest would need the networks that were explained.
+    """
+
+    n_explained: int = option(24, "Birds whose explanations are rated and measured.", bounds=(1, MANY))
+    n_train: int = option(N_CLASSIFIER, "Birds that network learns from.", bounds=(2, MANY))
+    classifier_epochs: int = option(4, "Of the small network that is explained.", bounds=(1, MANY))
+    n_masks: int = option(100, "Masks of RISE.", bounds=(1, MANY))
+    n_samples: int = option(5, "Draws of noise behind each MaxSensitivity.", bounds=(1, MANY))

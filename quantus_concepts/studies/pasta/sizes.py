@@ -1,49 +1,134 @@
-"""Does size matter: of the network that is explained (the paper's Figure 8), and of the encoder of the scorer."""
+"""The study `pasta sizes`: does size matter, of the network explained (Figure 8), and of the encoder of the scorer?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from captum_concepts.paper_methods import build_methods
-from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.metrics.pasta_score import PASTAScore
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.studies.pasta.ablations import Variant, variant_figures
-from quantus_concepts.studies.pasta.options import Options
-from quantus_concepts.studies.pasta.seeds import Plan
-from quantus_concepts.studies.pasta.study import over_splits
-from quantus_concepts.studies.pasta.uses import classifier_birds, train_classifier
+from quantus_concepts.studies.charts import Chart, new_axes, tidy
+from quantus_concepts.studies.findings import said
+from quantus_concepts.studies.page import Page, Section
+from quantus_concepts.studies.pasta.ablate import variant_figures
+from quantus_concepts.studies.pasta.ablations import Variant
+from quantus_concepts.studies.pasta.classifier import CONTROLS, METHODS, RatedBirds, train_classifier
+from quantus_concepts.studies.pasta.evaluation import Trainer, best_split, over_splits, splits_of, train_splits
+from quantus_concepts.studies.pasta.keeping import kept_embeddings
+from quantus_concepts.studies.pasta.names import KINDS, SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.options import EMBEDDED, SizesOptions, whole_numbers
+from quantus_concepts.studies.pasta.preparing import study_embedder, study_plan, study_ratings
+from quantus_concepts.studies.pasta.presenting import ordered, span, study_page, written
+from quantus_concepts.studies.results import names, pick
+from quantus_concepts.studies.run import Run, Study
+from quantus_concepts.studies.tables import Table
 
-#: Explanations of the networks; the last two know nothing of them: their ratings must not change with size.
-METHODS = ("Grad-CAM", "vanilla gradient", "gradient x input", "guided backpropagation", "Sobel edges", "random")
-CONTROLS = ("Sobel edges", "random")
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
+FIGURE_8 = (
+    "The mean predicted rating of explanations of networks that differ in width only; each is trained anew several "
+    "times and explained for the true class, of which the scorer is told: were it the predicted class, even a map that "
+    "ignores the network would be rated by the network's accuracy. The paper asks this of CLIP's ViT-B-16 to ViT-g-14, "
+    "zero-shot, and finds lower scores for larger networks; its figure prints no numbers but those of two single "
+    "explanations (3.12 and 2.75)."
+)
+OF_ENCODERS = (
+    "The agreement with votes of scorers on embeddings of encoders of several sizes. The embedded encoder is "
+    "untrained: its width says how many random patterns of pictures it looks at, and texts are the same at every "
+    "width. Scorers are trained alike on all of them."
+)
+KEY = (
+    "Small numbers are 95 % intervals over {over}, none below 3, else the deviation. The last column: how much the "
+    "value rises for ten times the parameters, by a line through the sizes for each of the {over}."
+)
+#: Okabe and Ito's colours; controls are grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+GREY = "#9A9A9A"
 
 
-def classifier_sizes(
-    options: Options,
-    scorer: Scorer,
-    embedder: Embedder,
-    channels: Sequence[int],
-    n_networks: int,
-    n_train: int,
-    say: Callable[[str], None] = lambda text: None,
-) -> pd.DataFrame:
-    """Score the explanations of small networks of several widths, each trained several times."""
-    # Returns a row for each method, width and network: name, parameters, measure (`SCORE`, or `ACCURACY` of the
-    # network), value (a mean over the images), n, seed. The true class is explained and told to the scorer, not the
-    # one predicted: else the rating of a map that ignores the network follows the network's accuracy.
-    birds = classifier_birds(options, n_train)
+def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
+    """Return means and slopes of both questions; what they are made of are the frames of the run."""
+    embedders = _embedders(options)
+    ratings = study_ratings(options)
+    run.note(*ratings.notes)
+    run.settings["encoder"] = ", ".join(embedder.name for embedder in embedders.values())
+    run.settings["device"] = str(options.torch_device())
+    run.facts["simulated"] = ratings.simulated
+    frames = []
+    # Before anything expensive.
+    splits_of(ratings, study_plan(options, ratings))
+    for name, embedder in embedders.items():
+        run.say(f"Embedding and training: {name}")
+        embeddings = kept_embeddings(run.kept, embedder, ratings, f"embeddings of {name}")
+        plan = study_plan(options, ratings, name)
+        found = variant_figures(ratings, embeddings, Variant(name), plan, run.kept)
+        # Counted after embedding: the model is built by then.
+        frames.append(found.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
+    encoders = run.frames["encoders"] = pd.concat(frames, ignore_index=True)
+    results = []
+    if options.classifiers and options.data is None:
+        embedder = study_embedder(options)
+        plan = replace(study_plan(options, ratings), n_splits=1, control=False)
+        trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings), plan, run.kept)
+        scorer = best_split(train_splits(trainer)[1]).training.scorer
+        networks = run.frames["networks"] = network_sizes(options, run, scorer, embedder)
+        means = over_splits(networks, ("name", "parameters", "measure"))
+        steep = slopes(networks, ("name", "measure"))
+        results += [each.assign(part="networks") for each in (means, steep.assign(measure=SLOPE))]
+    for question in names(encoders, "question"):
+        chosen = pick(encoders, question=question, measure="SCC")
+        means = over_splits(chosen, ("name", "parameters", "model", "modality", "measure"))
+        steep = slopes(chosen, ("model", "modality"))
+        results += [each.assign(part="encoders", question=question) for each in (means, steep)]
+    return pd.concat(results, ignore_index=True)
+
+
+def _embedders(options: SizesOptions) -> dict[str, Embedder]:
+    if options.encoders is not None:
+        encoders = (name.strip() for name in options.encoders.split(","))
+        return {name: study_embedder(options, name) for name in encoders}
+    base = study_embedder(options)
+    return {
+        f"{EMBEDDED}, width {width}": Embedder(
+            EmbeddedEncoder(device=options.torch_device(), width=width),
+            **base.settings,
+            cache=base.cache,
+            batch_size=base.batch_size,
+            display_progressbar=base.display_progressbar,
+        )
+        for width in whole_numbers(options.widths, "--widths")
+    }
+
+
+def network_sizes(options: SizesOptions, run: Run[SizesOptions], scorer: Scorer, embedder: Embedder) -> pd.DataFrame:
+    """Score the explanations of small networks of several widths, each trained several times.
+
+    The true class is explained and told to the scorer, not the one predicted: else the rating of a map that ignores
+    the network follows the network's accuracy.
+    """
+    birds = RatedBirds(options.n_explained, options.n_train, seed=options.seed)
     rows = []
-    for network in range(n_networks):
-        for width in channels:
-            say(f"Training and explaining a network of {width} channels ({network + 1} of {n_networks})")
-            of = train_classifier(options, birds, channels=width, network=network)
+    for network in range(options.n_networks):
+        for width in whole_numbers(options.channels, "--channels"):
+            run.say(f"Training and explaining a network of {width} channels ({network + 1} of {options.n_networks})")
+            of = train_classifier(
+                birds,
+                epochs=options.classifier_epochs,
+                device=options.torch_device(),
+                channels=width,
+                network=network,
+                keep=run.kept,
+            )
             parameters = sum(each.numel() for each in of.model.parameters())
             metric = PASTAScore(
                 scorer, embedder, question=scorer.questions[0], class_names=of.class_names, disable_warnings=True
@@ -61,28 +146,12 @@ def classifier_sizes(
     return pd.DataFrame(rows, columns=["name", "parameters", "measure", "value", "n", "seed"])
 
 
-def encoder_sizes(
-    ratings: RatedExplanations,
-    embedders: Mapping[str, Embedder],
-    plans: Mapping[str, Plan],
-    say: Callable[[str], None] = lambda text: None,
-) -> pd.DataFrame:
-    """Train and test scorers on the embeddings of several encoders, on the same splits."""
-    # Returns the rows of `variant_figures` with name and number of parameters of the encoder.
-    frames = []
-    for name, embedder in embedders.items():
-        say(f"Embedding and training: {name}")
-        embeddings = embedder.embed(ratings.explanations).cpu()
-        found = variant_figures(ratings, embeddings, Variant(name), plans[name])
-        # Counted after embedding: the model is built by then.
-        frames.append(found.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
-    return pd.concat(frames, ignore_index=True)
-
-
 def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return how much the value rises for ten times the parameters, with its interval over seeds."""
-    # The slope of the least-squares line on log10(parameters) is taken for each seed of a group of `by`; seeds, not
-    # images, are what the interval is over. NaN where a group has fewer than two sizes.
+    """Return how much the value rises for ten times the parameters, with its interval over seeds.
+
+    The slope of the least-squares line on log10(parameters) is taken for each seed of a group of `by`; seeds, not
+    images, are what the interval is over. NaN where a group has fewer than two sizes.
+    """
 
     def slope(group: pd.DataFrame) -> float:
         known = group.dropna(subset=["value", "parameters"])
@@ -95,3 +164,113 @@ def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         for key, group in frame.groupby([*by, "seed"], sort=False)
     ]
     return over_splits(pd.DataFrame(rows), tuple(dict.fromkeys((*by, "measure"))))
+
+
+def page(frame: pd.DataFrame, run: Run[SizesOptions]) -> Page:
+    """Declare the page."""
+    sections, findings = [], []
+    networks = pick(frame, part="networks")
+    if len(networks):
+        steep = pick(networks, measure=SLOPE)
+        figure, _ = plot_sizes(pick(networks, measure=SCORE), "mean predicted rating")
+        chart = Chart("networks", "Mean predicted rating by network size.", figure)
+        sections.append(Section("Networks that are explained", FIGURE_8, [networks_table(networks)], [chart]))
+        findings += [finding(row, "the predicted rating") for _, row in steep[steep["name"] != "network"].iterrows()]
+    encoders = pick(frame, part="encoders")
+    for question in names(encoders, "question"):
+        asked = pick(encoders, question=question)
+        means, steep = asked[asked["measure"] != SLOPE], pick(asked, measure=SLOPE)
+        title = f"Encoders of the scorer, {question}"
+        shown = pick(means, modality="all")
+        figure, _ = plot_sizes(shown.assign(name=shown["model"]), "SCC with votes")
+        caption = f"Rank correlation of scores with votes on {question} by the size of the encoder."
+        chart = Chart(f"encoders-{question}", caption, figure)
+        sections.append(Section(title, OF_ENCODERS, [encoders_table(title, means, steep)], [chart]))
+        row = pick(steep, model=SCORER, modality="all").iloc[0]
+        findings.append(finding({**row, "name": f"Encoders ({question})"}, "SCC"))
+    return study_page("PASTA-score: does size matter", said(*findings), sections, run.facts["simulated"])
+
+
+STUDY = Study("pasta-sizes", collect, page)
+
+
+def networks_table(networks: pd.DataFrame) -> Table:
+    """Return the mean rating of each method (row) at each size (column)."""
+    sizes = sorted(networks["parameters"].dropna().unique())
+    heads = {size: f"{size:,.0f}" for size in sizes}
+    shown = pick(networks, measure=[ACCURACY, SCORE]).assign(head=networks["parameters"].map(heads))
+    steep = pick(networks, measure=SLOPE, name=list(METHODS)).assign(head=SLOPE)
+    order = [*heads.values(), SLOPE]
+    return Table(
+        "Networks that are explained",
+        "Mean predicted rating, 1 to 5, by number of parameters. The two in grey do not look at the network.",
+        ordered(written(pd.concat([shown, steep]), 2), name=["network", *METHODS], head=order),
+        ["name"],
+        ["head"],
+        labels={"network": "share the network classifies correctly"},
+        heads=dict.fromkeys(order, "parameters") | {SLOPE: "per tenfold"},
+        controls=CONTROLS,
+        key=KEY.format(over="networks trained of a size"),
+    )
+
+
+def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Table:
+    """Return the agreement with votes at each size (column): of all explanations, of each kind, and of the control."""
+    encoders = means.drop_duplicates("name").sort_values("parameters", kind="stable")
+    rows = {
+        (model, kind): model if kind == "all" else f"{model}, {KINDS[kind]}"
+        for model in (SCORER, SHUFFLED)
+        for kind in names(means, "modality")
+    }
+    shown = pd.concat([means, steep.assign(name=SLOPE)])
+    shown = shown.assign(row=[rows[pair] for pair in zip(shown["model"], shown["modality"], strict=True)])
+    heads = {row.name: f"{row.parameters:,.0f} parameters" for row in encoders.itertuples(index=False)}
+    return Table(
+        title,
+        "Rank correlation (SCC) of scores with votes on unseen images and explainers.",
+        ordered(written(shown), row=list(rows.values()), name=[*heads, SLOPE]),
+        ["row"],
+        ["name"],
+        heads=heads | {SLOPE: "per tenfold"},
+        controls=[label for (model, _), label in rows.items() if model == SHUFFLED],
+        key=KEY.format(over="splits") + " Intervals of correlations are on Fisher's z.",
+    )
+
+
+def finding(row: Mapping[str, Any], what: str) -> str:
+    """Say whether a slope is above or below 0 by more than its interval."""
+    if math.isnan(row["low"]):
+        return f"{row['name']}: fewer than {LEAST_SPLITS} repetitions, so nothing is said of size."
+    ends = f"{span(row['low'], row['high'])} for ten times the parameters"
+    # A slope of rounding errors is none.
+    if row["low"] <= 1e-9 and row["high"] >= -1e-9:
+        return f"{row['name']}: no change of {what} with size can be told from chance ({ends})."
+    return f"{row['name']}: {what} {'rises' if row['value'] > 0 else 'falls'} with size ({ends})."
+
+
+def plot_sizes(means: pd.DataFrame, label: str, ax: Axes | None = None) -> tuple[Figure, Axes]:
+    """Draw values against numbers of parameters, a line for each name, with intervals where there are any."""
+    figure, ax = new_axes(ax, (7.6, 4.2))
+    colours = iter(COLOURS)
+    for name, group in means.groupby("name", sort=False):
+        line = group.sort_values("parameters")
+        control = name in (*CONTROLS, SHUFFLED)
+        ax.errorbar(
+            line["parameters"],
+            line["value"],
+            [(line["value"] - line["low"]).fillna(0), (line["high"] - line["value"]).fillna(0)],
+            marker="o",
+            capsize=3,
+            color=GREY if control else next(colours),
+            linestyle=":" if name == CONTROLS[0] else "--" if control else "-",
+            label=name,
+        )
+    ax.set_xscale("log")
+    sizes = sorted(means["parameters"].dropna().unique())
+    ax.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+    ax.minorticks_off()
+    ax.set_xlabel("parameters")
+    ax.set_ylabel(label)
+    tidy(ax)
+    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure, ax

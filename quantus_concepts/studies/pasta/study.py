@@ -1,173 +1,116 @@
-"""What the smaller studies share: the paper's printed numbers, means over splits, tables, and the folder of one run."""
+"""The study `benchmark pasta`: simulated ratings, scorers, and what they are used for."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import typer
-from markupsafe import escape
-from matplotlib.figure import Figure
-from rich import box
-from rich.table import Table
 
-from quantus_concepts.functional.agreement import LEAST_SPLITS, correlation_interval
-from quantus_concepts.functional.intervals import t_interval
-from quantus_concepts.studies.attribution.writing import minus
-from quantus_concepts.studies.charts import png_base64, save_figures
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.page import render_page, versions
-from quantus_concepts.studies.pasta.tables import SIMULATED
-from quantus_concepts.studies.pasta.verdicts import SIMULATED as SIMULATED_TEXT
-from quantus_concepts.studies.report_tables import Cell, ReportTable, terminal
-
-SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned Evaluations"
-#: Measures in [-1, 1], whose intervals are those of their Fisher z.
-CORRELATIONS = ("QWK", "SCC")
+from quantus_concepts.datasets.ratings.annotations import PREDICTED
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies.page import Page
+from quantus_concepts.studies.pasta.applications import apply_score
+from quantus_concepts.studies.pasta.evaluation import Plan, SplitResult, Trainer, best_split, splits_of, train_splits
+from quantus_concepts.studies.pasta.keeping import kept_embeddings
+from quantus_concepts.studies.pasta.names import SCORER, SHOWN
+from quantus_concepts.studies.pasta.options import PastaOptions
+from quantus_concepts.studies.pasta.page import training_page
+from quantus_concepts.studies.pasta.preparing import EMBEDDED_SETTINGS, embedded_embedder
+from quantus_concepts.studies.results import pick
+from quantus_concepts.studies.run import Run, Study
 
 
-def split_interval(values: np.ndarray, measure: str) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over splits: Student's, of correlations on Fisher's z; NaN below 3 splits."""
-    values = values[~np.isnan(values)]
-    if measure in CORRELATIONS:
-        return correlation_interval(values)
-    return t_interval(values, (-math.inf, math.inf)) if values.size >= LEAST_SPLITS else (math.nan, math.nan)
-
-
-def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is."""
-    # Splits without a number, such as the SCC of scores that are all alike, are left out and counted as
-    # `undefined`.
-
-    def row(group: pd.DataFrame) -> pd.Series:
-        values = group["value"].to_numpy(dtype=float)
-        low, high = split_interval(values, group["measure"].iloc[0])
-        found = values[~np.isnan(values)]
-        return pd.Series(
-            {
-                "value": found.mean() if found.size else math.nan,
-                "deviation": found.std(ddof=1) if found.size > 1 else math.nan,
-                "low": low,
-                "high": high,
-                "splits": found.size,
-                "undefined": values.size - found.size,
-            }
-        )
-
-    return pd.DataFrame(
-        [dict(zip(by, key, strict=True)) | row(group).to_dict() for key, group in frame.groupby(list(by), sort=False)]
+def collect(options: PastaOptions, run: Run[PastaOptions]) -> pd.DataFrame:
+    """Train and test scorers on simulated ratings, and use the best."""
+    run.say(f"Drawing explanations of {options.n_images} painted birds; five simulated raters vote")
+    ratings = simulated_ratings(
+        n_images=options.n_images, n_per_image=options.n_per_image, image_size=options.image_size, seed=options.seed
     )
-
-
-def number(value: float, decimals: int = 3) -> str:
-    """Write a number; "–" where it is not defined."""
-    return "–" if math.isnan(value) else minus(f"{value:z.{decimals}f}")
-
-
-def cell(row: Mapping[str, Any] | None, decimals: int = 3, style: str = "") -> Cell:
-    """Write a row of `over_splits`, or of the paper, with its interval, or else its deviation, below; "" for none."""
-    if row is None:
-        return Cell("", style=style)
-    low, high, deviation = (float(row.get(name, math.nan)) for name in ("low", "high", "deviation"))
-    small = "" if math.isnan(deviation) else f"± {deviation:.{decimals}f}"
-    if not math.isnan(low):
-        small = f"{number(low, decimals)} to {number(high, decimals)}"
-    if row.get("undefined", 0) > 0:
-        small += f"{', ' if small else ''}{int(row['undefined'])} undefined"
-    return Cell(number(float(row["value"]), decimals), small, style=style)
-
-
-def one(frame: pd.DataFrame, **wanted: Any) -> dict[str, Any] | None:
-    """Return the row of a frame that has the values wanted; None where there is none."""
-    for name, value in wanted.items():
-        frame = frame[frame[name] == value]
-    return None if frame.empty else dict(frame.iloc[0])
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading of the page, what it says, and the names of the tables and figures below it."""
-
-    heading: str
-    text: str
-    tables: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Study:
-    """All that a run has found, as its page and files show it; `frames` become CSV files."""
-
-    title: str
-    simulated: bool
-    verdicts: list[str]
-    sections: list[Section]
-    tables: dict[str, ReportTable]
-    frames: dict[str, pd.DataFrame]
-    settings: Mapping[str, Any]
-    figures: dict[str, tuple[Figure, str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
-def write_study(folder: OutputFolder, study: Study) -> None:
-    """Write CSV files, figures and report.html, and print the tables."""
-    for name, frame in study.frames.items():
-        with folder.file(f"{name}.csv") as path:
-            frame.to_csv(path, index=False)
-    save_figures(folder, {name: figure for name, (figure, _) in study.figures.items()})
-    mark = SIMULATED if study.simulated else ""
-    page = render_page(
-        "study.html.j2",
-        title=study.title,
-        created=f"{datetime.now():%d %B %Y, %H:%M}",
-        simulated=SIMULATED_TEXT if study.simulated else "",
-        verdicts=study.verdicts,
-        notes=study.notes,
-        sections=study.sections,
-        tables=study.tables,
-        figures={
-            name: {"data": png_base64(figure), "caption": caption, "unverified": mark, "wide": False}
-            for name, (figure, caption) in study.figures.items()
-        },
-        settings=study.settings,
-        versions=versions(),
-        csv_files=[f"{name}.csv" for name in study.frames],
-        source=SOURCE,
-        signs=escape,
+    device = options.torch_device()
+    embedder = embedded_embedder(device=device, batch_size=options.batch_size, display_progressbar=options.progress)
+    plan = Plan(
+        questions=options.questions,
+        label_names=tuple(sorted(set(ratings.labels.tolist()))),
+        settings=replace(EMBEDDED_SETTINGS, epochs=options.epochs, learning_rate=options.learning_rate),
+        train_share=options.train_share,
+        seed=options.seed,
+        n_splits=options.seeds,
+        regressors=options.regressors,
+        device=device,
+        progress=options.progress,
     )
-    folder.write_text("report.html", page)
-    for note in study.notes:
-        typer.echo(f"Note: {note}", err=True)
-    console = terminal()
-    for table in study.tables.values():
-        console.print(terminal_table(table))
-    for verdict in study.verdicts:
-        console.print(verdict, highlight=False)
+    frame, results = trained(run, ratings, embedder, plan, expected=ratings.expected)
+    if options.uses:
+        run.say("Choosing, steering, perturbing")
+        apply_score(run, best_split(results), ratings, embedder)
+    save_scorers(run, frame, results, embedder, ratings)
+    return frame
 
 
-def terminal_table(shown: ReportTable) -> Table:
-    """Return a table of the report for the terminal, without what is in small type."""
-    mark = f"{shown.unverified}: " if shown.unverified else ""
-    table = Table(
-        title=f"{mark}{shown.name}",
-        title_style="bold",
-        title_justify="left",
-        caption=shown.caption,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    table.add_column("", overflow="fold")
-    for head, below in shown.columns:
-        table.add_column(f"{head}\n{below}" if below else head, justify="right")
-    for row in shown.rows:
-        if row.group:
-            table.add_section()
-            table.add_row(row.group, style="bold")
-        table.add_row(row.label, *(each.text for each in row.cells), style="dim" if row.control else None)
-    return table
+def page(frame: pd.DataFrame, run: Run[PastaOptions]) -> Page:
+    """Declare the page."""
+    return training_page("PASTA-score: simulated raters of painted birds", frame, run)
+
+
+STUDY = Study("pasta", collect, page)
+
+
+def trained(
+    run: Run[Any],
+    ratings: RatedExplanations,
+    embedder: Embedder,
+    plan: Plan,
+    expected: np.ndarray | None = None,
+) -> tuple[pd.DataFrame, list[SplitResult]]:
+    """Embed ratings, train and test on every split, and say what a page shows of it."""
+    run.note(*ratings.notes)
+    # Before anything expensive.
+    splits_of(ratings, plan)
+    run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
+    trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings), plan, run.kept)
+    frame, results = train_splits(trainer, expected=expected, say=run.say)
+    run.settings |= {"encoder": embedder.name, "device": str(plan.device)}
+    run.facts |= {"ratings": ratings, "splits": results}
+    run.note(*(note for result in results for note in result.training.notes))
+    return frame, results
+
+
+def save_scorers(
+    run: Run[Any],
+    frame: pd.DataFrame,
+    results: Sequence[SplitResult],
+    embedder: Embedder,
+    ratings: RatedExplanations,
+    labels_from: str = PREDICTED,
+) -> None:
+    """Write the scorer of every split, and once more the one that did best on its validation explanations."""
+    lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
+    concepts = {name for each in lists if isinstance(each, ConceptExplanation) for name in each.values}
+    for result in results:
+        scorer = result.training.scorer
+        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
+        figures = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(SHOWN))
+        scorer.metadata |= {
+            "ratings": ratings.name,
+            "simulated": ratings.simulated,
+            "labels_from": labels_from,
+            "seed": result.seed,
+            "images": result.split.images,
+            "explainers": result.split.explainers,
+            "concept_names": sorted(concepts),
+            "figures": {
+                question: dict(zip(of["measure"], of["value"].tolist(), strict=True))
+                for question, of in figures.groupby("question")
+            },
+        }
+        with run.folder.file(f"scorer-{result.seed}.safetensors") as path:
+            save_scorer(scorer, path)
+    with run.folder.file("scorer.safetensors") as path:
+        save_scorer(best_split(results).training.scorer, path)

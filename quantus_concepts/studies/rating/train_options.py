@@ -1,4 +1,4 @@
-"""The options of `quantus-concepts pasta train`, checked before any work."""
+"""The options of `quantus-concepts pasta train`; no library is loaded for them."""
 
 from __future__ import annotations
 
@@ -6,101 +6,109 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+from quantus_concepts.studies.command import MANY, Options, option
+from quantus_concepts.studies.pasta.options import RATINGS, TRAINING, SplitOptions, check_folder
 
-from captum_concepts.checks import check_choice, check_range
-from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED
-from quantus_concepts.datasets.ratings.explanations import MODALITIES
-from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
-from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS
-from quantus_concepts.functional.votes import JOINS
-from quantus_concepts.pasta.sentences import SENTENCES
-from quantus_concepts.pasta.training import TrainingSettings
-from quantus_concepts.studies.option_values import AUTO, torch_device
-
-ALL = "all"
-MANY = 10_000_000
+EMBEDDING = "Embedding"
 
 
-def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
-    """Read the questions an option names."""
-    if text.strip().lower() == ALL:
-        return tuple(QUESTIONS)
-    names = {name.strip() for name in text.split(",")}
-    unknown = sorted(names - set(QUESTIONS))
-    if unknown:
-        raise ValueError(
-            f"Expected argument `{argument}` to be {ALL} or some of {', '.join(QUESTIONS)} with commas between them "
-            f"but got {text!r}."
-        )
-    return tuple(name for name in QUESTIONS if question_named(name).name in names)
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions(Options):
+    """Which ratings of a folder a scorer learns from, and how."""
+
+    data: Path = option(
+        help="Folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
+        panel=RATINGS,
+        shown=False,
+    )
+    datasets: str | None = option(None, "Only these data sets, with commas.", panel=RATINGS)
+    modality: str | None = option(
+        None,
+        "Only explanations of this kind: drawing, concepts, or map (drawn anew from its values).",
+        panel=RATINGS,
+        choices="quantus_concepts.datasets.ratings.explanations:MODALITIES",
+    )
+    drawings: bool = option(
+        True,
+        "Show maps by the pictures people rated, or draw them anew from their values.",
+        panel=RATINGS,
+        flag="--drawings/--redraw",
+    )
+    labels: str = option(
+        "predicted",
+        "predicted: the class predicted. image-name: the one in the name of the image's file, as the release.",
+        panel=RATINGS,
+        choices="quantus_concepts.datasets.ratings.annotations:LABELS",
+    )
+    votes: str = option(
+        "mode",
+        "How the votes on one explanation are joined: mode, mean, median.",
+        panel=RATINGS,
+        choices="quantus_concepts.functional.votes:JOINS",
+    )
+    sparseness: bool = option(
+        False, "Also correlate the votes with the sparseness of the maps (Table 9).", panel=RATINGS, shown=False
+    )
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """What one training is asked for; the fields are the options of the command, None where not given."""
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(Options):
+    """What stands for an explanation."""
 
-    data: Path
-    datasets: str | None = None
-    modality: str | None = None
-    drawings: bool = True
-    labels: str = PREDICTED
-    votes: str = "mode"
-    question: str = ALL
-    encoder: str = "siglip"
-    encoder_weights: Path | None = None
-    encoder_tokenizer: Path | None = None
-    saliency: str = "overlay"
-    n_top: int = 15
-    template: str = ""
-    concepts: str = "sentence"
-    sentence: str = "ours"
-    seeds: int = 5
-    loss: str = "paper"
-    epochs: int = TrainingSettings.epochs
-    learning_rate: float = TrainingSettings.learning_rate
-    train_share: float = 0.7
-    labelled: bool = True
-    regressors: bool = False
-    sparseness: bool = False
-    cache: Path | None = None
-    device: str = AUTO
-    batch_size: int = 16
-    seed: int = 0
-    out: Path | None = None
-    overwrite: bool = False
-    progress: bool = True
+    encoder: str = option(
+        "siglip",
+        "siglip, clip, eva02, embedded (untrained, to try things), or MODEL/TAG of open_clip.",
+        panel=EMBEDDING,
+    )
+    encoder_weights: Path | None = option(
+        None, "File of the encoder's weights; by default open_clip downloads them.", panel=EMBEDDING, shown=False
+    )
+    encoder_tokenizer: Path | None = option(
+        None, "Folder of the encoder's tokenizer, where it is one of transformers.", panel=EMBEDDING, shown=False
+    )
+    saliency: str = option(
+        "overlay",
+        "overlay: the map laid over the image. masked: image times map.",
+        panel=EMBEDDING,
+        choices=("overlay", "masked"),
+    )
+    n_top: int = option(15, "Concepts named in the sentence.", panel=EMBEDDING, bounds=(1, MANY))
+    template: str = option("", "A sentence with {} where the names of the concepts go.", panel=EMBEDDING)
+    concepts: str = option(
+        "sentence",
+        "sentence: of the top concepts. weighted: mean of all concepts' embeddings.",
+        panel=EMBEDDING,
+        choices=("sentence", "weighted"),
+    )
+    sentence: str = option(
+        "ours",
+        "How concepts are put: ours, or release for exactly the released code's sentence.",
+        panel=EMBEDDING,
+        choices="quantus_concepts.pasta.sentences:SENTENCES",
+    )
+    cache: Path | None = option(None, "Folder that keeps embeddings for the next run.", panel=EMBEDDING, shown=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(EmbeddingOptions, SplitOptions, FolderOptions):
+    """Train a scorer that predicts how people rate explanations, and test it on images and explainers it never saw.
+
+    Writes the scorers, a table in the form of the paper's Table 1 with its figures beside ours, and learning curves.
+    """
+
+    # As in the paper.
+    epochs: int = option(600, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
+    learning_rate: float = option(2e-6, "Of Adam.", panel=TRAINING, bounds=(0, math.inf), open_low=True)
+    batch_size: int = option(16, "Images at once.", panel="Run", bounds=(1, MANY))
+    loss: str = option(
+        "paper",
+        "As in the paper, or as in its release.",
+        panel=TRAINING,
+        choices="quantus_concepts.functional.rating_losses:LOSS_WEIGHTS",
+    )
+    labelled: bool = option(True, "Whether the scorer is told the class.", panel=TRAINING)
 
     def __post_init__(self) -> None:
-        if not self.data.is_dir():
-            raise ValueError(f"Expected argument `--data` to name a folder but there is none at {self.data}.")
-        check_choice("--votes", self.votes, JOINS)
-        check_choice("--loss", self.loss, tuple(LOSS_WEIGHTS))
-        if self.modality is not None:
-            check_choice("--modality", self.modality, MODALITIES)
-        check_choice("--saliency", self.saliency, ("overlay", "masked"))
-        check_choice("--concepts", self.concepts, ("sentence", "weighted"))
-        check_choice("--sentence", self.sentence, SENTENCES)
-        check_choice("--labels", self.labels, LABELS)
-        for name in ("seeds", "epochs", "batch_size", "n_top"):
-            check_range("--" + name.replace("_", "-"), getattr(self, name), 1, MANY)
-        check_range("--learning-rate", self.learning_rate, 0, math.inf, open_low=True)
-        check_range("--seed", self.seed, 0, 2**31)
-        if not 0 < self.train_share < 1:
-            raise ValueError(f"Expected argument `--train-share` to lie in (0, 1) but got {self.train_share}.")
-        _ = self.questions
-        self.torch_device()
-
-    @property
-    def questions(self) -> tuple[str, ...]:
-        """The questions to train for."""
-        return question_names(self.question)
-
-    @property
-    def settings(self) -> TrainingSettings:
-        """Of the training."""
-        return TrainingSettings(epochs=self.epochs, learning_rate=self.learning_rate, loss=self.loss)
-
-    def torch_device(self) -> torch.device:
-        """Return the device to run on."""
-        return torch_device(self.device)
+        """Raise ValueError for what lies out of bounds or is no choice."""
+        check_folder(self.data)
+        super().__post_init__()

@@ -8,9 +8,9 @@ import torch
 
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.results import SCORER, SHUFFLED
-from quantus_concepts.studies.pasta.sizes import METHODS, slopes
-from quantus_concepts.studies.pasta.sizes_report import said
+from quantus_concepts.studies.pasta.classifier import METHODS
+from quantus_concepts.studies.pasta.names import SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.sizes import finding, slopes
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "1", "--n-images", "16", "--seeds", "2", "--widths", "4,8"]
 NETWORKS = [
@@ -36,13 +36,13 @@ def test_a_slope_is_per_ten_times_the_parameters() -> None:
     assert found["value"] == pytest.approx(0.5)
     # The seeds differ in height only: the slope is the same in each.
     assert (found["low"], found["high"]) == (pytest.approx(0.5), pytest.approx(0.5))
-    assert "rises with size" in said(found, "it")
+    assert "rises with size" in finding(found, "it")
     flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",)).iloc[0]
     # -0.5, 0 and 0.5.
     assert flat["value"] == pytest.approx(0)
-    assert "can be told from chance" in said(flat, "it")
+    assert "can be told from chance" in finding(flat, "it")
     still = {"name": "a", "value": 1e-16, "low": 1e-17, "high": 2e-16}
-    assert "can be told from chance" in said(still, "it")
+    assert "can be told from chance" in finding(still, "it")
     assert slopes(frame[frame["parameters"] == 10], ("name",))["value"].isna().all()
 
 

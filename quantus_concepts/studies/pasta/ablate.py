@@ -1,0 +1,219 @@
+"""The study `pasta ablate`: scorers trained for each choice of the paper's Tables 15 to 20, and of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.functional.agreement import LEAST_SPLITS
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.studies.findings import said
+from quantus_concepts.studies.page import Page, Section
+from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant
+from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, figure_rows, over_splits, splits_of
+from quantus_concepts.studies.pasta.keeping import Keep, kept_embeddings, not_kept
+from quantus_concepts.studies.pasta.names import DRAWING, KINDS, MEASURES, SCORER, SHOWN, SHUFFLED
+from quantus_concepts.studies.pasta.options import AblateOptions
+from quantus_concepts.studies.pasta.preparing import study_embedder, study_plan, study_ratings
+from quantus_concepts.studies.pasta.presenting import paper_table, span, splits_text, study_page, written
+from quantus_concepts.studies.results import PAPER, names, pick
+from quantus_concepts.studies.run import Run, Study
+from quantus_concepts.studies.tables import Table
+
+#: What names one number of one split.
+KEYS = ("ablation", "variant", "model", "question", "modality", "measure")
+KEY = (
+    "Small numbers are 95 % intervals over splits (of QWK and SCC on Fisher's z, none below 3 splits), else the "
+    "deviation. Differences are taken split by split. Splits share explanations: intervals show how much the choice of "
+    "images and explainers matters. undefined: splits in which all scores are alike; they are left out. "
+    f"{SHUFFLED}: trained on the votes of other explanations. Nothing is corrected for "
+    "the number of comparisons."
+)
+
+
+def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
+    """Train and test every variant; the paper's numbers are rows of the model "paper"."""
+    embedder = study_embedder(options, options.encoder, options.encoder_weights, options.encoder_tokenizer)
+    ratings = study_ratings(options)
+    run.note(*ratings.notes)
+    run.settings |= {"encoder": embedder.name, "device": str(options.torch_device())}
+    run.facts["simulated"] = ratings.simulated
+    run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
+    maps = None
+    if options.data is not None and DRAWING in ratings.modalities:
+        maps = PastaRatings(options.data, drawings=False)
+    plan = study_plan(options, ratings, options.encoder)
+    # Before anything expensive.
+    splits_of(ratings, plan)
+    splits = run.frames["splits"] = ablated(ratings, embedder, options.ablations, plan, maps, run)
+    means = over_splits(splits, KEYS)
+    printed = [
+        paper_table(table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
+        for name in options.ablations
+        if (table := ABLATIONS[name].table) is not None
+    ]
+    return pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
+
+
+def ablated(
+    ratings: RatedExplanations,
+    embedder: Embedder,
+    ablations: Sequence[str],
+    plan: Plan,
+    maps: RatedExplanations | None = None,
+    run: Run[Any] | None = None,
+) -> pd.DataFrame:
+    """Train and test every variant of some ablations on the same splits; what two variants share is done once.
+
+    `maps` are the same ratings without the drawings people saw, where `ratings` has them.
+    """
+    keep: Keep = not_kept if run is None else run.kept
+    say = (lambda text: None) if run is None else run.say
+    base = kept_embeddings(keep, embedder, ratings)
+    embeddings: dict[Any, Tensor] = {}
+    trained: dict[Any, pd.DataFrame] = {}
+    frames = []
+    for name in ablations:
+        ablation = ABLATIONS[name]
+        for variant in ablation.variants:
+            if variant.name == DRAWING and maps is None:
+                continue
+            source = ratings if maps is None or variant.drawn else maps
+            # What is as the embedder has it anyway is no change.
+            changes = tuple(pair for pair in variant.embedding if embedder.settings[pair[0]] != pair[1])
+            embedding = (source is ratings, changes)
+            if embedding not in embeddings:
+                say(f"Embedding: {ablation.title.lower()}, {variant.name}")
+                anew = changes or source is not ratings
+                embeddings[embedding] = (
+                    _embedded_anew(source, embedder, base, ablation.modality, changes, keep) if anew else base
+                )
+            content = (embedding, replace(variant, name="", embedding=(), drawn=True))
+            if content not in trained:
+                say(f"{ablation.title}: {variant.name}")
+                trained[content] = variant_figures(ratings, embeddings[embedding], variant, plan, keep)
+            frames.append(trained[content].assign(ablation=name, variant=variant.name))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _embedded_anew(
+    source: RatedExplanations,
+    embedder: Embedder,
+    known: Tensor,
+    modality: str,
+    changes: tuple[tuple[str, Any], ...],
+    keep: Keep,
+) -> Tensor:
+    """Return embeddings in which those of one modality are made with other settings."""
+    other = Embedder.from_settings(
+        embedder.encoder,
+        embedder.settings | dict(changes),
+        cache=embedder.cache,
+        batch_size=embedder.batch_size,
+        display_progressbar=embedder.display_progressbar,
+    )
+    rows = np.flatnonzero(source.modalities == modality)
+    found = known.clone()
+    found[rows] = kept_embeddings(keep, other, source.select(rows), f"embeddings of {modality}")
+    return found
+
+
+def variant_figures(
+    ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan, keep: Keep = not_kept
+) -> pd.DataFrame:
+    """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
+    plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
+    if variant.training:
+        # The weights of another loss are none that were asked for.
+        plan = replace(plan, settings=replace(plan.settings, **{"weights": None, **dict(variant.training)}))
+    trainer = Trainer(ratings, embeddings, plan, keep)
+    # A drawing is of a map.
+    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
+    kinds = sorted(set(modalities.tolist()))
+    rows = []
+    for seed, split in trainer.splits.items():
+        for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled(split, seed))):
+            if variant.regressor:
+                scorer = trainer.fit(variant.regressor, goal, split)
+            else:
+                scorer = trainer.train("scorer" if model == SCORER else "control", goal, split, seed).scorer
+            scores = trainer.predict(scorer, split.test)
+            found = (model, scores, trainer.targets[split.test], plan.questions, seed, modalities[split.test])
+            rows += figure_rows(*found, kinds)
+    frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
+    return frame[frame["measure"].isin(SHOWN)].reset_index(drop=True)
+
+
+def page(frame: pd.DataFrame, run: Run[AblateOptions]) -> Page:
+    """Declare the page."""
+    splits = run.frames["splits"]
+    questions = names(splits, "question")
+    sections = [
+        Section(
+            ABLATIONS[name].title,
+            ABLATIONS[name].about,
+            [ablation_table(name, frame, splits, question) for question in questions],
+        )
+        for name in run.options.ablations
+    ]
+    findings = [finding(name, splits, question) for name in run.options.ablations for question in questions]
+    title = "PASTA-score: which choices matter"
+    return study_page(title, said(*findings), sections, run.facts["simulated"])
+
+
+STUDY = Study("pasta-ablate", collect, page)
+
+
+def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
+    """Return how far each variant (row) of an ablation is above its default in SCC: mean, interval, splits."""
+    chosen = pick(splits, ablation=name, model=SCORER, question=question, modality="all", measure="SCC")
+    table = chosen.pivot(index="seed", columns="variant", values="value")
+    default, *others = (variant.name for variant in ABLATIONS[name].variants if variant.name in table)
+    away = table[others].sub(table[default], axis=0).melt(var_name="variant")
+    # A difference of two correlations is not one: Student's interval.
+    return over_splits(away.assign(measure="difference"), ("variant", "measure"))
+
+
+def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, question: str) -> Table:
+    """Return one ablation as a table: ours, how far from the default, the control, the paper's."""
+    ablation = ABLATIONS[name]
+    found = pick(frame, ablation=name, question=question)
+    beside = PAPER in set(found["model"])
+    whole = pick(found, modality="all")
+    parts = [pick(whole, model=SCORER, measure=measure).assign(head=MEASURES[measure], below="") for measure in SHOWN]
+    if ablation.modality in set(found["modality"]):
+        of_kind = pick(found, model=SCORER, measure="SCC", modality=ablation.modality)
+        parts.append(of_kind.assign(head="SCC ↑", below=KINDS[ablation.modality]))
+    parts.append(differences(splits, name, question).assign(head="SCC", below="less first row's"))
+    parts.append(pick(whole, model=SHUFFLED, measure="SCC").assign(head="SCC", below=SHUFFLED))
+    parts += [pick(whole, model=PAPER, measure=measure).assign(head=PAPER, below=measure) for measure in SHOWN]
+    shown = pd.concat([part for part in parts if len(part)])
+    n_splits = splits["seed"].nunique()
+    note = f"Mean over {splits_text(n_splits)}, "
+    note += f"as the paper's Table {ablation.table}." if ablation.table else "of which the paper has no table."
+    note += " The columns of the paper are of its own data and encoder." if beside else ""
+    shown = shown[shown["variant"].isin(set(splits["variant"]))]
+    return Table(f"{ablation.title}, {question}", note, written(shown), ["variant"], ["head", "below"], key=KEY)
+
+
+def finding(name: str, splits: pd.DataFrame, question: str) -> str:
+    """Say which choices of an ablation change the SCC by more than the splits explain."""
+    away = differences(splits, name, question)
+    head = f"{ABLATIONS[name].title} ({question}): "
+    if away["low"].isna().all():
+        return f"{head}fewer than {LEAST_SPLITS} splits, so nothing is said."
+    surely = away[(away["low"] > 0) | (away["high"] < 0)]
+    changes = [
+        f"{row.variant} {'raises' if row.value > 0 else 'lowers'} SCC by {abs(row.value):.3f} "
+        f"({span(row.low, row.high, 3)})"
+        for row in surely.itertuples()
+    ]
+    default = ABLATIONS[name].variants[0].name
+    return f"{head}against {default}, {'; '.join(changes) or 'no choice changes SCC by more than the splits explain'}."

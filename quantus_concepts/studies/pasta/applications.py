@@ -1,0 +1,223 @@
+"""What the score is used for, on painted birds: choosing explanations, steering one, robustness, other metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
+from torch import Tensor
+
+from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_methods
+from captum_concepts.running import device_of, seeded_generators
+from captum_concepts.steered_rise import SteeredRISE
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.functional.intervals import t_interval
+from quantus_concepts.functional.overlay import unit_maps
+from quantus_concepts.metrics.explainer_values import Explainer, metric_values
+from quantus_concepts.metrics.faithfulness import Faithfulness
+from quantus_concepts.metrics.pasta_score import PASTAScore
+from quantus_concepts.pasta.correlations import rating_correlations
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.mixture import best_explainer
+from quantus_concepts.pasta.perturbations import PERTURBATIONS
+from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
+from quantus_concepts.pasta.steering import score_masks
+from quantus_concepts.studies.pasta.classifier import Classifier, RatedBirds, train_classifier
+from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult
+from quantus_concepts.studies.pasta.keeping import digest, kept_arrays, ratings_digest
+from quantus_concepts.studies.pasta.metrics import CORRELATED_THRESHOLDS
+from quantus_concepts.studies.pasta.names import SIMULATED
+from quantus_concepts.studies.pasta.options import N_CLASSIFIER, PastaOptions
+from quantus_concepts.studies.picture_grids import PictureRow
+from quantus_concepts.studies.rating.pictures import shown_picture, top_concepts
+from quantus_concepts.studies.run import Run
+
+#: Weights of the score in the steered RISE; 0 is RISE itself.
+WEIGHTS = (0.0, 0.7, 1.0)
+N_STEERED = 4
+#: Cells of a side of a mask: images are small.
+CELLS = 5
+#: Explanations on either end of the sheet of explanations by score.
+N_RANKED = 6
+#: Longer side of a drawing among them.
+RANKED_SIZE = 224
+#: Explanations whose correlation with metrics is looked at.
+N_CORRELATED = 120
+MEAN_COLUMNS = ["name", "mean", "low", "high", "n", "difference", "difference_low", "difference_high"]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One explanation with its score: a picture or names of concepts, beside its image where there is one."""
+
+    explainer: str
+    image: np.ndarray | None
+    shown: np.ndarray | list[str]
+    score: float
+    vote: float
+
+
+def apply_score(run: Run[PastaOptions], result: SplitResult, ratings: RatedExplanations, embedder: Embedder) -> None:
+    """Use a scorer for everything the paper uses it for; frames and facts of the run hold what is found."""
+    options, scorer = run.options, result.training.scorer
+    question = scorer.questions[0]
+    birds = RatedBirds(options.n_explained, image_size=options.image_size, seed=options.seed)
+    of = train_classifier(
+        birds,
+        epochs=options.classifier_epochs,
+        device=options.torch_device(),
+        progress=options.progress,
+        keep=run.kept,
+    )
+    run.note(
+        f"The classifier is a small network that classifies {of.accuracy:.0%} of {len(of.images)} birds it has not "
+        f"seen correctly; its own prediction is explained. It has seen the rated birds (the first {N_CLASSIFIER:,}), "
+        "on which votes are correlated with metrics."
+    )
+    metric = PASTAScore(scorer, embedder, question=question, class_names=of.class_names, disable_warnings=True)
+    images = of.images.numpy()
+    network = {"network": digest(*(value.cpu() for value in of.model.state_dict().values()), images)}
+    maps = kept_arrays(run.kept, "maps", network | {"seed": options.seed}, partial(_explained, of, options.seed))
+    mixture = best_explainer(
+        {name: metric(of.model, images, of.predicted, values) for name, values in maps.items()}, question
+    )
+    wins = sorted(mixture.wins.items(), key=lambda pair: -pair[1])
+    compared = mixture.compare(_faithful(of, maps, options)).reset_index(names="name")[MEAN_COLUMNS]
+    run.facts |= {"mixture": mixture, "question": question}
+    run.frames["wins"] = pd.DataFrame(wins, columns=["explainer", "images"])
+    run.frames["faithfulness"] = compared
+    steered = SteeredRISE(of.model, score_masks(scorer, embedder, question=question, labels=of.class_names))
+    _steer(run, of, steered, metric)
+    explain = build_methods(["Grad-CAM"])["Grad-CAM"]
+    for name, asked in (("light", "Q5"), ("strong", "Q6")):
+        pairs = robustness_pairs(of.model, images, of.labels, explain, question=asked, seed=options.seed)
+        run.facts[name] = _perturbed(pairs)
+    run.facts["ranked"] = ranked(result, ratings, question)
+    run.frames["correlations"] = _correlated(run, of, network, ratings, scorer.questions)
+
+
+def _explained(of: Classifier, seed: int) -> dict[str, np.ndarray]:
+    images = of.images.numpy()
+    methods = build_methods([*PAPER_METHODS, *CONTROL_METHODS], n_samples=8, n_steps=16, seed=seed)
+    return {name: explain(model=of.model, inputs=images, targets=of.predicted) for name, explain in methods.items()}
+
+
+def _faithful(of: Classifier, maps: Mapping[str, np.ndarray], options: PastaOptions) -> dict[str, np.ndarray]:
+    """Return Quantus's faithfulness correlation of each image; NaN where it refuses an explanation."""
+    metric = FaithfulnessCorrelation(
+        nr_runs=50, subset_size=options.image_size**2 // 16, disable_warnings=True, return_aggregate=False
+    )
+    images, found = of.images.numpy(), {}
+    for name, each in maps.items():
+        values = np.full(len(images), math.nan)
+        summed = each.sum(1, keepdims=True)
+        # It refuses a whole batch for one constant map.
+        rows = np.flatnonzero(np.ptp(summed.reshape(len(summed), -1), axis=1) > 0)
+        if rows.size:
+            # It draws from NumPy's global generator.
+            with seeded_generators(device_of(of.model), options.seed):
+                values[rows] = metric(of.model, images[rows], of.predicted[rows], summed[rows])
+        found[name] = values
+    return found
+
+
+def _steer(run: Run[PastaOptions], of: Classifier, steered: SteeredRISE, metric: PASTAScore) -> None:
+    """Explain some images by RISE with growing weight of the score."""
+    options = run.options
+    faithfulness = Faithfulness(pixel_range=(0, 1), disable_warnings=True)
+    shown = of.images[:N_STEERED].to(options.torch_device())
+    targets = torch.as_tensor(of.predicted[: len(shown)], device=shown.device)
+    maps, scores, rows = [], [], []
+    for weight in WEIGHTS:
+        found = steered.attribute(shown, targets, lam=weight, n_masks=options.n_masks, cells=CELLS, seed=options.seed)
+        arguments = (of.model, shown.cpu().numpy(), of.predicted[: len(shown)], found.cpu().numpy())
+        maps.append(unit_maps(found[:, 0].cpu()).numpy())
+        scores.append(np.array(metric(*arguments)))
+        for measure, values in (("score", scores[-1]), ("faithfulness", np.array(faithfulness(*arguments)))):
+            known = values[~np.isnan(values)]
+            mean = float(known.mean()) if known.size else math.nan
+            rows.append((measure, f"{weight:g}", mean, *t_interval(known, UNBOUNDED), known.size))
+    frame = run.facts["steering"] = pd.DataFrame(rows, columns=["measure", *MEAN_COLUMNS[:5]])
+    run.frames["steering"] = frame[frame["measure"] == "score"].reindex(columns=MEAN_COLUMNS)
+    mark = f"\n{SIMULATED}" if run.facts["ratings"].simulated else ""
+    run.facts["steered"] = [
+        PictureRow(
+            f"{of.class_names[of.predicted[place]]}{mark}",
+            _picture(of.images[place]),
+            [each[place] for each in maps],
+            None,
+            ["" if math.isnan(each[place]) else f"score {each[place]:.2f}" for each in scores],
+        )
+        for place in range(len(shown))
+    ]
+
+
+def _perturbed(pairs: RobustnessPairs) -> list[PictureRow]:
+    """Return one pair of each perturbation that was used."""
+    rows = []
+    for name in PERTURBATIONS:
+        if name not in pairs.names:
+            continue
+        place = pairs.names.index(name)
+        before, after = (
+            unit_maps(torch.as_tensor(values[place]).float().sum(0)[None])[0].numpy()
+            for values in (pairs.explanations, pairs.perturbed_explanations)
+        )
+        image, perturbed = (_picture(each[place]) for each in (pairs.images, pairs.perturbed))
+        label = f"{name.replace(' ', chr(10))}\n{float(pairs.magnitudes[place]):g}"
+        rows.append(PictureRow(label, image, [perturbed, before, after], None, ["", "", ""]))
+    return rows
+
+
+def ranked(result: SplitResult, ratings: RatedExplanations, question: str) -> dict[str, list[Ranked]]:
+    """Return the explanations never seen in training that score best and worst, the best and the worst first."""
+    column = result.training.scorer.questions.index(question)
+    scores, votes = result.scores[:, column], result.targets[:, column]
+    order = np.argsort(-scores)
+    order = order[::-1] if question == "Q5" else order
+    n = max(1, min(N_RANKED, len(order) // 2))
+
+    def of(place: int) -> Ranked:
+        row = int(result.split.test[place])
+        explanation = ratings.explanations[row]
+        image = _picture(explanation.image) if isinstance(explanation, MapExplanation) else None
+        if isinstance(explanation, ConceptExplanation):
+            shown: np.ndarray | list[str] = [name for name, _ in top_concepts(explanation)]
+        else:
+            shown = _picture(shown_picture(explanation, RANKED_SIZE if image is None else max(image.shape[:2])))
+        return Ranked(str(ratings.explainer_ids[row]), image, shown, float(scores[place]), float(votes[place]))
+
+    return {"best": [of(place) for place in order[:n]], "worst": [of(place) for place in order[::-1][:n]]}
+
+
+def _correlated(
+    run: Run[PastaOptions],
+    of: Classifier,
+    network: Mapping[str, Any],
+    ratings: RatedExplanations,
+    questions: tuple[str, ...],
+) -> pd.DataFrame:
+    """Return how votes go with metrics, on some of the rated maps."""
+    seed = run.options.seed
+    maps = np.flatnonzero(ratings.modalities == "map")
+    rng = np.random.default_rng([seed, 7])
+    some = ratings.select(np.sort(rng.permutation(maps)[:N_CORRELATED]))
+    explainers = {name: Explainer(of.model) for name in set(some.explainer_ids.tolist())}
+    measure = partial(metric_values, some, explainers, thresholds=CORRELATED_THRESHOLDS, seed=seed)
+    settings = {**network, "ratings": ratings_digest(some), "seed": seed}
+    values = kept_arrays(run.kept, "metrics", settings, measure)
+    columns = [ratings.questions.index(question) for question in questions]
+    return pd.DataFrame(rating_correlations(values, some.targets()[:, columns], questions))
+
+
+def _picture(image: Tensor) -> np.ndarray:
+    """Return an image (3, H, W) as (H, W, 3)."""
+    return image.detach().cpu().clamp(0, 1).permute(1, 2, 0).numpy()

@@ -1,0 +1,293 @@
+"""Tables, figures and sentences of what the score is used for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from quantus_concepts.functional.intervals import relation
+from quantus_concepts.pasta.mixture import Mixture, plot_mixture
+from quantus_concepts.studies.charts import INK, Chart, dots
+from quantus_concepts.studies.findings import Finding, listed, minus, number
+from quantus_concepts.studies.page import Section
+from quantus_concepts.studies.pasta.applications import Ranked
+from quantus_concepts.studies.pasta.names import SIMULATED
+from quantus_concepts.studies.pasta.presenting import paper_table, span, three, written
+from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow, plot_grid
+from quantus_concepts.studies.results import names, pick
+from quantus_concepts.studies.tables import Table
+
+#: Rows of the comparison of the mixture, as `Mixture.compare` calls the first two.
+CHOICE, AVERAGE = "mixture", "average of explainers"
+CHOSEN = {CHOICE: "chosen by the score", AVERAGE: "average of the explainers"}
+FAITHFULNESS = "faithfulness correlation"
+#: A correlation weaker than this is called weak.
+WEAK = 0.4
+#: Size of a picture of the sheet of explanations by score, and of what stands around the pictures, in inches.
+CELL, GAP, CAPTION, LABEL, HEAD = 1.14, 0.07, 0.36, 0.62, 0.06
+LETTERS, LINES = 21, 9
+
+
+def application_sections(
+    facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], simulated: bool
+) -> list[Section]:
+    """Return the sections of what the score was used for; what it was not used for has none."""
+    sections = []
+    if "ranked" in facts:
+        figure, _ = plot_ranked(facts["ranked"], facts["question"], simulated)
+        caption = "The explanations with the best and the worst score, each below its image."
+        chart = Chart("ranked", caption, figure, wide=True)
+        sections.append(Section("What scores best and worst", charts=[chart]))
+    if "mixture" in facts:
+        faithful = frames["faithfulness"]
+        drawn = {"wins": plot_mixture(facts["mixture"]), "faithfulness": plot_faithfulness(faithful)}
+        captions = {
+            "wins": "How often each explainer is chosen.",
+            "faithfulness": "What the choice does to faithfulness: means over images with 95 % intervals.",
+        }
+        for _, ax in drawn.values():
+            ax.set_xlabel(ax.get_xlabel() + (f", scorer of {SIMULATED}" if simulated else ""))
+        charts = [Chart(name, caption, drawn[name][0]) for name, caption in captions.items()]
+        heading = "Choosing the explainer for each image"
+        sections.append(Section(heading, charts=charts, tables=[faithfulness_table(faithful)]))
+    if "steering" in facts:
+        columns = [f"λ = {weight}" for weight in names(facts["steering"], "name")]
+        caption = "Images explained by RISE with growing weight λ of the score."
+        chart = Chart("steering", caption, plot_grid(PictureGrid("steering", columns, facts["steered"]))[0], wide=True)
+        sections.append(Section("Steering RISE", tables=[steering_table(facts["steering"])], charts=[chart]))
+    captions = {
+        "light": "Light perturbations, as question Q5 asks of them: the explanation should stay.",
+        "strong": "Strong perturbations that change the prediction, as question Q6 asks of them: the explanation "
+        "should change with it.",
+    }
+    pairs = [
+        Chart(name, f"{caption} Below each name its magnitude.", plot_perturbed(facts[name]))
+        for name, caption in captions.items()
+        if facts.get(name)
+    ]
+    if pairs:
+        sections.append(Section("Perturbations", charts=pairs))
+    if "correlations" in frames:
+        sections.append(Section("Do other metrics say the same?", tables=[correlation_table(frames["correlations"])]))
+    return sections
+
+
+def faithfulness_table(faithful: pd.DataFrame) -> Table:
+    """Return the mean faithfulness of the choice, of each explainer alone and of their average."""
+    label = faithful["name"].replace({CHOICE: CHOSEN[CHOICE]})
+    means = written(faithful.assign(value=faithful["mean"], head="mean"), small=["interval"])
+    ends = {"low": faithful["difference_low"], "high": faithful["difference_high"]}
+    away = written(faithful.assign(value=faithful["difference"], **ends), small=["interval"])
+    away["text"] = ["" if math.isnan(value) else minus(f"{value:+z.3f}") for value in away["value"]]
+    counts = faithful.assign(head="images", text=faithful["n"].astype(str), small="")
+    parts = [means, away.assign(head="choice minus this"), counts]
+    printed = paper_table("text").set_index("row")["value"]
+    return Table(
+        "Faithfulness",
+        f"Mean {FAITHFULNESS} over images; higher is better.",
+        pd.concat([part.assign(label=label) for part in parts]),
+        ["label"],
+        ["head"],
+        heads={"choice minus this": "paired"},
+        key="Small numbers are 95 % intervals over images. For orientation, the paper on its own images: "
+        f"{printed[CHOICE]:.4f} for the choice, {printed[AVERAGE]:.4f} on average.",
+    )
+
+
+def steering_table(steering: pd.DataFrame) -> Table:
+    """Return mean score and faithfulness of steered explanations by the weight of the score."""
+    shown = steering.assign(value=steering["mean"], row="mean " + steering["measure"], head="λ = " + steering["name"])
+    return Table(
+        "Steering",
+        "RISE whose masks are weighted by λ · score + (1 − λ) · class probability; λ = 0 is RISE itself.",
+        written(shown, small=["interval"]),
+        ["row"],
+        ["head"],
+        key="Small numbers are 95 % intervals over images. The score is what steers: that it rises says only that "
+        "steering works.",
+    )
+
+
+def correlation_table(related: pd.DataFrame) -> Table:
+    """Return the correlations of votes with metrics, as the paper's Tables 7 to 9, with its own beside them."""
+    printed = pd.concat([paper_table(table) for table in (7, 8, 9)])
+    parts = []
+    for metric, rows in related.sort_values("question", kind="stable").groupby("metric", sort=False):
+        counts = sorted(set(rows["n"]))
+        group = f"{metric}, n = {counts[0]}" + (f"–{counts[-1]}" if len(counts) > 1 else "")
+        for name, measure in (("Spearman", "SCC"), ("Pearson", "PCC")):
+            ours = rows.assign(value=rows[name.lower()], p=rows[f"{name.lower()}_p"], label=name, model="")
+            asked = pick(printed, row=metric, measure=measure, question=list(rows["question"]))
+            beside = asked.assign(label=f"paper, {name}")
+            parts += [each.assign(group=group) for each in (ours, beside) if len(each)]
+    shown = written(pd.concat(parts), 2, small=[])
+    shown["small"] = ["" if math.isnan(p) else "p < 0.001" if p < 0.001 else f"p = {p:.3f}" for p in shown["p"]]
+    return Table(
+        "Votes and metrics",
+        "Correlation of the joined votes with what metrics say of the same explanations.",
+        shown,
+        ["group", "label"],
+        ["question"],
+        heads={"Q5": "low is good"},
+        key="Small numbers are p-values, which take explanations for independent; several of one image or of one "
+        "explainer are not. For orientation: Kazmierczak et al., Tables 7, 8 and 9: image-level attributions of the "
+        "PASTA data set.",
+    )
+
+
+def plot_faithfulness(faithful: pd.DataFrame, ax: Axes | None = None) -> tuple[Figure, Axes]:
+    """Draw the mean faithfulness of the choice, of their average, and of each explainer alone, with 95 % intervals."""
+    first = faithful["name"].isin([CHOICE, AVERAGE])
+    rows = pd.concat([faithful[first], faithful[~first].sort_values("mean", ascending=False, kind="stable")])
+    fig, ax = dots(rows.assign(value=rows["mean"], name=rows["name"].replace(CHOSEN)), "name", ax, gap_after=2)
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.set_xlabel(f"{FAITHFULNESS} (higher is better)")
+    return fig, ax
+
+
+def plot_perturbed(rows: Sequence[PictureRow]) -> Figure:
+    """Draw images and explanations before and after perturbations."""
+    columns = ["perturbed", "explanation before", "explanation after"]
+    return plot_grid(PictureGrid("perturbations", columns, list(rows)))[0]
+
+
+def plot_ranked(
+    found: Mapping[str, Sequence[Ranked]], question: str = "Q1", simulated: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """Draw the explanations that score best and worst, each below its image."""
+    n = max(len(rows) for rows in found.values())
+    width, block = LABEL + n * (CELL + GAP), HEAD + 2 * CELL + GAP + CAPTION
+    figure = Figure(figsize=(width, 2 * block))
+    axes = np.empty((2, 2, n), dtype=object)
+    for part, (name, rows) in enumerate(found.items()):
+        for place, row in enumerate(rows):
+            left = LABEL + place * (CELL + GAP)
+            for line in range(2):
+                bottom = 2 * block - part * block - HEAD - (line + 1) * CELL - line * GAP
+                size = (CELL / width, CELL / (2 * block))
+                panel = figure.add_axes((left / width, bottom / (2 * block), *size), xticks=[], yticks=[])
+                for spine in panel.spines.values():
+                    spine.set_color("#CCCCCC")
+                axes[part, line, place] = panel
+            above, below = axes[part, :, place]
+            if row.image is None:
+                style = {"ha": "center", "va": "center", "fontsize": 7, "color": "#8A8A8A"}
+                above.text(0.5, 0.5, "no image", transform=above.transAxes, **style)
+            else:
+                above.imshow(np.clip(row.image, 0, 1))
+            _draw_shown(below, row)
+            vote = "–" if math.isnan(row.vote) else f"{row.vote:g}"
+            caption = f"{_cut(row.explainer, LETTERS)}\nscore {row.score:.2f}, vote {vote}"
+            below.set_xlabel(caption, fontsize=7, color=INK, labelpad=3)
+        style = {"color": INK, "rotation": 0, "ha": "right", "va": "center"}
+        axes[part, 0, 0].set_ylabel(f"{name}\n{question}", fontsize=9, **style)
+        if simulated:
+            axes[part, 1, 0].set_ylabel(SIMULATED.replace(" ", "\n"), fontsize=7, **style)
+    return figure, axes
+
+
+def _draw_shown(panel: Axes, row: Ranked) -> None:
+    if isinstance(row.shown, np.ndarray):
+        panel.imshow(np.clip(row.shown, 0, 1))
+        return
+    lines = [_cut(name, LETTERS) for name in row.shown[:LINES]]
+    if len(row.shown) > LINES:
+        lines[-1] = f"and {len(row.shown) - LINES + 1} more"
+    panel.set_facecolor("#F6F6F6")
+    style = {"va": "top", "fontsize": 6.2, "color": INK, "linespacing": 1.25}
+    panel.text(0.05, 0.95, "\n".join(lines), transform=panel.transAxes, **style)
+
+
+def _cut(name: str, letters: int) -> str:
+    return name if len(name) <= letters else f"{name[: letters - 1].rstrip()}…"
+
+
+def application_findings(
+    facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], simulated: bool
+) -> list[Finding]:
+    """Return what can be said of the uses."""
+    texts = []
+    if "mixture" in facts:
+        texts = [(said_of_wins(facts["mixture"]), "Mixture"), (said_of_choice(frames["faithfulness"]), "Mixture")]
+    if "steering" in facts:
+        texts.append((said_of_steering(facts["steering"]), "Steering"))
+    if "correlations" in frames:
+        texts.append((said_of_metrics(frames["correlations"], simulated), "Other metrics"))
+    return [Finding(text, topic) for text, topic in texts if text]
+
+
+def said_of_wins(mixture: Mixture) -> str:
+    """Say which explainer is chosen most often."""
+    wins, total = mixture.wins, sum(mixture.wins.values()) + mixture.tied
+    tied = f"Of {mixture.tied} images several explainers share the best score." if mixture.tied else ""
+    if not any(wins.values()):
+        return tied
+    name, count = max(wins.items(), key=lambda pair: pair[1])
+    never = sum(not won for won in wins.values())
+    text = f"{name} has the best score ({mixture.question}) most often, for {count} of {total} images"
+    verb = "has" if never == 1 else "have"
+    text += f"; {never} of {len(wins)} explainers never {verb} it alone." if never else "."
+    return f"{text} {tied}".strip()
+
+
+def said_of_choice(faithful: pd.DataFrame) -> str:
+    """Say what the choice does to faithfulness, against the average and against the best explainer for all images."""
+    known = faithful.dropna(subset=["mean"])
+    chosen, average = pick(known, name=CHOICE), pick(known, name=AVERAGE)
+    if chosen.empty:
+        return ""
+    ours = chosen.iloc[0]
+    ends = "" if math.isnan(ours["low"]) else f" (95 % interval {span(ours['low'], ours['high'], 3)})"
+    parts = [f"The chosen explanations have a mean {FAITHFULNESS} of {three(ours['mean'])}{ends}."]
+    alone = known[~known["name"].isin([CHOICE, AVERAGE])]
+    best = alone.loc[[alone["mean"].idxmax()]] if len(alone) else alone
+    for rows, what in ((average, "the average of the explainers"), (best, "")):
+        for _, row in rows.iterrows():
+            parts.append(_against(ours, row, what or f"{row['name']}, the most faithful for all images"))
+    return " ".join(parts)
+
+
+def _against(chosen: pd.Series, row: pd.Series, name: str) -> str:
+    if math.isnan(row["difference"]):
+        place, shown = relation((chosen["low"], chosen["high"]), (row["low"], row["high"])), ""
+    else:
+        ends = (row["difference_low"], row["difference_high"])
+        place, shown = relation(ends, (0, 0)), f", difference {minus(format(row['difference'], '+z.3f'))}"
+        shown += f", 95 % interval {span(*ends, 3)}" if place else ""
+    told = {"above": "That is above", "below": "That is below"}.get(place, "It cannot be told from")
+    return f"{told} {name} ({three(row['mean'])}{shown})."
+
+
+def said_of_steering(steering: pd.DataFrame) -> str:
+    """Say whether score and faithfulness change with the weight of the score."""
+    parts = []
+    for measure, rows in steering.groupby("measure", sort=False):
+        first, last = rows.iloc[0], rows.iloc[-1]
+        if len(rows) < 2 or math.isnan(first["mean"] + last["mean"]):
+            continue
+        place = relation((last["low"], last["high"]), (first["low"], first["high"]))
+        told = {"above": "rises", "below": "falls"}.get(place, "goes")
+        doubt = "" if place in ("above", "below") else ", which the intervals do not tell apart"
+        ends = [f"{three(row['mean'])} at λ = {row['name']}" for row in (first, last)]
+        parts.append(f"The mean {measure} of {first['n']} images {told} from {ends[0]} to {ends[1]}{doubt}.")
+    return " ".join(parts)
+
+
+def said_of_metrics(related: pd.DataFrame, simulated: bool) -> str:
+    """Say which metric goes most closely with the votes."""
+    found = related.dropna(subset=["spearman"])
+    if found.empty:
+        return ""
+    most = found.loc[found["spearman"].abs().idxmax()]
+    raters = "the simulated raters' votes" if simulated else "the votes"
+    text = (
+        f"Of {listed(names(found, 'metric'))}, {most['metric']} goes most closely with "
+        f"{raters}: Spearman {number(most['spearman'])} on {most['question']} (n = {most['n']})"
+    )
+    return f"{text}, which is weak." if abs(most["spearman"]) < WEAK else f"{text}."

@@ -1,0 +1,281 @@
+"""Training scorers on several splits of rated explanations, and testing them on images and explainers never seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.split import Split, leak_free_split
+from quantus_concepts.functional.agreement import (
+    LEAST_SPLITS,
+    Figures,
+    ceiling,
+    correlation_interval,
+    figures,
+    human_figures,
+)
+from quantus_concepts.functional.intervals import t_interval
+from quantus_concepts.pasta.labels import label_indices
+from quantus_concepts.pasta.regressors import KINDS, fit_regressor
+from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+from quantus_concepts.studies.pasta.keeping import Keep, digest, not_kept, training_of, training_tensors
+from quantus_concepts.studies.pasta.names import (
+    CEILING,
+    HUMAN,
+    MEASURES,
+    REGRESSORS,
+    SCORER,
+    SHUFFLED,
+    SIMULATED_HUMAN,
+)
+
+#: Measures in [-1, 1], whose intervals are those of their Fisher z.
+CORRELATIONS = ("QWK", "SCC")
+UNBOUNDED = (-math.inf, math.inf)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How scorers are trained and tested."""
+
+    questions: tuple[str, ...]
+    votes: str = "mode"
+    label_names: tuple[str, ...] | None = None
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
+    train_share: float = 0.7
+    seed: int = 0
+    n_splits: int = 5
+    control: bool = True
+    regressors: bool = False
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    progress: bool = False
+
+    @property
+    def columns(self) -> list[int]:
+        """Places of the questions among the six."""
+        return [list(QUESTIONS).index(name) for name in self.questions]
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """One split: its scorer and what it says of the explanations held back."""
+
+    seed: int
+    split: Split
+    training: Training
+    scores: np.ndarray
+    targets: np.ndarray
+
+
+def splits_of(ratings: RatedExplanations, plan: Plan) -> dict[int, Split]:
+    """Return splits by seed; no image and no explainer is in more than one part. Raises where there are too few."""
+    ids = (ratings.image_ids, ratings.explainer_ids)
+    seeds = range(plan.seed, plan.seed + plan.n_splits)
+    return {seed: leak_free_split(*ids, train_share=plan.train_share, seed=seed) for seed in seeds}
+
+
+class Trainer:
+    """Trains scorers and regressors on one embedding of rated explanations."""
+
+    def __init__(self, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, keep: Keep = not_kept) -> None:
+        self.ratings, self.embeddings, self.plan, self.keep = ratings, embeddings, plan, keep
+        self.splits = splits_of(ratings, plan)
+        self.targets = ratings.targets(plan.votes)[:, plan.columns]
+        self.labels: np.ndarray | None = None
+        if plan.label_names is not None:
+            known = [label or None for label in ratings.labels.tolist()]
+            self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
+        self._digest = digest(embeddings.numpy(), self.labels)
+
+    def train(self, name: str, goal: np.ndarray, split: Split, seed: int) -> Training:
+        """Train a scorer, or read the one that an interrupted run has trained."""
+        plan = self.plan
+
+        def make(_: Any) -> dict[str, Tensor]:
+            training = train_scorer(
+                self.embeddings,
+                goal,
+                self.labels,
+                train=split.train,
+                validation=split.validation,
+                questions=plan.questions,
+                label_names=plan.label_names,
+                settings=plan.settings,
+                seed=seed,
+                device=plan.device,
+                display_progressbar=plan.progress,
+            )
+            return training_tensors(training)
+
+        settings = {
+            "embeddings": self._digest,
+            "votes": digest(goal, split.train, split.validation),
+            "questions": plan.questions,
+            "labels": plan.label_names,
+            "training": asdict(plan.settings),
+            "seed": seed,
+            "device": str(plan.device),
+        }
+        found = self.keep(f"{name} {seed}", settings, make)
+        training = training_of(found, plan.questions, plan.label_names, self.embeddings.shape[1])
+        training.scorer.to(plan.device)
+        return training
+
+    def fit(self, kind: str, goal: np.ndarray, split: Split) -> Any:
+        """Fit a regressor."""
+        return fit_regressor(
+            kind,
+            self.embeddings[split.train],
+            goal[split.train],
+            None if self.labels is None else self.labels[split.train],
+            questions=self.plan.questions,
+            label_names=self.plan.label_names,
+        )
+
+    def predict(self, scorer: Any, rows: np.ndarray) -> np.ndarray:
+        """Return what a scorer, or a regressor, gives some of the explanations: (n, Q)."""
+        told = None if self.labels is None else torch.as_tensor(self.labels[rows])
+        return scorer.score(self.embeddings[rows], told).cpu().numpy().astype(np.float64)
+
+    def shuffled(self, split: Split, seed: int) -> np.ndarray:
+        """Return the votes dealt out anew among the explanations of each part."""
+        rng = np.random.default_rng([seed, 1])
+        dealt = self.targets.copy()
+        for part in (split.train, split.validation):
+            dealt[part] = self.targets[rng.permutation(part)]
+        return dealt
+
+    def figures(self, model: str, scores: np.ndarray, split: Split, seed: int) -> list[Row]:
+        """Return the figures of one scorer: of all test explanations, and of each kind where there are several."""
+        modalities = self.ratings.modalities[split.test]
+        return figure_rows(model, scores, self.targets[split.test], self.plan.questions, seed, modalities)
+
+
+def figure_rows(
+    model: str,
+    scores: np.ndarray,
+    targets: np.ndarray,
+    questions: Sequence[str],
+    seed: int,
+    modalities: np.ndarray,
+    kinds: Sequence[str] | None = None,
+) -> list[Row]:
+    """Compare scores with votes, by question, of all explanations and of each kind, if there are several."""
+    kinds = sorted(set(modalities.tolist())) if kinds is None else kinds
+    rows: list[Row] = []
+    for column, question in enumerate(questions):
+        for kind in ("all", *(kinds if len(kinds) > 1 else ())):
+            chosen = (modalities == kind) | (kind == "all")
+            found = figures(scores[chosen, column], targets[chosen, column])
+            rows += _rows(model, question, found, seed, kind)
+    return rows
+
+
+def _rows(model: str, question: str, found: Figures, seed: int, kind: str = "all") -> list[Row]:
+    values = (found.mse, found.qwk, found.spearman, found.spearman_rounded)
+    return [
+        _row(model, question, measure, value, found.n, seed, kind)
+        for measure, value in zip(MEASURES, values, strict=True)
+    ]
+
+
+def _row(model: str, question: str, measure: str, value: float, n: int, seed: int, kind: str = "all") -> Row:
+    row: Row = {"model": model, "question": question, "measure": measure, "value": value}
+    return row | {"n": n, "seed": seed, "modality": kind}
+
+
+def train_splits(
+    trainer: Trainer, *, expected: np.ndarray | None = None, say: Callable[[str], None] = lambda text: None
+) -> tuple[pd.DataFrame, list[SplitResult]]:
+    """Train and test a scorer on each split, beside what knows nothing, a single rater and what noise allows.
+
+    `expected` are votes (N, 6) without the raters' noise, where these are known.
+    """
+    plan, results, rows = trainer.plan, [], []
+    for seed, split in trainer.splits.items():
+        say(f"Split {seed - plan.seed + 1} of {plan.n_splits}: {split.summary()}")
+        training = trainer.train("scorer", trainer.targets, split, seed)
+        scores = trainer.predict(training.scorer, split.test)
+        results.append(SplitResult(seed, split, training, scores, trainer.targets[split.test]))
+        rows += trainer.figures(SCORER, scores, split, seed)
+        if plan.control:
+            control = trainer.train("control", trainer.shuffled(split, seed), split, seed).scorer
+            rows += trainer.figures(SHUFFLED, trainer.predict(control, split.test), split, seed)
+        for kind in KINDS if plan.regressors else ():
+            fitted = trainer.fit(kind, trainer.targets, split)
+            rows += trainer.figures(REGRESSORS[kind], trainer.predict(fitted, split.test), split, seed)
+        rows += _rater_rows(trainer, split, seed, expected)
+    frame = pd.DataFrame(rows)
+    return frame.assign(raters="simulated" if trainer.ratings.simulated else "people"), results
+
+
+def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray | None) -> list[Row]:
+    """Return how single raters agree with the joined vote, and how well anyone could."""
+    plan, rows = trainer.plan, []
+    for place, (column, question) in enumerate(zip(plan.columns, plan.questions, strict=True)):
+        votes = trainer.ratings.votes[split.test, :, column]
+        found = human_figures(votes, plan.votes)
+        if found is not None:
+            rows += _rows(SIMULATED_HUMAN if trainer.ratings.simulated else HUMAN, question, found, seed)
+        if expected is None:
+            allowed: Any = ceiling(votes, plan.votes)
+        else:
+            allowed = figures(expected[split.test, column], trainer.targets[split.test, place])
+        if allowed is not None:
+            for measure, value in (("QWK", allowed.qwk), ("SCC", allowed.spearman)):
+                rows.append(_row(CEILING, question, measure, value, allowed.n, seed))
+    return rows
+
+
+def best_split(results: Sequence[SplitResult]) -> SplitResult:
+    """Return the split whose scorer does best on its own validation explanations."""
+
+    def validation(result: SplitResult) -> float:
+        training = result.training
+        kept = (training.curve[epoch - 1]["qwk"][question] for question, epoch in training.best_epoch.items())
+        found = [value for value in kept if not math.isnan(value)]
+        return float(np.mean(found)) if found else -math.inf
+
+    return max(results, key=validation)
+
+
+def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is.
+
+    Splits without a number, such as the SCC of scores that are all alike, are left out and counted as `undefined`.
+    The 95 % interval is Student's, of correlations on Fisher's z; there is none below 3 splits.
+    """
+    rows = []
+    for key, group in frame.groupby(list(by), sort=False):
+        values = group["value"].to_numpy(dtype=float)
+        found = values[~np.isnan(values)]
+        low, high = split_interval(found, group["measure"].iloc[0])
+        rows.append(
+            dict(zip(by, key, strict=True))
+            | {
+                "value": found.mean() if found.size else math.nan,
+                "deviation": found.std(ddof=1) if found.size > 1 else math.nan,
+                "low": low,
+                "high": high,
+                "splits": found.size,
+                "undefined": values.size - found.size,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def split_interval(values: np.ndarray, measure: str) -> tuple[float, float]:
+    """Return the 95 % interval of a mean over splits; NaN below 3 splits."""
+    if measure in CORRELATIONS:
+        return correlation_interval(values)
+    return t_interval(values, UNBOUNDED) if values.size >= LEAST_SPLITS else (math.nan, math.nan)

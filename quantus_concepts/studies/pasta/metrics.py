@@ -1,0 +1,288 @@
+"""Explanations of a network and their votes beside other measures: the paper's Tables 2, 8, 10 and 11."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from captum_concepts.paper_methods import build_methods
+from captum_concepts.running import device_of
+from captum_concepts.steered_rise import SteeredRISE
+from quantus_concepts.datasets.ratings.explanations import MapExplanation
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.overlay import unit_maps
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.metrics.explainer_values import Explainer, metric_values
+from quantus_concepts.pasta.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
+from quantus_concepts.studies.pasta.classifier import METHODS, Classifier, RatedBirds, train_classifier
+from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, best_split, train_splits
+from quantus_concepts.studies.pasta.keeping import kept_arrays, kept_embeddings, ratings_digest
+from quantus_concepts.studies.pasta.names import SCORER
+from quantus_concepts.studies.pasta.options import MetricsOptions
+from quantus_concepts.studies.pasta.preparing import EMBEDDED_SETTINGS, known_labels, study_embedder, study_ratings
+from quantus_concepts.studies.pasta.presenting import paper_table
+from quantus_concepts.studies.run import Run
+
+IMAGE, EXPLAINER, MODALITY = "image", "explainer", "modality"
+RISE, MASK_ERROR = "RISE", "MAE"
+#: ROAD is slow, so only few of the most and least relevant pixels are gone.
+CORRELATED_THRESHOLDS = (6, 12)
+#: Resamplings of the images behind an interval, and deals behind the range of what knows nothing.
+N_DRAWN = 200
+ENDS = ("low", "high", "control low", "control high")
+
+
+def collect(options: MetricsOptions, run: Run[MetricsOptions]) -> pd.DataFrame:
+    """Rate and measure explanations, and relate the measures to the votes; the paper's numbers come last."""
+    if options.data is None:
+        ratings, values, more = _of_methods(options, run)
+    else:
+        # Sparseness is of maps, not of drawings of them.
+        ratings, more = PastaRatings(options.data, drawings=False), {}
+        make = partial(metric_values, ratings, display_progressbar=options.progress)
+        values = kept_arrays(run.kept, "metrics", {"ratings": ratings_digest(ratings)}, make)
+    run.note(*ratings.notes)
+    run.settings["device"] = str(options.torch_device())
+    run.facts["ratings"] = ratings
+    frame = run.frames["explanations"] = explanation_frame(ratings, values | more)
+    return related_frame(frame, ratings.questions, list(values), options.seed)
+
+
+def _of_methods(
+    options: MetricsOptions, run: Run[MetricsOptions]
+) -> tuple[RatedExplanations, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return rated explanations of a network, what metrics say of them, and what score and masks say."""
+    run.say("Training the network that is explained")
+    birds = RatedBirds(options.n_explained, options.n_train, seed=options.seed)
+    device = options.torch_device()
+    of = train_classifier(birds, epochs=options.classifier_epochs, device=device, keep=run.kept)
+    masks = birds.masks
+    rise = partial(_rise, n_masks=options.n_masks, seed=options.seed)
+    methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=options.seed)}
+    run.say("Explaining and rating")
+    ratings = rated_methods(of, masks, methods, options.seed)
+    run.say("Measuring")
+    explainers = {name: Explainer(of.model, explain) for name, explain in methods.items()}
+    measure = partial(
+        metric_values,
+        ratings,
+        explainers,
+        thresholds=CORRELATED_THRESHOLDS,
+        n_samples=options.n_samples,
+        batch_size=options.batch_size,
+        seed=options.seed,
+        display_progressbar=options.progress,
+    )
+    values = kept_arrays(run.kept, "metrics", {"ratings": ratings_digest(ratings)} | run.settings, measure)
+    run.say("Training a scorer")
+    scores = _scores(options, run, ratings)
+    return ratings, values, {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}
+
+
+def _scores(options: MetricsOptions, run: Run[MetricsOptions], ratings: RatedExplanations) -> np.ndarray:
+    """Return what a scorer says that was trained on graded explanations."""
+    graded, embedder = study_ratings(options), study_embedder(options)
+    plan = Plan(
+        questions=("Q1",),
+        label_names=known_labels(graded),
+        settings=EMBEDDED_SETTINGS,
+        seed=options.seed,
+        n_splits=1,
+        control=False,
+        device=options.torch_device(),
+    )
+    trainer = Trainer(graded, kept_embeddings(run.kept, embedder, graded), plan, run.kept)
+    scorer = best_split(train_splits(trainer)[1]).training.scorer
+    return scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())[:, 0].cpu().numpy()
+
+
+def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
+    """Explain by RISE: the steered one without a score."""
+    device = device_of(model)
+    images, classes = torch.as_tensor(inputs, device=device), torch.as_tensor(targets, device=device)
+    found = SteeredRISE(model).attribute(images, classes, lam=0, n_masks=n_masks, cells=5, seed=seed)
+    return found.cpu().numpy()
+
+
+def rated_methods(
+    of: Classifier, masks: np.ndarray, methods: Mapping[str, Callable[..., Any]], seed: int = 0
+) -> RatedExplanations:
+    """Let simulated raters vote on explanations of a network by the masks (N, H, W) of the birds."""
+    # The predicted class is explained. Q5 and Q6 are of the pairs that `robustness_pairs` finds, and NaN where it
+    # finds none.
+    images, n = of.images.numpy(), len(of.images)
+    parts = []
+    for name, explain in methods.items():
+        maps = np.asarray(explain(model=of.model, inputs=images, targets=of.predicted)).reshape(n, -1, *masks.shape[1:])
+        maps = maps.sum(1)
+        expected = np.full((n, len(QUESTIONS)), np.nan)
+        expected[:, :4] = [first_answers(*rate_map(*pair)) for pair in zip(maps, masks, strict=True)]
+        for question in QUESTIONS_OF_CHANGE:
+            pairs = robustness_pairs(of.model, of.images, None, explain, question=question, seed=seed)
+            for place, index in enumerate(pairs.indices):
+                both = (pairs.explanations[place], pairs.perturbed_explanations[place])
+                likeness = map_likeness(*(np.asarray(each).reshape(-1, *masks.shape[1:]).sum(0) for each in both))
+                expected[index, list(QUESTIONS).index(question)] = 1 - likeness
+        parts.append((name, maps, MIN_VOTE + (MAX_VOTE - MIN_VOTE) * expected))
+    expected = np.concatenate([each for *_, each in parts])
+    places = np.tile(np.arange(n), len(parts))
+    return RatedExplanations(
+        [
+            MapExplanation(image, torch.as_tensor(heat).float())
+            for _, maps, _ in parts
+            for image, heat in zip(of.images, maps, strict=True)
+        ],
+        SimulatedRaters().vote(expected, seed),
+        image_ids=np.array([f"bird {place:04d}" for place in places]),
+        explainer_ids=np.repeat([name for name, *_ in parts], n),
+        labels=np.array(of.class_names)[of.predicted[places]],
+        datasets=np.full(len(places), "painted birds"),
+        modalities=np.full(len(places), "map"),
+        name="methods on painted birds, simulated raters",
+        simulated=True,
+        notes=(
+            "No person voted: simulated raters vote by a stated function of the overlap with the bird in the picture.",
+        ),
+    )
+
+
+def mask_error(ratings: RatedExplanations, masks: np.ndarray) -> np.ndarray:
+    """Return the mean absolute difference of each map, scaled to [0, 1], from the mask of its image: (N,)."""
+    # Masks stand for what a person would mark: `ratings` holds their images in the same order for each explainer.
+    errors = [
+        float(np.abs(unit_maps(explanation.map[None].float())[0].numpy() - masks[place % len(masks)]).mean())
+        for place, explanation in enumerate(ratings.explanations)
+        if isinstance(explanation, MapExplanation)
+    ]
+    return np.array(errors)
+
+
+def explanation_frame(ratings: RatedExplanations, values: Mapping[str, Any], how: str = "mode") -> pd.DataFrame:
+    """Return a row for each explanation: image, explainer, modality, joined votes by question, and other measures."""
+    columns = {IMAGE: ratings.image_ids, EXPLAINER: ratings.explainer_ids, MODALITY: ratings.modalities}
+    votes = dict(zip(ratings.questions, ratings.targets(how).T, strict=True))
+    return pd.DataFrame({**columns, **votes, **{name: np.asarray(each) for name, each in values.items()}})
+
+
+def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """Return mean, deviation over explanations and interval of each measure by explainer (Tables 10 and 11)."""
+    # The interval is over images, which are independent where an explainer rates each once. The explainer "all"
+    # comes last; its interval is clustered by image.
+    rows = []
+    groups = [*frame.groupby(EXPLAINER, sort=False), ("all", frame)]
+    for explainer, group in groups:
+        for measure in measures:
+            known = group.dropna(subset=[measure])
+            values = known[measure].to_numpy(float)
+            bounds = (MIN_VOTE, MAX_VOTE) if measure in QUESTIONS else (-math.inf, math.inf)
+            low, high = interval(values, bounds, known[IMAGE].to_numpy())
+            value = values.mean() if values.size else math.nan
+            deviation = values.std(ddof=1) if values.size > 1 else math.nan
+            rows.append((explainer, measure, value, deviation, low, high, values.size))
+    return pd.DataFrame(rows, columns=[EXPLAINER, "measure", "value", "deviation", "low", "high", "n"])
+
+
+def share_between(frame: pd.DataFrame, of: str) -> float:
+    """Return which share of the variance of a column lies between the means of explainers; NaN without variance."""
+    known = frame.dropna(subset=[of])
+    variance = known[of].var(ddof=0)
+    if not variance > 0:
+        return math.nan
+    return float(known.groupby(EXPLAINER)[of].transform("mean").var(ddof=0) / variance)
+
+
+def spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """Return Spearman's correlation over the places where both are defined; NaN below 3 of them or without variance."""
+    known = ~(np.isnan(first) | np.isnan(second))
+    first, second = first[known], second[known]
+    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return math.nan
+    return float(stats.spearmanr(first, second).statistic)
+
+
+def across_explainers(frame: pd.DataFrame, first: str, second: str) -> float:
+    """Return Spearman's correlation of two measures' means over explainers (Table 2)."""
+    means = frame.groupby(EXPLAINER, sort=False)[[first, second]].mean()
+    return spearman(means[first].to_numpy(), means[second].to_numpy())
+
+
+def with_control(
+    frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], shuffled: str, seed: int = 0, n: int = N_DRAWN
+) -> dict[str, float]:
+    """Return a statistic with its interval and its control."""
+    # The interval (low, high) is the 2.5 to 97.5 % range over images drawn anew with all their explanations; the
+    # control (control low, control high) is that range with the column `shuffled` dealt out anew among all
+    # explanations, where nothing is related to anything.
+    rng = np.random.default_rng([seed, 3])
+    groups = list(frame.groupby(IMAGE, sort=False).indices.values())
+    drawn, dealt = [], []
+    for _ in range(n):
+        chosen = rng.integers(0, len(groups), len(groups))
+        drawn.append(statistic(frame.iloc[np.concatenate([groups[place] for place in chosen])]))
+        dealt.append(statistic(frame.assign(**{shuffled: rng.permutation(frame[shuffled].to_numpy())})))
+    ends = pd.DataFrame({"drawn": drawn, "dealt": dealt}).quantile([0.025, 0.975])
+    names = ENDS
+    return {"value": statistic(frame)} | dict(zip(names, ends.to_numpy().T.ravel().tolist(), strict=True))
+
+
+def related_frame(
+    explanations: pd.DataFrame, questions: Sequence[str], metrics: Sequence[str], seed: int = 0
+) -> pd.DataFrame:
+    """Return how measures are related to votes and to explainers, by the paper's table, and the paper's numbers."""
+    questions = [name for name in questions if explanations[name].notna().any()]
+    related = correlations(explanations, metrics, questions, seed)
+    means = explainer_means(
+        explanations, [*questions, *metrics, *(name for name in (SCORER, MASK_ERROR) if name in explanations)]
+    )
+    shares = pd.DataFrame(
+        [
+            {"question": name} | with_control(explanations, partial(share_between, of=name), name, seed)
+            for name in questions
+        ]
+    )
+    found = [related.assign(table="8"), means.assign(table="10, 11")]
+    found.append(shares.assign(table="11", measure="share between"))
+    if MASK_ERROR in explanations:
+        statistic = partial(across_explainers, first=MASK_ERROR, second=SCORER)
+        human = with_control(explanations, statistic, SCORER, seed)
+        found.append(pd.DataFrame([human | {"table": "2", "measure": "SCC of means"}]))
+    printed = [paper_table(table).rename(columns={"row": EXPLAINER}).drop(columns="p") for table in (2, 10, 11)]
+    return pd.concat([*found, *printed], ignore_index=True)
+
+
+def correlations(
+    explanations: pd.DataFrame, metrics: Sequence[str], questions: Sequence[str], seed: int = 0
+) -> pd.DataFrame:
+    """Return the SCC of each metric with the votes on each question, with interval and control, and the PCC."""
+    rows = []
+    for metric in metrics:
+        for question in questions:
+            known = explanations.dropna(subset=[metric, question])
+            of = {"metric": metric, "question": question}
+            found, pearson = dict.fromkeys(("value", *ENDS), math.nan), math.nan
+            if len(known) > 2 and known[metric].nunique() > 1 and known[question].nunique() > 1:
+                found = with_control(known, partial(_related, metric=metric, question=question), question, seed)
+                pearson = float(stats.pearsonr(known[metric], known[question]).statistic)
+            rows.append(of | {"measure": "SCC", "n": len(known)} | found)
+            rows.append(of | {"measure": "PCC", "n": len(known), "value": pearson})
+    return pd.DataFrame(rows)
+
+
+def _related(some: pd.DataFrame, metric: str, question: str) -> float:
+    return spearman(some[metric].to_numpy(float), some[question].to_numpy(float))
+
+
+def inside(row: Mapping[str, Any]) -> bool:
+    """Return whether a value lies in the range of its control."""
+    return bool(row["control low"] <= row["value"] <= row["control high"])

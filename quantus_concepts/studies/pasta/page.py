@@ -1,0 +1,347 @@
+"""The page of scorers that were trained and tested over several splits, with people's votes or simulated raters'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.split import PARTS
+from quantus_concepts.pasta.open_clip_encoder import PRESETS
+from quantus_concepts.studies.charts import Chart
+from quantus_concepts.studies.findings import number
+from quantus_concepts.studies.page import Page, Section
+from quantus_concepts.studies.pasta.applications_page import application_findings, application_sections
+from quantus_concepts.studies.pasta.charts import panels, plot_curves, plot_explainers, plot_measure, plot_votes
+from quantus_concepts.studies.pasta.evaluation import SplitResult
+from quantus_concepts.studies.pasta.findings import SHARE, findings, kind_votes, summarised
+from quantus_concepts.studies.pasta.names import (
+    CEILING,
+    HUMAN,
+    KINDS,
+    MEASURES,
+    MODELS,
+    REGRESSORS,
+    SCORER,
+    SHOWN,
+    SHUFFLED,
+    SIMULATED,
+    TABLE_1_SOURCE,
+)
+from quantus_concepts.studies.pasta.presenting import paper_table, splits_text, study_page, whole, written
+from quantus_concepts.studies.results import pick
+from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.tables import Table
+
+FITTED = tuple(REGRESSORS.values())
+
+
+def training_page(
+    title: str, frame: pd.DataFrame, run: Run[Any], votes: str = "mode", encoder: str | None = None
+) -> Page:
+    """Declare the page; its facts are the ratings and the splits. `encoder` is one of which the paper has figures."""
+    ratings: RatedExplanations = run.facts["ratings"]
+    results: Sequence[SplitResult] = run.facts["splits"]
+    simulated, means = ratings.simulated, summarised(frame)
+    encoder = encoder if encoder in PRESETS else None
+    beside = {} if simulated else paper_rows(encoder)
+    note, key = agreement_note(frame), agreement_key(means, bool(beside))
+    without = [model for model in MODELS if model not in FITTED]
+    agreement = measure_table("Agreement with the votes", note, means, MEASURES, without, beside, key, counts(frame))
+    main = measure_table(
+        "Scores and votes of unseen images and explainers",
+        f"Mean over {splits_text(frame['seed'].nunique())}; deviations are in report.html."
+        + (" The ceiling is what the raters' own noise allows." if CEILING in set(means["model"]) else ""),
+        means,
+        SHOWN,
+        MODELS,
+        beside,
+    )
+    orientation = [orientation_table(run.options.questions, encoder)] if simulated else []
+    sections = [
+        Section(
+            "Does it predict the votes?",
+            tables=[agreement, ceiling_table(means, simulated), kind_table(frame, means)],
+            charts=[measure_chart(frame, "SCC", simulated), explainer_chart(results, ratings)],
+            folded=orientation,
+        ),
+        Section("Kappa and squared error", charts=[measure_chart(frame, name, simulated) for name in ("QWK", "MSE")]),
+        Section("Is the network needed?", tables=[regressor_table(means, encoder, simulated)]),
+        Section("The votes", tables=[votes_table(ratings, run.options.questions)], charts=votes_charts(ratings, votes)),
+        Section("Splits and training", tables=[split_table(results)], charts=[curve_chart(results, simulated)]),
+        *application_sections(run.facts, run.frames, simulated),
+    ]
+    said = findings(means, results, ratings, votes)
+    return study_page(
+        title,
+        [*said, *application_findings(run.facts, run.frames, simulated)],
+        [section for section in sections if any(len(table.frame) for table in section.tables) or section.charts],
+        simulated,
+        main=[main],
+        told=[],
+        source=f"Method and figures of the paper: {TABLE_1_SOURCE}.",
+        template="pasta/page.html.j2",
+        content={
+            "seeds": [result.seed for result in results],
+            "votes": votes,
+            "questions": [QUESTIONS[name] for name in QUESTIONS if name in set(frame["question"])],
+            "has_ceiling": CEILING in set(means["model"]),
+            "simulated": simulated,
+        },
+    )
+
+
+def paper_rows(encoder: str | None) -> dict[str, pd.DataFrame]:
+    """Return the rows of Table 1 that ours stand beside: the scorer's only where the encoder is the same."""
+    printed = paper_table(1)
+    rows = {HUMAN: "human"} | ({SCORER: encoder} if encoder else {})
+    return {model: pick(printed, row=row).assign(label=f"paper, {row}") for model, row in rows.items()}
+
+
+def measure_table(
+    title: str,
+    note: str,
+    means: pd.DataFrame,
+    measures: Iterable[str],
+    models: Sequence[str],
+    beside: Mapping[str, pd.DataFrame],
+    key: str = "",
+    heads: Mapping[str, str] | None = None,
+) -> Table:
+    """Return means and deviations by measure and model, each with the paper's below where it has one."""
+    parts = [means.head(0)]
+    for measure in measures:
+        for model in models:
+            ours = pick(means, model=model, measure=measure, modality="all").sort_values("question")
+            if len(ours):
+                theirs = beside.get(model, ours.head(0))
+                asked = pick(theirs, measure=measure, question=list(ours["question"]))
+                rows = [each for each in (ours.assign(label=model), asked) if len(each)]
+                parts += [each.assign(group=MEASURES[measure]) for each in rows]
+    shown = written(pd.concat(parts), small=["deviation"])
+    columns = {"heads": heads or {}, "controls": [SHUFFLED], "key": key}
+    return Table(title, note, shown, ["group", "label"], ["question"], **columns)
+
+
+def agreement_note(frame: pd.DataFrame) -> str:
+    """Return what the numbers of the main table are of."""
+    seeds = frame["seed"].nunique()
+    return (
+        "Of explanations whose image and explainer were not seen in training, on the scale from 1 to 5. "
+        f"Mean{' ± standard deviation' if seeds > 1 else ''} over {splits_text(seeds)}."
+    )
+
+
+def agreement_key(means: pd.DataFrame, paper: bool) -> str:
+    """Return what the rows of the main table are."""
+    models = set(means["model"])
+    parts = ["n: test explanations of a split."]
+    if SHUFFLED in models:
+        parts.append("Grey: the control, trained on votes dealt out anew.")
+    if CEILING in models:
+        parts.append("Ceiling: what the raters' own noise allows any scorer.")
+    if paper:
+        parts.append(f"paper: {TABLE_1_SOURCE}; votes joined by their mode.")
+    return " ".join(parts)
+
+
+def counts(frame: pd.DataFrame) -> dict[str, str]:
+    """Return how many test explanations there are of each question."""
+    found = pick(frame, model=SCORER, measure="SCC", modality="all").groupby("question")["n"]
+    return {question: f"n = {_range(each)}" for question, each in found}
+
+
+def _range(counts: pd.Series) -> str:
+    low, high = counts.min(), counts.max()
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def _with_interval(rows: pd.DataFrame, label: str, write: Callable[[float], str] = number) -> pd.DataFrame:
+    texts = [write(value) for value in rows["value"]]
+    small = ["" if row.low != row.low else f"{write(row.low)} to {write(row.high)}" for row in rows.itertuples()]
+    return rows.assign(label=label, text=texts, small=small).sort_values("question")
+
+
+def ceiling_table(means: pd.DataFrame, simulated: bool) -> Table:
+    """Return which share of what the raters' noise allows is reached, with 95 % intervals over splits."""
+    parts = [means.head(0)]
+    if CEILING in set(means["model"]):
+        of_all = pick(means, modality="all")
+        parts += [_with_interval(pick(of_all, model=model, measure="SCC"), model) for model in (SCORER, CEILING)]
+        parts.append(_with_interval(pick(of_all, measure=SHARE), SHARE, whole))
+        parts.append(_with_interval(pick(of_all, model=SHUFFLED, measure="SCC"), SHUFFLED))
+    return Table(
+        "Share of the ceiling",
+        "Spearman's correlation of scores with the joined votes, beside that of votes without the raters' noise."
+        if simulated
+        else "Spearman's correlation of scores with the joined votes, beside what is estimated from how far the raters "
+        "agree.",
+        pd.concat([part for part in parts if len(part)] or parts),
+        ["label"],
+        ["question"],
+        controls=[SHUFFLED],
+        key="Small numbers are 95 % intervals over splits, where there are at least 3. The share is taken split by "
+        "split.",
+    )
+
+
+def kind_table(frame: pd.DataFrame, means: pd.DataFrame) -> Table:
+    """Return Spearman's correlation among maps alone and among concepts alone."""
+    parts = [means.head(0)]
+    for kind, name in KINDS.items():
+        counts = pick(frame, measure="SCC", modality=kind)["n"]
+        for model in (model for model in MODELS if model not in FITTED):
+            rows = pick(means, model=model, measure="SCC", modality=kind)
+            if len(rows):
+                group = f"{name.capitalize()} alone, n = {_range(counts)}"
+                parts.append(_with_interval(rows, model).assign(group=group))
+    return Table(
+        "Within one kind",
+        "Spearman's correlation of scores with the joined votes: an order of all explanations may come from one kind "
+        "being rated higher than the other, this one does not.",
+        pd.concat([part for part in parts if len(part)] or parts),
+        ["group", "label"],
+        ["question"],
+        controls=[SHUFFLED],
+        key="Small numbers are 95 % intervals over splits, where there are at least 3.",
+    )
+
+
+def regressor_table(means: pd.DataFrame, encoder: str | None, simulated: bool) -> Table:
+    """Return the scoring functions side by side, as the paper's Table 17."""
+    fitted = [model for model in FITTED if model in set(means["model"])]
+    models = (SCORER, *fitted) if fitted else ()
+    beside = {}
+    if encoder == "siglip" and not simulated:
+        printed = paper_table(17)
+        beside = {model: pick(printed, row=model).assign(label=f"paper, {model}") for model in models}
+    return measure_table(
+        "Scoring functions",
+        "The network and three regressors on the same embeddings. Mean ± standard deviation over splits.",
+        means,
+        SHOWN,
+        models,
+        beside,
+        f"paper: {TABLE_1_SOURCE.split(',')[0]}, Table 17, on SigLIP's embeddings, Q1." if beside else "",
+    )
+
+
+def orientation_table(questions: Sequence[str], encoder: str | None = None) -> Table:
+    """Return the paper's figures for themselves, where ours cannot stand beside them."""
+    rows = [encoder or "siglip", "human"]
+    shown = pick(paper_table(1), row=rows, measure=list(SHOWN), question=list(questions))
+    shown = shown.assign(group=shown["measure"].map(MEASURES), place=shown["row"].map(rows.index))
+    return Table(
+        "For orientation: the paper",
+        f"{TABLE_1_SOURCE}. People's votes on explanations of photographs: not comparable with the numbers of this "
+        "run.",
+        written(shown.sort_values("place", kind="stable"), small=["deviation"]),
+        ["group", "row"],
+        ["question"],
+    )
+
+
+def split_table(results: Sequence[SplitResult]) -> Table:
+    """Return how many explanations, images and explainers each part of each split has."""
+    rows = []
+    for result in results:
+        split, sizes = result.split, {part: len(getattr(result.split, part)) for part in PARTS}
+        for part, size in sizes.items():
+            of = f"{len(split.images[part])} images, {len(split.explainers[part])} explainers"
+            rows.append((f"seed {result.seed}", part, str(size), of))
+        total = sum(sizes.values()) + split.dropped
+        rows.append((f"seed {result.seed}", "left out", str(split.dropped), f"of {total}"))
+    return Table(
+        "Splits",
+        "Explanations in each part. No image and no explainer is in two parts; explanations whose image and explainer "
+        "fall in different parts are left out.",
+        pd.DataFrame(rows, columns=["label", "part", "text", "small"]),
+        ["label"],
+        ["part"],
+    )
+
+
+def votes_table(ratings: RatedExplanations, questions: Sequence[str]) -> Table:
+    """Return how many votes there are and how many are missing."""
+    given = ~np.isnan(ratings.votes[:, :, [list(QUESTIONS).index(question) for question in questions]])
+    voters = given.sum(1)
+    counts = {
+        "votes": given.sum((0, 1)),
+        "missing": (~given).sum((0, 1)),
+        "explanations without a vote": (voters == 0).sum(0),
+        "with a single vote": (voters == 1).sum(0),
+    }
+    long = pd.DataFrame(counts, index=list(questions)).rename_axis("question").reset_index()
+    places = given.shape[1]
+    return Table(
+        "Votes",
+        f"{len(ratings)} explanations of {len(set(ratings.image_ids.tolist()))} images by "
+        f"{len(set(ratings.explainer_ids.tolist()))} explainers; "
+        f"{'a single rater' if places == 1 else f'up to {places} raters'} for each.",
+        long.melt("question", var_name="label"),
+        ["label"],
+        ["question"],
+        write=lambda value: str(int(value)),
+        key="A missing vote is left out for its question alone.",
+    )
+
+
+def measure_chart(frame: pd.DataFrame, measure: str, simulated: bool) -> Chart:
+    """Draw a measure of each question."""
+    captions = {
+        "SCC": "Spearman's correlation of scores with joined votes, of unseen explanations. Bars are means over "
+        "splits, points the splits.",
+        "QWK": "Quadratic weighted kappa of rounded scores and joined votes, of unseen explanations.",
+        "MSE": "Mean squared error on the scale from 1 to 5, of unseen explanations.",
+    }
+    return Chart(measure.lower(), captions[measure], plot_measure(frame, measure, simulated)[0])
+
+
+def explainer_points(results: Sequence[SplitResult], ratings: RatedExplanations) -> pd.DataFrame:
+    """Return mean vote and score of each explainer by question, in the splits that never saw it in training."""
+    parts = []
+    for result in results:
+        test = result.split.test
+        for column, question in enumerate(result.training.scorer.questions):
+            of = {"question": question, "explainer": ratings.explainer_ids[test], "kind": ratings.modalities[test]}
+            parts.append(pd.DataFrame(of | {"vote": result.targets[:, column], "score": result.scores[:, column]}))
+    known = pd.concat(parts).dropna(subset=["vote"])
+    keys = ["question", "explainer"]
+    return known.groupby(keys).agg({"kind": "last", "vote": "mean", "score": "mean"}).reset_index()
+
+
+def explainer_chart(results: Sequence[SplitResult], ratings: RatedExplanations) -> Chart:
+    """Draw unseen explainers, a panel for each question."""
+    points = explainer_points(results, ratings)
+    questions = results[0].training.scorer.questions
+    figure = panels(questions, lambda question, ax: plot_explainers(points, question, ratings.simulated, ax))
+    return Chart(
+        "explainers",
+        "Explainers that were never seen in training: mean score against mean vote. On the dashed line they are the "
+        "same; only explainers at the extremes are named.",
+        figure,
+    )
+
+
+def curve_chart(results: Sequence[SplitResult], simulated: bool) -> Chart:
+    """Draw learning curves, a panel for each question."""
+    title = f"point: epoch kept{f'; {SIMULATED}' if simulated else ''}"
+    questions = results[0].training.scorer.questions
+    figure = panels(questions, lambda question, ax: plot_curves(results, question, ax), 2.1, title)
+    return Chart(
+        "curves",
+        "Quadratic weighted kappa on the validation explanations by epoch. A line is a split, its point the epoch that "
+        "was kept.",
+        figure,
+    )
+
+
+def votes_charts(ratings: RatedExplanations, votes: str) -> list[Chart]:
+    """Draw the mean votes by kind, where anybody voted."""
+    found = kind_votes(ratings, votes)
+    caption = "Mean joined vote by kind of explanation, with 95 % intervals over images."
+    return [Chart("votes", caption, plot_votes(found, ratings.simulated)[0])] if len(found) else []

@@ -1,0 +1,88 @@
+"""The study `pasta train`: embed ratings, train and test scorers over several splits."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.metrics.explainer_values import metric_values
+from quantus_concepts.pasta.correlations import rating_correlations
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies.page import Page
+from quantus_concepts.studies.pasta.evaluation import Plan
+from quantus_concepts.studies.pasta.keeping import kept_arrays, ratings_digest
+from quantus_concepts.studies.pasta.page import training_page
+from quantus_concepts.studies.pasta.preparing import known_labels, load_encoder
+from quantus_concepts.studies.pasta.study import save_scorers, trained
+from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.run import Run, Study
+
+
+def collect(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
+    """Train and test scorers on the ratings of a folder."""
+    ratings = _ratings(options, options.modality)
+    device = options.torch_device()
+    encoder = load_encoder(options.encoder, options.encoder_weights, options.encoder_tokenizer, device=device)
+    embedder = Embedder(
+        encoder,
+        saliency=options.saliency,
+        n_top=options.n_top,
+        template=options.template,
+        concepts=options.concepts,
+        sentence=options.sentence,
+        cache=options.cache,
+        batch_size=options.batch_size,
+        display_progressbar=options.progress,
+    )
+    plan = Plan(
+        questions=options.questions,
+        votes=options.votes,
+        label_names=known_labels(ratings) if options.labelled else None,
+        settings=TrainingSettings(epochs=options.epochs, learning_rate=options.learning_rate, loss=options.loss),
+        train_share=options.train_share,
+        seed=options.seed,
+        n_splits=options.seeds,
+        control=False,
+        regressors=options.regressors,
+        device=device,
+        progress=options.progress,
+    )
+    frame, results = trained(run, ratings, embedder, plan)
+    run.settings |= {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
+    run.facts["encoder"] = embedder.encoder.name
+    if options.sparseness:
+        run.frames["correlations"] = _sparseness(options, run)
+    save_scorers(run, frame, results, embedder, ratings, labels_from=options.labels)
+    return frame
+
+
+def page(frame: pd.DataFrame, run: Run[TrainOptions]) -> Page:
+    """Declare the page."""
+    title = f"PASTA-score: training on {run.facts['ratings'].name}"
+    return training_page(title, frame, run, run.options.votes, run.facts["encoder"])
+
+
+STUDY = Study("pasta-train", collect, page)
+
+
+def _ratings(options: TrainOptions, modality: str | None) -> PastaRatings:
+    return PastaRatings(
+        options.data,
+        datasets=None if options.datasets is None else [name.strip() for name in options.datasets.split(",")],
+        modality=modality,
+        drawings=options.drawings,
+        labels=options.labels,
+    )
+
+
+def _sparseness(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
+    """Correlate votes with the one metric that needs neither a classifier nor its explainers: the paper's Table 9."""
+    # Of the maps themselves, whatever people saw of them.
+    ratings = _ratings(options, "map")
+    columns = [ratings.questions.index(question) for question in options.questions]
+    make = partial(metric_values, ratings, display_progressbar=options.progress)
+    values = kept_arrays(run.kept, "sparseness", {"ratings": ratings_digest(ratings)}, make)
+    return pd.DataFrame(rating_correlations(values, ratings.targets(options.votes)[:, columns], options.questions))

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fixtures_pasta import write_pasta_release
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.pasta.ablate import ablated, differences, finding, variant_figures
+from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant
+from quantus_concepts.studies.pasta.evaluation import Plan
+from quantus_concepts.studies.pasta.names import SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.options import table_names
+
+QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]
+EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")
+
+
+def rows(ablation: str, variant: str, values: list[float], measure: str = "SCC") -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "ablation": ablation,
+            "variant": variant,
+            "model": SCORER,
+            "question": "Q1",
+            "modality": "all",
+            "measure": measure,
+            "value": values,
+            "seed": range(len(values)),
+        }
+    )
+
+
+def test_fewer_than_three_splits_have_no_interval_and_no_finding() -> None:
+    frame = pd.concat([rows("votes", "mode", [0.1, 0.2]), rows("votes", "mean", [0.3, 0.4])])
+    assert "nothing is said" in finding("votes", frame, "Q1")
+
+
+def test_differences_are_taken_split_by_split() -> None:
+    frame = pd.concat(
+        [rows("votes", "mode", [0.1, 0.5, 0.3]), rows("votes", "mean", [0.2, 0.6, 0.4])], ignore_index=True
+    )
+    (found,) = differences(frame, "votes", "Q1").to_dict("records")
+    # Each is 0.1 better, however far apart the splits are.
+    assert (found["variant"], found["value"]) == ("mean", pytest.approx(0.1))
+    assert found["low"] == pytest.approx(0.1)
+    assert "mean raises SCC by 0.100" in finding("votes", frame, "Q1")
+
+
+def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanations, torch.Tensor]:
+    """Return ratings, and embeddings that tell the votes in one number of 17, the rest is noise."""
+    rng = np.random.default_rng(0)
+    n = n_images * n_explainers
+    votes = rng.integers(1, 6, n).astype(float)
+    images, explainers = np.divmod(np.arange(n), n_explainers)
+    ratings = RatedExplanations(
+        [ConceptExplanation({"wing": 1.0})] * n,
+        np.repeat(votes[:, None, None], 6, axis=2).repeat(3, axis=1),
+        image_ids=images.astype(str),
+        explainer_ids=explainers.astype(str),
+        labels=np.full(n, "owl"),
+        datasets=np.full(n, "owls"),
+        modalities=np.full(n, "concepts"),
+        name="owls",
+    )
+    return ratings, torch.as_tensor(np.column_stack([votes, rng.standard_normal((n, 16))])).float()
+
+
+@pytest.mark.parametrize("regressor", ["", "ridge"])
+def test_a_scorer_that_can_know_does_and_its_control_cannot(regressor: str) -> None:
+    ratings, embeddings = graded()
+    settings = TrainingSettings(epochs=60, learning_rate=1e-2)
+    plan = Plan(("Q1",), label_names=("owl",), settings=settings, n_splits=4)
+    found = variant_figures(ratings, embeddings, Variant("", regressor=regressor), plan)
+    means = found[found["measure"] == "SCC"].groupby("model")["value"].mean()
+    assert means[SCORER] > 0.8
+    # About 9 test items a split: 2 / sqrt(4 * 8).
+    assert abs(means[SHUFFLED]) < 0.36
+
+
+@pytest.mark.filterwarnings("ignore:The validation kappa")
+def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
+    folder = write_pasta_release(tmp_path, datasets=("coco",), n_images=8, explainers=EXPLAINERS)
+    ratings, maps = PastaRatings(folder), PastaRatings(folder, drawings=False)
+    assert set(ratings.modalities) == {"drawing", "concepts"}
+    plan = Plan(("Q1",), settings=TrainingSettings(epochs=1, learning_rate=1e-2), n_splits=1, train_share=0.5)
+    embedder = Embedder(EmbeddedEncoder(), size=32)
+    found = ablated(ratings, embedder, ["saliency", "n-top"], plan, maps)
+    assert set(found.loc[found["ablation"] == "saliency", "variant"]) == {"overlay", "masked", "drawing"}
+    # The folder's lists have six concepts: from ten on nothing changes, to the bit.
+    named = found[(found["ablation"] == "n-top") & (found["measure"] == "MSE") & (found["modality"] == "all")]
+    by_variant = named.set_index(["model", "variant"])["value"]
+    assert by_variant[SCORER]["10"] == by_variant[SCORER]["15"]
+    told = found[(found["model"] == SCORER) & (found["measure"] == "MSE") & (found["modality"] == "all")]
+    shown = told[told["ablation"] == "saliency"].set_index("variant")["value"]
+    assert shown["overlay"] != shown["masked"]
+    # As people saw it is what the ratings hold: the default of the other ablations.
+    assert shown["drawing"] == by_variant[SCORER]["15"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "ablate"
+    arguments = ["--n-images", "20", "--seeds", "3", "--tables", "16,scorers,losses", "--out", str(out)]
+    state = torch.get_rng_state()
+    assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
+    assert torch.equal(state, torch.get_rng_state())
+    return out
+
+
+def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path) -> None:
+    results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
+    assert set(results["ablation"]) == {"labels", "scorers", "losses"}
+    assert set(results["model"]) == {SCORER, SHUFFLED, "paper"}
+    paper = results[(results["model"] == "paper") & (results["variant"] == "SVM") & (results["measure"] == "QWK")]
+    assert paper[["value", "deviation"]].to_numpy().tolist() == [[0.463, 0.056]]
+    keys = ["ablation", "variant", "model", "modality", "measure"]
+    ours = results[results["model"] != "paper"].set_index(keys)["value"].sort_index()
+    means = splits.groupby(keys)["value"].mean().sort_index()
+    pd.testing.assert_series_equal(ours, means, check_names=False)
+    # A control of every choice.
+    assert len(ours.xs(SHUFFLED, level="model")) == len(ours.xs(SCORER, level="model"))
+
+
+def test_the_page_says_that_raters_are_simulated_and_the_paper_s_data_others(folder: Path) -> None:
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("Simulated raters.") == 1
+    assert "of its own data and encoder" in page
+    assert "Scoring functions, Q1" in page
+
+
+def test_a_folder_of_ratings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Narrower tables fold their names.
+    monkeypatch.setenv("COLUMNS", "160")
+    data = write_pasta_release(tmp_path / "data", datasets=("coco",), n_images=8, explainers=EXPLAINERS)
+    arguments = ["--data", str(data), "--tables", "18", "--seeds", "1", "--out", str(tmp_path / "out")]
+    assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "drawing" in shown
+    assert "imulated" not in shown
+
+
+def test_names_and_numbers_of_tables() -> None:
+    assert table_names("all") == tuple(ABLATIONS)
+    assert table_names("20, votes,15") == ("concepts", "votes")
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["pasta", "ablate", "--no-progress", *arguments]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    return next(line for line in lines if line.startswith("Error"))
+
+
+def test_wrong_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "out")]
+    assert "`--tables`" in told(capsys, "--tables", "21", *out)
+    assert "`encoder`" in told(capsys, "--encoder", "siglipp", *out)
+    assert "`--data`" in told(capsys, "--data", str(tmp_path / "none"), *out)
+    few = write_pasta_release(tmp_path / "few", datasets=("coco",), n_images=4, explainers=("0", "40"))
+    assert "at least 3 explainers" in told(capsys, "--data", str(few), "--tables", "labels", *out)
+    assert not (tmp_path / "out").exists()

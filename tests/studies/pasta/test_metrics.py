@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fixtures_pasta import write_pasta_release
+from quantus_concepts.datasets.ratings.explanations import MapExplanation
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.pasta.metrics import (
+    across_explainers,
+    correlations,
+    explainer_means,
+    inside,
+    mask_error,
+    share_between,
+    spearman,
+    with_control,
+)
+from quantus_concepts.studies.pasta.metrics_study import said_of_human
+
+TINY = [
+    "--n-images",
+    "16",
+    "--n-explained",
+    "4",
+    "--classifier-epochs",
+    "1",
+    "--n-masks",
+    "4",
+    "--n-samples",
+    "1",
+    "--n-train",
+    "64",
+]
+
+
+def frame(n_images: int = 40, seed: int = 0) -> pd.DataFrame:
+    """Return explanations by five explainers whose votes are their places, and a metric that knows nothing."""
+    rng = np.random.default_rng(seed)
+    images, explainers = np.divmod(np.arange(5 * n_images), 5)
+    return pd.DataFrame(
+        {
+            "image": images,
+            "explainer": explainers.astype(str),
+            "Q1": explainers + 1.0,
+            "knows": explainers * 10.0,
+            "random": rng.standard_normal(5 * n_images),
+        }
+    )
+
+
+def test_share_of_the_variance_between_explainers_by_hand() -> None:
+    names = ["a", "a", "b", "b"]
+    assert share_between(pd.DataFrame({"explainer": names, "Q1": [1.0, 1, 3, 3]}), "Q1") == 1
+    assert share_between(pd.DataFrame({"explainer": names, "Q1": [1.0, 3, 1, 3]}), "Q1") == 0
+    # Means 2 and 3 of a variance of 5/4: 1/4 of it.
+    assert share_between(pd.DataFrame({"explainer": names, "Q1": [1.0, 3, 2, 4]}), "Q1") == pytest.approx(0.2)
+    assert math.isnan(share_between(pd.DataFrame({"explainer": names, "Q1": [2.0] * 4}), "Q1"))
+
+
+def test_rank_correlations_by_hand() -> None:
+    assert spearman(np.array([1.0, 2, 3, np.nan]), np.array([10.0, 30, 20, 5])) == pytest.approx(0.5)
+    assert math.isnan(spearman(np.array([1.0, 2]), np.array([1.0, 2])))
+    # The paper's Table 2: MAE .442, .703, .890 beside scores 3.113, 3.150, 1.846.
+    printed = pd.DataFrame(
+        {"explainer": ["RISE", "GradCAM", "GBP"], "MAE": [0.442, 0.703, 0.890], "score": [3.113, 3.150, 1.846]}
+    )
+    assert across_explainers(printed, "MAE", "score") == pytest.approx(-0.5)
+
+
+def test_means_by_explainer_have_intervals_over_images() -> None:
+    found = explainer_means(
+        pd.DataFrame({"image": [1, 2, 3, 4] * 2, "explainer": ["a"] * 4 + ["b"] * 4, "Q1": [1, 2, 3, 4.0] * 2}), ["Q1"]
+    )
+    assert found["explainer"].tolist() == ["a", "b", "all"]
+    assert found["value"].tolist() == [2.5] * 3
+    # 3.182446 * 1.290994 / 2, and the same over four images of two equal explanations each.
+    assert found["high"].tolist() == pytest.approx([2.5 + 2.054260] * 3, abs=1e-5)
+
+
+def test_maps_are_compared_with_the_mask_of_their_image() -> None:
+    masks = np.zeros((2, 2, 2), dtype=bool)
+    masks[0, 0] = masks[1, 1] = True
+    maps = [[[5, 5], [1, 1]], [[5, 5], [1, 1]], [[0, 4], [0, 0]], [[3, 3], [3, 3]]]
+    n = len(maps)
+    ratings = RatedExplanations(
+        [MapExplanation(torch.zeros(3, 2, 2), torch.tensor(each, dtype=torch.float32)) for each in maps],
+        np.full((n, 1, 6), 3.0),
+        image_ids=np.array(["0", "1"] * 2),
+        explainer_ids=np.array(["a", "a", "b", "b"]),
+        labels=np.full(n, ""),
+        datasets=np.full(n, "x"),
+        modalities=np.full(n, "map"),
+        name="x",
+    )
+    # Scaled to [0, 1]: right, opposite, one of two pixels, nothing marked.
+    assert mask_error(ratings, masks).tolist() == [0, 1, 0.25, 0.5]
+
+
+def test_what_is_related_is_beyond_its_control_and_what_is_not_is_not() -> None:
+    given = frame()
+    known, random = (
+        with_control(given, lambda some, name=name: spearman(some[name].to_numpy(), some["Q1"].to_numpy()), "Q1")
+        for name in ("knows", "random")
+    )
+    assert known["value"] == known["low"] == known["high"] == pytest.approx(1)
+    # Of 200 pairs dealt anew: 1.96 / sqrt(199), and the noise of 200 deals.
+    assert known["control high"] == pytest.approx(0.139, abs=0.05)
+    assert not inside(known)
+    assert inside(random)
+
+
+def test_a_control_holds_its_level() -> None:
+    outside = sum(not inside(row) for seed in range(30) for row in related(frame(8, seed), seed))
+    # 5 % of 30 by chance: 1.5, and at most 5 in 99.7 % of cases.
+    assert outside <= 5
+
+
+def related(given: pd.DataFrame, seed: int) -> list[dict]:
+    found = correlations(given, ["random"], ["Q1"], seed)
+    return found[found["measure"] == "SCC"].to_dict("records")
+
+
+def test_marked_pixels_and_score_are_said_to_agree_only_beyond_chance() -> None:
+    given = frame().assign(MAE=lambda each: 1 - each["knows"] / 50)
+    found = with_control(given, partial(across_explainers, first="MAE", second="knows"), "knows")
+    assert found["value"] == pytest.approx(-1)
+    # Any order of five means can come out by chance, so that even a perfect one says little of five methods.
+    assert found["control low"] <= -0.8
+    assert "5 methods" in said_of_human(found, 5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "metrics"
+    state = torch.get_rng_state()
+    assert main(["pasta", "metrics", *TINY, "--no-progress", "--device", "cpu", "--out", str(out)]) == 0
+    assert torch.equal(state, torch.get_rng_state())
+    return out
+
+
+def test_the_command_measures_rates_and_scores_the_same_explanations(folder: Path) -> None:
+    found = pd.read_csv(folder / "explanations.csv")
+    assert len(found) == 7 * 4
+    for column in ("Q1", "Q4", "Sparseness", "Faithfulness (ROAD)", "PASTA-score", "MAE"):
+        assert found[column].notna().any(), column
+    assert found["PASTA-score"].between(1, 5).all()
+    results = pd.read_csv(folder / "results.csv")
+    assert {"2", "8", "10", "11"} <= set(results["table"].astype(str))
+    assert (results["model"] == "paper").sum() == 6 + 38 * 3 + 46 * 6
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Score and marked pixels" in page
+    assert "simulated raters" in page
+
+
+def test_a_folder_of_ratings_has_votes_and_sparseness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_pasta_release(tmp_path / "data", n_images=3)
+    out = tmp_path / "out"
+    assert main(["pasta", "metrics", "--data", str(data), "--no-progress", "--out", str(out)]) == 0
+    assert "Votes by explainer" in capsys.readouterr().out
+    found = pd.read_csv(out / "explanations.csv")
+    assert found.loc[found["modality"] == "map", "Sparseness"].notna().all()
+    assert "MAE" not in found
+    assert "simulated" not in (out / "report.html").read_text(encoding="utf-8").split("</style>")[1].lower()
+
+
+def test_wrong_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "out"), "--no-progress"]
+    assert main(["pasta", "metrics", "--data", str(tmp_path / "none"), *out]) == 2
+    assert "`--data`" in capsys.readouterr().err
+    assert main(["pasta", "metrics", "--n-samples", "0", *out]) == 2
+    assert "`--n-samples`" in capsys.readouterr().err

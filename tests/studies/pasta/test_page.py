@@ -1,0 +1,165 @@
+"""The page of a training: whole, well formed, and with what only people's or only simulated votes have."""
+
+import base64
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fixtures_pasta_report import made_outcome, made_ratings, rows_of
+from quantus_concepts.studies.page import render
+from quantus_concepts.studies.pasta.applications_page import correlation_table
+from quantus_concepts.studies.pasta.findings import summarised
+from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.page import ceiling_table, explainer_points, split_table, training_page, votes_table
+
+QUESTIONS = ("Q1", "Q5")
+
+
+class Balance(HTMLParser):
+    """Checks that every element is closed in order."""
+
+    VOID = frozenset(("meta", "img", "br", "link"))
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.sources = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if self.open.pop() != tag:
+            raise ValueError(f"</{tag}> closes another element.")
+
+
+def page_of(simulated=False, n_raters=5, encoder="siglip", title="Training", questions=QUESTIONS, **made):
+    ratings = made_ratings(12, 9, n_raters, simulated=simulated)
+    frame, results = made_outcome(ratings, questions, 2, **{"regressors": True, **made})
+    facts = {"ratings": ratings, "splits": results}
+    run = SimpleNamespace(facts=facts, frames={}, options=SimpleNamespace(questions=questions))
+    return training_page(title, frame, run, "mode", encoder)
+
+
+def html_of(page, notes=()):
+    png = b"\x89PNG\r\n\x1a\n"
+    drawn = {chart.name: png for chart in page.charts}
+    return render(page, settings={"data": "<script>alert(1)</script>"}, notes=notes, files=["results.csv"], drawn=drawn)
+
+
+def cells(table):
+    return {row.label: [cell.text for cell in row.cells] for _, rows in table.groups for row in rows}
+
+
+def test_report_is_self_contained_and_well_formed():
+    html = html_of(page_of(title="a <b>bold</b> title"), ["x < y & z"])
+    parser = Balance()
+    parser.feed(html)
+    assert parser.open == []
+    assert not {"script", "link"} & set(parser.tags)
+    assert all(source.startswith("data:image/png;base64,") for source in parser.sources)
+    images = re.findall(r"data:image/png;base64,([^\"]+)", html)
+    assert len(images) == 6
+    assert all(base64.b64decode(image).startswith(b"\x89PNG") for image in images)
+    assert "a &lt;b&gt;bold&lt;/b&gt; title" in html
+    assert "x &lt; y &amp; z" in html
+    assert "; seed 0, 1" in html
+    assert html.index('class="verdict"') < html.index('id="read"') < html.index('id="settings"')
+
+
+def test_the_papers_figures_stand_beside_those_of_people():
+    html = html_of(page_of())
+    for name in ("paper, siglip", "paper, human", "paper, SVM", "0.501", "n: test explanations"):
+        assert name in html
+    assert "simulated" not in html.lower().split("</style>")[1]
+    assert "For orientation" not in html
+    # The embedded one, weights that may be others, and BLIP, of which the paper's weights are not known.
+    for encoder in (None, "my encoder", "siglip (weights.safetensors)", "blip", "ViT-B-32/openai"):
+        page = page_of(encoder=encoder)
+        assert {name for name in cells(page.main[0]) if name.startswith("paper")} == {"paper, human"}
+
+
+def test_simulated_raters_are_said_everywhere():
+    page = page_of(simulated=True, encoder=None)
+    html = html_of(page)
+    assert "<h1>Training (simulated raters)</h1>" in html
+    assert "<title>Training (simulated raters)</title>" in html
+    assert "No person was asked" in html[html.index('class="banner"') :][:300]
+    captions = re.findall(r"<(caption|figcaption)>(.*?)</\1>", html, flags=re.DOTALL)
+    texts = [re.sub(r"<[^>]+>", "", text).strip() for _, text in captions]
+    # The paper's own figures, which people gave.
+    unmarked = [text[:26] for text in texts if not text.startswith("simulated raters")]
+    assert unmarked == ["For orientation: the paper"]
+    assert len(texts) == 6 + 6 + 1
+    assert page.main[0].unverified == "simulated raters"
+    assert "paper, siglip" not in html
+    assert "not comparable with the numbers of this run" in html
+    assert page_of(simulated=True, title="Votes of simulated raters").title == "Votes of simulated raters"
+
+
+def test_a_single_annotator_has_neither_ceiling_nor_human_row():
+    html = html_of(page_of(n_raters=1, control=False, regressors=False))
+    assert "Each explanation has a single annotator" in html
+    assert "<dt>ceiling</dt>" not in html
+    assert "one annotator</th>" not in html
+    assert "paper, human" not in html
+    assert "Is the network needed?" not in html
+
+
+def test_share_of_the_ceiling_with_intervals():
+    parts = [rows_of(SCORER, 0.4, 0.5, 0.6), rows_of(CEILING, 0.8, 0.8, 0.8), rows_of(SHUFFLED, np.nan)]
+    table = ceiling_table(summarised(pd.concat(parts)), False)
+    assert cells(table) == {SCORER: ["0.50"], CEILING: ["0.80"], "share of the ceiling": ["62 %"], SHUFFLED: ["–"]}
+    # 0.625 ± 4.302653 * 0.125 / sqrt(3)
+    assert table.groups[0][1][2].cells[0].small == "31 % to 94 %"
+    assert ceiling_table(summarised(rows_of(SCORER, 0.4)), False).frame.empty
+
+
+def test_sizes_of_the_splits_and_missing_votes_are_counted():
+    ratings = made_ratings(8, 8)
+    _, results = made_outcome(ratings, ("Q1",), 2)
+    split = results[1].split
+    (_, rows) = split_table(results).groups[0]
+    sizes = [len(split.train), len(split.validation), len(split.test), split.dropped]
+    assert [cell.text for cell in rows[1].cells] == [str(size) for size in sizes]
+    assert (rows[1].cells[0].small, rows[1].cells[3].small) == ("4 images, 4 explainers", "of 64")
+    ratings = made_ratings(3, 3, 2)
+    ratings.votes[0, :, 0] = ratings.votes[1, 0, 0] = np.nan
+    table = votes_table(ratings, ["Q1", "Q2"])
+    assert cells(table) == {
+        "votes": ["15", "18"],
+        "missing": ["3", "0"],
+        "explanations without a vote": ["1", "0"],
+        "with a single vote": ["1", "0"],
+    }
+    assert "9 explanations of 3 images by 3 explainers; up to 2 raters" in table.note
+
+
+def test_explainers_are_means_over_the_splits_that_never_saw_them():
+    ratings = made_ratings(8, 8)
+    _, results = made_outcome(ratings, ("Q1",), 2)
+    points = explainer_points(results, ratings)
+    name = points["explainer"].iloc[0]
+    seen = [(r.targets[:, 0], r.scores[:, 0], ratings.explainer_ids[r.split.test] == name) for r in results]
+    votes, scores = (np.concatenate([pair[side][pair[2]] for pair in seen]) for side in (0, 1))
+    assert points[["vote", "score"]].iloc[0].tolist() == pytest.approx([np.nanmean(votes), scores.mean()])
+
+
+def test_correlations_stand_beside_the_papers():
+    rows = [("MaxSensitivity (uniform)", question, -0.02, 0.2, -0.05, 1e-5, 340) for question in QUESTIONS]
+    columns = ["metric", "question", "pearson", "pearson_p", "spearman", "spearman_p", "n"]
+    table = correlation_table(pd.DataFrame(rows, columns=columns))
+    ((group, found),) = table.groups
+    assert group == "MaxSensitivity (uniform), n = 340"
+    assert [row.label for row in found] == ["Spearman", "paper, Spearman", "Pearson", "paper, Pearson"]
+    assert [(row.cells[0].text, row.cells[0].small) for row in found[:2]] == [
+        ("−0.05", "p < 0.001"),
+        ("−0.33", "p < 0.001"),
+    ]
+    assert [cell.style for cell in found[1].cells] == ["paper", "paper"]

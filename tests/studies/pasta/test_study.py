@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from quantus_concepts import PASTAScore
+from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.pasta import study
+from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
+
+TINY = [
+    *("--n-images", "20", "--n-per-image", "12", "--image-size", "32", "--seeds", "2", "--epochs", "2"),
+    *("--n-explained", "6", "--n-masks", "8", "--classifier-epochs", "1", "--no-progress", "--device", "cpu"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "pasta"
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+    assert main(["benchmark", "pasta", *TINY, "--regressors", "--out", str(out)]) == 0
+    assert torch.equal(torch_state, torch.get_rng_state())
+    assert numpy_state == np.random.get_state()[1].tobytes()  # noqa: NPY002
+    return out
+
+
+def test_writes_everything_and_nothing_half(folder: Path) -> None:
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    tables = {"results.csv", "wins.csv", "faithfulness.csv", "steering.csv", "correlations.csv"}
+    scorers = {"scorer.safetensors", "scorer-0.safetensors", "scorer-1.safetensors"}
+    assert names >= tables | scorers | {"report.html", "figures/steering.png", "figures/light.png", "figures/wins.png"}
+    assert [name for name in names if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
+    assert not list((folder / "kept").glob("*.checkpoint.pt"))
+
+
+def test_records_have_scorer_control_rater_and_ceiling(folder: Path) -> None:
+    results = pd.read_csv(folder / "results.csv")
+    assert {SCORER, SHUFFLED, SIMULATED_HUMAN, CEILING, "ridge", "lasso", "SVM"} <= set(results.model)
+    assert set(results.question) == {"Q1", "Q2", "Q3", "Q4", "Q5", "Q6"}
+    assert set(results.raters) == {"simulated"}
+
+
+def test_simulated_raters_are_named_in_the_report_and_by_the_scorer(folder: Path) -> None:
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "imulated raters" in page.split("<h1>")[1][:200]
+    assert page.lower().count("simulated raters") > 10
+    scorer = load_scorer(folder / "scorer.safetensors")
+    assert scorer.metadata["simulated"] is True
+    assert "simulated raters" in PASTAScore(scorer, question="Q3").name
+
+
+def test_every_explainer_has_a_place_and_every_image_a_choice(folder: Path) -> None:
+    wins = pd.read_csv(folder / "wins.csv")
+    assert wins.iloc[:, 1].sum() == 6
+    assert len(wins) == 10
+
+
+def test_the_same_seed_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    assert main(["benchmark", "pasta", *TINY, "--no-uses", "--out", str(again)]) == 0
+    first, second = (pd.read_csv(each / "results.csv") for each in (folder, again))
+    pd.testing.assert_frame_equal(first[first.model.isin(set(second.model))].reset_index(drop=True), second)
+    assert not (again / "wins.csv").exists()
+
+
+def test_one_question_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--question", "Q5", "--seeds", "1", "--no-uses", "--out", str(tmp_path / "five")]
+    assert main(["benchmark", "pasta", *TINY, *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "Q5" in shown
+    assert "Q1" not in shown
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_interrupted_before_anything_was_done_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(study, "simulated_ratings", interrupt)
+    out = tmp_path / "stopped"
+    assert main(["benchmark", "pasta", *TINY, "--out", str(out)]) == 130
+    assert "Interrupted" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_an_interrupted_run_goes_on_with_the_same_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "stopped"
+    arguments = ["benchmark", "pasta", *TINY, "--regressors", "--out", str(out)]
+    monkeypatch.setattr(study, "apply_score", interrupt)
+    assert main(arguments) == 130
+    assert f"--out {out}" in capsys.readouterr().err
+    assert not (out / "report.html").exists()
+    monkeypatch.undo()
+    refuse = pytest.MonkeyPatch()
+    refuse.setattr("quantus_concepts.studies.pasta.evaluation.train_scorer", lambda *_, **__: pytest.fail("again"))
+    refuse.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
+    assert main([*arguments, "--no-uses"]) == 0
+    refuse.undo()
+    ours, whole = (pd.read_csv(each / "results.csv") for each in (out, folder))
+    pd.testing.assert_frame_equal(ours, whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n-images", "0"], "--n-images"),
+        (["--image-size", "8"], "--image-size"),
+        (["--question", "Q0"], "--question"),
+        (["--train-share", "0"], "--train-share"),
+        (["--learning-rate", "0"], "--learning-rate"),
+        (["--n-per-image", "1000"], "n_per_image"),
+        (["--device", "tpu"], "--device"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bad"
+    assert main(["benchmark", "pasta", *TINY, *arguments, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert message in error
+    assert not out.exists()
+
+
+def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--n-images", "5", "--n-per-image", "2", "--out", str(tmp_path / "few")]
+    assert main(["benchmark", "pasta", *TINY, *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
