@@ -71,7 +71,7 @@ def batches(n: int, size: int, batch_size: int = 32) -> Iterator[ConceptSample]:
     for start in range(0, n, batch_size):
         rows = slice(start, min(start + batch_size, n))
         images = torch.rand(rows.stop - start, 3, size, size, generator=random)
-        yield ConceptSample(images, labels[rows], concepts[rows], points[rows])
+        yield ConceptSample(images, labels[rows], concepts[rows], points[rows] * (size / SIZE))
 
 
 def measure_images() -> list[Row]:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.cem import CEM
     from quantus_concepts.metrics.cgim import CGIM
     from quantus_concepts.metrics.clm import CLM
+    from quantus_concepts.metrics.concept_scores import score_concepts
     from quantus_concepts.metrics.contrast_scores import score_contrasts
     from quantus_concepts.metrics.explainer_values import Explainer, metric_values
     from quantus_concepts.metrics.faithfulness import Faithfulness
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.premises import Limits, Premise, PremiseCheck, check_premise
     from quantus_concepts.metrics.region_attributions import RegionAttributions, attribute_regions
     from quantus_concepts.metrics.relative_scores import score_relative
-    from quantus_concepts.metrics.score_concepts import score_concepts
     from quantus_concepts.metrics.subjects import Subject
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
