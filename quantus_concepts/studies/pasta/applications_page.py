@@ -126,7 +126,7 @@ def correlation_table(related: pd.DataFrame) -> Table:
             asked = pick(printed, row=metric, measure=measure, question=list(rows["question"]))
             beside = asked.assign(label=f"paper, {name}")
             parts += [each.assign(group=group) for each in (ours, beside) if len(each)]
-    shown = written(pd.concat(parts), 2, small=[])
+    shown = written(pd.concat(parts), number, small=[])
     shown["small"] = ["" if math.isnan(p) else "p < 0.001" if p < 0.001 else f"p = {p:.3f}" for p in shown["p"]]
     return Table(
         "Votes and metrics",
