@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from quantus_concepts import IDR, IIR, MCS
+
 SIZE = 12
 OBJECT, SCENE, SEEN = range(3)
 
@@ -101,3 +103,21 @@ def gradient(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray
         chosen = model(x).gather(1, torch.as_tensor(np.asarray(targets))[:, None]).sum()
         (found,) = torch.autograd.grad(chosen, x)
     return found.numpy()
+
+
+def asked(
+    name: str, world: World, explain: Any = knows, call: dict[str, Any] | None = None, **settings: Any
+) -> tuple[MCS | IDR | IIR, dict[str, Any]]:
+    """Return a metric about a world, and the arguments of its call; of what `knows` it wants 1 for every image."""
+    metric, bound, model, images, classes = {
+        "MCS": (
+            MCS,
+            {"contrast_model": world.scene_model, "contrast_labels": world.scene_labels},
+            *(world.object_model, world.images, world.object_labels),
+        ),
+        "IDR": (IDR, {"counterpart": world.scenes}, world.scene_model, world.images, world.scene_labels),
+        "IIR": (IIR, {"patched": world.patched}, world.blind, world.scenes, world.scene_labels),
+    }[name]
+    arguments = {"model": model, "x_batch": images, "y_batch": classes, "explain_func": explain}
+    # Normalised, a map of ones would be a constant map, that is zero.
+    return metric(**{**bound, "masks": world.masks, "normalise": False, **settings}), {**arguments, **(call or {})}

@@ -17,14 +17,21 @@ from quantus_concepts.functional.intervals import interval
 from quantus_concepts.metrics.call import nanmean
 from quantus_concepts.metrics.idr import IDR
 from quantus_concepts.metrics.iir import IIR, UNATTRIBUTED, UNCONVERGED, patch_effect
-from quantus_concepts.metrics.masks import binary_masks
+from quantus_concepts.metrics.masks import unusable_masks
 from quantus_concepts.metrics.mcs import MCS
 from quantus_concepts.metrics.reexplaining import first_unmet
-from quantus_concepts.metrics.region_attributions import ExplainFunc, Masks, RegionAttributions, attribute_regions
+from quantus_concepts.metrics.region_attributions import (
+    ExplainFunc,
+    Masks,
+    RegionAttributions,
+    attribute_regions,
+    checked_masks,
+)
 from quantus_concepts.metrics.subjects import Subject, taken
 
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]
+UNMARKED = "masks are empty or full"
 BASELINE, PERTURBATION = "MCS baseline", "perturbation"
 CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
 BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
@@ -96,7 +103,7 @@ def score_contrasts(
     ------
     ValueError
         If no pair is given, the subjects of a pair differ in number, IDR or IIR is asked of two models, there are
-        fewer masks than images, or a number is out of its range.
+        fewer masks than images, all masks are empty or full, or a number is out of its range.
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
     check_range("threshold", threshold, 0, math.inf, open_low=True)
@@ -119,18 +126,24 @@ def score_contrasts(
     if iir is not None and converged is None:
         _, converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance)
     overlooked = np.asarray(to_numpy(converged), dtype=bool) if iir is not None else np.empty(0, dtype=bool)
-    scores = contrast_scores(found, pairs, undefined_reasons(pairs, logits, overlooked), threshold=threshold)
+    marked = None if callable(regions) else ~unusable_masks(regions.numpy())
+    why = undefined_reasons(pairs, logits, overlooked, marked)
+    scores = contrast_scores(found, pairs, why, threshold=threshold)
     return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
 
 
 def undefined_reasons(
-    pairs: Mapping[str, Pair], logits: Mapping[Subject, Tensor], converged: np.ndarray
+    pairs: Mapping[str, Pair],
+    logits: Mapping[Subject, Tensor],
+    converged: np.ndarray,
+    marked: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Return, by metric, (N,) of str: why an image has no score, whatever the method; empty where it enters."""
     why = {}
     for metric, pair in pairs.items():
         first, second = ((logits[subject].argmax(1) == subject.labels).numpy() for subject in pair)
-        conditions = {"the model misclassifies the image": first}
+        conditions = {} if marked is None else {UNMARKED: marked[: len(first)]}
+        conditions["the model misclassifies the image"] = first
         if metric == "MCS":
             conditions["the contrast model misclassifies the image"] = second
         elif metric == "IDR":
@@ -155,7 +168,8 @@ def contrast_scores(
         for metric, pair in pairs.items():
             for name, scores in _scores_of(metric, each, pair, threshold):
                 # A map that gives a region nothing leaves nothing to compare a change with.
-                reasons = np.where(scores.isnan().numpy(), failed or UNATTRIBUTED, "").astype(object)
+                other = UNATTRIBUTED if metric == "IIR" else UNMARKED
+                reasons = np.where(scores.isnan().numpy(), failed or other, "").astype(object)
                 left_out = why[metric] != ""
                 reasons[left_out] = why[metric][left_out]
                 parts.append(
@@ -234,13 +248,3 @@ def _check_pairs(pairs: Mapping[str, Pair]) -> None:
             )
         if metric != "MCS" and first.model is not second.model:
             raise ValueError(f"Expected the subjects of argument `{name}` to be of one model but got two.")
-
-
-def checked_masks(masks: Any, count: int) -> Masks:
-    """Return masks as a function or a tensor, at least one for each of `count` images, or raise."""
-    if callable(masks):
-        return masks
-    regions = torch.from_numpy(binary_masks("masks", masks))
-    if len(regions) < count:
-        raise ValueError(f"Expected argument `masks` to have a mask for each of {count} images but got {len(regions)}.")
-    return regions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from captum_concepts.checks import to_numpy
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import concept_attribution, positive_percentile
+from quantus_concepts.metrics.masks import region_masks
 from quantus_concepts.metrics.subjects import Subject, batches, taken
 
 ExplainFunc = Callable[..., np.ndarray]
@@ -46,9 +47,9 @@ class RegionAttributions:
 def attribute_regions(
     methods: Mapping[str, ExplainFunc],
     subjects: Iterable[Subject],
-    masks: Masks,
+    masks: Any,
     *,
-    elsewhere: Mapping[Subject, Masks] | None = None,
+    elsewhere: Mapping[Subject, Any] | None = None,
     keep: Mapping[Subject, Sequence[int]] | None = None,
     batch_size: int = 64,
     display_progressbar: bool = False,
@@ -66,8 +67,9 @@ def attribute_regions(
         instance.
     subjects : iterable of Subject
         What is explained.
-    masks : Tensor or callable
-        (N, 1, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from rows to theirs.
+    masks : array_like or callable
+        (N, 1, H, W) or (N, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from a list
+        of n rows to (n, 1, H, W).
     elsewhere : dict, optional
         Other regions, by subject.
     keep : dict, optional
@@ -81,8 +83,15 @@ def attribute_regions(
     -------
     dict
         From name to `RegionAttributions`.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer masks than images, or they hold something else than 0 and 1.
     """
-    subjects, elsewhere, keep = list(dict.fromkeys(subjects)), elsewhere or {}, keep or {}
+    subjects, keep = list(dict.fromkeys(subjects)), keep or {}
+    masks = checked_masks(masks, max((len(subject) for subject in subjects), default=0))
+    elsewhere = {subject: checked_masks(each, len(subject)) for subject, each in (elsewhere or {}).items()}
     found = {name: RegionAttributions() for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
     with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
@@ -119,6 +128,16 @@ def attribute_regions(
 def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
     """Return (n,) g_c of normalised maps, in float64 so that differences are not rounded."""
     return concept_attribution(maps, regions).double()
+
+
+def checked_masks(masks: Any, count: int) -> Masks:
+    """Return masks as a function or a tensor, at least one for each of `count` images, or raise."""
+    if callable(masks):
+        return masks
+    regions = torch.from_numpy(region_masks("masks", masks))
+    if len(regions) < count:
+        raise ValueError(f"Expected argument `masks` to have a mask for each of {count} images but got {len(regions)}.")
+    return regions
 
 
 class _Part(NamedTuple):

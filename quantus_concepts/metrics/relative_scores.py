@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from quantus_concepts.functional import mcs, relative_contrast
-from quantus_concepts.metrics.contrast_scores import checked_masks
 from quantus_concepts.metrics.region_attributions import ExplainFunc, RegionAttributions, attribute_regions
 from quantus_concepts.metrics.subjects import Subject
 
@@ -77,10 +76,9 @@ def score_relative(
         raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
     bare = {k: Subject(models[k], without, labels) for k in subjects}
-    regions = checked_masks(masks, len(next(iter(subjects.values()))))
     right = right_by_commonality(subjects, bare, batch_size)
     found = attribute_regions(
-        methods, subjects.values(), regions, batch_size=batch_size, display_progressbar=display_progressbar
+        methods, subjects.values(), masks, batch_size=batch_size, display_progressbar=display_progressbar
     )
     return pd.concat([relative_table(found, subjects, right, seed), accuracy_table(right, list(subjects))])
 

@@ -2,50 +2,60 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from quantus_concepts.studies.attribution.command import attribution
+from quantus_concepts.host import explained
+from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import command
-from quantus_concepts.studies.compose_command import compose
-from quantus_concepts.studies.concepts.command import concepts
+from quantus_concepts.studies.compose_options import ComposeOptions
+from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
-from quantus_concepts.studies.rating.score_command import score
-from quantus_concepts.studies.rating.sheet_command import join, sheet
+from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
 from quantus_concepts.studies.rating.train_options import TrainOptions
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+STUDIES = "quantus_concepts.studies"
 
-app = typer.Typer(
-    name="quantus-concepts",
-    help="Are a model's concepts real, present, in the right place? Does an attribution find what matters?",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-benchmark = typer.Typer(help="Evaluate models on a data set and write a report.")
+app = typer.Typer(name="quantus-concepts", add_completion=False, pretty_exceptions_enable=False)
+benchmark = typer.Typer()
+pasta = typer.Typer()
+
+# Modules of a command are named, and loaded when it runs: its options alone tell its help.
+app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
 app.add_typer(benchmark, name="benchmark")
-benchmark.command()(concepts)
-benchmark.command()(attribution)
-benchmark.command("pasta")(command(PastaOptions, "quantus_concepts.studies.pasta.study:STUDY"))
-app.command()(compose)
-pasta = typer.Typer(help="How people rate explanations: collect ratings, train scorers, score explanations.")
+benchmark.command("concepts")(command(ConceptOptions, f"{STUDIES}.concepts.study:STUDY"))
+benchmark.command("attribution")(command(AttributionOptions, f"{STUDIES}.attribution.study:STUDY"))
+benchmark.command("pasta")(command(PastaOptions, f"{STUDIES}.pasta.study:STUDY"))
 app.add_typer(pasta, name="pasta")
-pasta.command("train")(command(TrainOptions, "quantus_concepts.studies.rating.train_study:STUDY"))
-pasta.command()(score)
-pasta.command()(sheet)
-pasta.command()(join)
-pasta.command("ablate")(command(AblateOptions, "quantus_concepts.studies.pasta.ablate:STUDY"))
-pasta.command("sizes")(command(SizesOptions, "quantus_concepts.studies.pasta.sizes:STUDY"))
-pasta.command("metrics")(command(MetricsOptions, "quantus_concepts.studies.pasta.metrics_study:STUDY"))
+pasta.command("train")(command(TrainOptions, f"{STUDIES}.rating.train_study:STUDY"))
+pasta.command("score")(command(ScoreOptions, f"{STUDIES}.rating.score:SCORE"))
+pasta.command("sheet")(command(SheetOptions, f"{STUDIES}.rating.sheet:make_sheet"))
+pasta.command("join")(command(JoinOptions, f"{STUDIES}.rating.join:join"))
+pasta.command("ablate")(command(AblateOptions, f"{STUDIES}.pasta.ablate:STUDY"))
+pasta.command("sizes")(command(SizesOptions, f"{STUDIES}.pasta.sizes:STUDY"))
+pasta.command("metrics")(command(MetricsOptions, f"{STUDIES}.pasta.metrics_study:STUDY"))
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"quantus-concepts {importlib.metadata.version('quantus-concepts')}")
+        raise typer.Exit
 
 
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
     """Are a model's concepts real, present, in the right place? Does an attribution find what matters?"""
 
 
@@ -62,15 +72,7 @@ def _pasta() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without the program's name; None for those of the process.
-
-    Returns
-    -------
-    int
-        0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C.
+    Returns 0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -80,6 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, ValueError, TypeError, OSError) as error:
         message = getattr(error, "format_message", error.__str__)()
         typer.echo(f"Error: {' '.join(message.split())}", err=True)
+        return EXIT_BAD_INPUT
+    except ImportError as error:
+        told = explained(error)
+        if told is error:
+            raise
+        typer.echo(f"Error: {told}", err=True)
         return EXIT_BAD_INPUT
     if code == EXIT_INTERRUPTED:
         typer.echo("Interrupted; nothing half-written was left.", err=True)

@@ -66,7 +66,7 @@ class Options:
         """Return what a report lists: the options by name, without those that were not given."""
         return {
             field.name.replace("_", " "): str(value)
-            for field in dataclasses.fields(self)
+            for field in ordered(type(self))
             if field.metadata.get("shown") and (value := getattr(self, field.name)) is not None
         }
 
@@ -110,13 +110,19 @@ class RunOptions(ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
     """What every study is asked for."""
 
 
-#: Whose fields come last on the command line.
+#: Whose fields come last on the command line, of options that have them.
 SHARED = (ProgressOptions, OutOptions, SeedOptions, DeviceOptions)
 
 
 def option_name(field: str) -> str:
     """Return the option of a field: ``n_train`` is ``--n-train``."""
     return "--" + field.replace("_", "-")
+
+
+def ordered(options: type[Options]) -> list[dataclasses.Field[Any]]:
+    """Return the fields of options as a command has them: those that every study shares come last."""
+    shared = {field.name for base in SHARED if issubclass(options, base) for field in dataclasses.fields(base)}
+    return sorted(dataclasses.fields(options), key=lambda field: field.name in shared)
 
 
 def resolve(value: Any) -> Any:
@@ -134,8 +140,6 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     when the command runs, not when its help is asked for.
     """
     hints = typing.get_type_hints(options)
-    shared = {field.name for base in SHARED for field in dataclasses.fields(base)}
-    fields = sorted(dataclasses.fields(options), key=lambda field: field.name in shared)
 
     def call(**given: Any) -> None:
         typer.echo(resolve(run)(options(**given)))
@@ -147,7 +151,7 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
             default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
             annotation=Annotated[hints[field.name], _declaration(field)],
         )
-        for field in fields
+        for field in ordered(options)
     ]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from quantus_concepts.datasets.scenes.bam_writer import check_out, write_bam
@@ -11,26 +10,8 @@ from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFo
 from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
 from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
 from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
+from quantus_concepts.studies.compose_options import PAINTED, ComposeOptions
 from quantus_concepts.studies.output import OutputFolder
-
-PAINTED = "painted"
-
-
-@dataclass(frozen=True)
-class ComposeOptions:
-    """What the command is given."""
-
-    objects: str = PAINTED
-    scenes: str = PAINTED
-    out: Path | None = None
-    n_per_pair: int = 100
-    image_size: int = 128
-    test_share: float = 0.1
-    seed: int = 0
-    annotations: Path | None = None
-    lossless: bool = False
-    overwrite: bool = False
-    progress: bool = True
 
 
 def compose(options: ComposeOptions) -> Path:

@@ -21,7 +21,7 @@ PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "sc
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what is said below it, tables and charts, and what is folded away."""
+    """A heading, text, tables and charts (`beside` each other where there is room), and what is folded away."""
 
     heading: str
     text: str = ""
@@ -29,6 +29,7 @@ class Section:
     charts: Sequence[Chart] = ()
     folded: Sequence[Table] = ()
     after: str = ""
+    beside: bool = False
 
 
 @dataclass

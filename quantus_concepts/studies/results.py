@@ -99,6 +99,11 @@ def against(row: Mapping[str, Any], reference: Mapping[str, Any] | float) -> str
 
 
 def published(package: str, **types: Any) -> pd.DataFrame:
-    """Read the paper's numbers, the ``paper.csv`` of a study, whose rows have "paper" in place of a model."""
+    """Read the paper's numbers, the ``paper.csv`` of a study, whose rows have "paper" in place of a model.
+
+    Columns are texts and the numbers of every study; `types` are those of others, in which an empty field is NaN.
+    """
     with resources.files(package).joinpath("paper.csv").open(encoding="utf-8") as file:
-        return pd.read_csv(file, keep_default_na=False, na_values={name: [""] for name in NUMBERS}, dtype=types)
+        return pd.read_csv(
+            file, keep_default_na=False, na_values={name: [""] for name in (*NUMBERS, *types)}, dtype=types
+        )

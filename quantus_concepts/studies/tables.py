@@ -49,9 +49,10 @@ class Table:
     """A declaration: which columns of a tidy frame make the rows, and which the columns, of a table.
 
     `rows` and `columns` name one or two columns of `frame`; of two, the first makes groups. Their values stand in the
-    order in which they occur. A cell shows ``value`` as `write` does and below it ``low`` and ``high``; where the frame
-    has columns ``text``, ``small``, ``mark`` ("above", "at", "below" or a sign), ``best`` and ``style``, these decide.
-    `labels` renames rows and columns, `heads` puts small print below a column's name, `controls` are rows in grey.
+    order in which they occur, those of a categorical column in its own. A cell shows ``value`` as `write` does and
+    below it ``low`` and ``high``; where the frame has columns ``text``, ``small``, ``mark`` ("above", "at", "below" or
+    a sign), ``best`` and ``style``, these decide. `labels` renames rows and columns, `heads` puts small print below a
+    column's name, `controls` are rows in grey.
     """
 
     title: str
@@ -75,18 +76,13 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, list[Row]]]:
         """The rows by group, whose name is "" where rows have one value only."""
-        places = list(self.columns)
         cells = {
-            (tuple(row[name] for name in self.rows), tuple(row[name] for name in places)): self._cell(row)
+            (tuple(row[name] for name in self.rows), tuple(row[name] for name in self.columns)): self._cell(row)
             for row in self.frame.to_dict("records")
         }
+        places = self.column_keys
         laid = [
-            (
-                key,
-                Row(
-                    self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in self.column_keys), self._grey(key)
-                ),
-            )
+            (key, Row(self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in places), self._grey(key)))
             for key in _found(self.frame, self.rows)
         ]
         if len(self.rows) == 1:
@@ -143,10 +139,16 @@ class Table:
 
 
 def _found(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the values of columns in the order in which they occur, those of one group together."""
+    """Return the values of columns in their order, or that in which they occur, those of one group together."""
     pairs = list(dict.fromkeys(frame[list(columns)].itertuples(index=False, name=None)))
-    order = list(dict.fromkeys(pair[0] for pair in pairs))
-    return sorted(pairs, key=lambda pair: order.index(pair[0]))
+    orders = [_order(frame[name]) for name in columns]
+    firsts = orders[0] or list(dict.fromkeys(pair[0] for pair in pairs))
+    lasts = orders[-1]
+    return sorted(pairs, key=lambda pair: (firsts.index(pair[0]), lasts.index(pair[-1]) if lasts else 0))
+
+
+def _order(column: pd.Series) -> list[Any]:
+    return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else []
 
 
 def terminal() -> Console:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from captum_concepts.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.datasets.base import ConceptDataset
-from quantus_concepts.studies.backbone_option import IMAGENET
 from quantus_concepts.studies.loading import batch_labels, collate
+from quantus_concepts.studies.networks import IMAGENET
 
 USUAL = {
     "no normalisation": ((0.0,) * 3, (1.0,) * 3),

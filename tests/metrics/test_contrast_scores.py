@@ -174,6 +174,21 @@ def test_an_image_that_a_model_gets_wrong_says_so(world):
     assert why[5] == "the contrast model misclassifies the image"
 
 
+def test_images_without_a_region_have_no_score(world):
+    masks = world.masks.clone()
+    masks[1], masks[2] = False, True
+    method = build_method("vanilla gradient")
+    ours = score_contrasts({"gradient": method}, masks, mcs=world.pairs["mcs"], per_image=True)
+    scorer = MCS(world.f_s, world.scenes, disable_warnings=True)
+    arguments = {"s_batch": masks.numpy(), "explain_func": method}
+    theirs = scorer(world.f_o, world.full.numpy(), world.objects.numpy(), **arguments)
+    ours = ours[ours["metric"] == "MCS"]
+    np.testing.assert_array_equal(ours["score"], theirs)
+    assert set(ours["reason"].iloc[1:3]) == {"masks are empty or full"}
+    with pytest.raises(ValueError, match="all 24 masks are empty"):
+        score_contrasts({"gradient": method}, torch.zeros_like(masks), mcs=world.pairs["mcs"])
+
+
 def test_relative_mcs_is_the_contrast_with_the_last_model(world):
     models = {0.5: world.f_o, 0.25: world.f_0, 1.0: world.f_s}
     method = build_method("vanilla gradient")
@@ -208,7 +223,7 @@ BAD_ARGUMENTS = {
     "lengths": ({"mcs": "short"}, "`mcs` to show the same images but they have 24 and 3"),
     "two models": ({"idr": "mcs"}, "`idr` to be of one model but got two"),
     "threshold": ({"mcs": "mcs", "threshold": 0}, "threshold"),
-    "masks": ({"mcs": "mcs", "masks": torch.ones(3, 1, SIZE, SIZE)}, "a mask for each of 24 images but got 3"),
+    "masks": ({"mcs": "mcs", "masks": torch.eye(SIZE).expand(3, SIZE, SIZE)}, "a mask for each of 24 images but got 3"),
     "mask values": ({"mcs": "mcs", "masks": torch.full((N, 1, SIZE, SIZE), 2)}, "masks"),
 }
 

@@ -20,15 +20,8 @@ def world() -> World:
 
 
 def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    arguments = {
-        "model": world.scene_model,
-        "x_batch": world.images,
-        "y_batch": world.scene_labels,
-        "explain_func": explain,
-        **(call or {}),
-    }
-    # Normalised, a map of ones would be a constant map, that is zero.
-    return IDR(**{"counterpart": world.scenes, "masks": world.masks, "normalise": False, **kwargs})(**arguments)
+    metric, arguments = known_truth.asked("IDR", world, explain, call, **kwargs)
+    return metric(**arguments)
 
 
 # inside the mask with and without the object: 0 and 1; 1 and 0.2; 0 and 0.2; equal; equal

@@ -23,15 +23,8 @@ def world() -> World:
 
 
 def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    arguments = {
-        "model": world.blind,
-        "x_batch": world.scenes,
-        "y_batch": world.scene_labels,
-        "explain_func": explain,
-        **(call or {}),
-    }
-    # Normalised, a map of ones would be a constant map, that is zero.
-    return IIR(**{"patched": world.patched, "masks": world.masks, "normalise": False, **kwargs})(**arguments)
+    metric, arguments = known_truth.asked("IIR", world, explain, call, **kwargs)
+    return metric(**arguments)
 
 
 # inside the mask without and with the patch: 1 and 1; 0.2 and 1; 0.2 and 0; 0.3 and 0.3; 0 and 0

@@ -20,19 +20,9 @@ def world() -> World:
     return World()
 
 
-def metric(world: World, **kwargs: Any) -> MCS:
-    return MCS(world.scene_model, world.scene_labels, **{"masks": world.masks, **kwargs})
-
-
 def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    arguments = {
-        "model": world.object_model,
-        "x_batch": world.images,
-        "y_batch": world.object_labels,
-        "explain_func": explain,
-        **(call or {}),
-    }
-    return metric(world, **kwargs)(**arguments)
+    metric, arguments = known_truth.asked("MCS", world, explain, call, **{"normalise": True, **kwargs})
+    return metric(**arguments)
 
 
 # a map of what the model uses is 1 there under the one and 0 under the other; the rest does not look at the model

@@ -27,23 +27,12 @@ def world() -> World:
     return World(N)
 
 
-def metric(name: str, world: World, **kwargs: Any) -> Any:
-    """Return the metric and its call; each explains again, and wants 1 of `known_truth.knows`."""
-    kwargs = {"masks": world.masks, "normalise": False, **kwargs}
-    if name == "MCS":
-        return MCS(world.scene_model, world.scene_labels, **kwargs)
-    if name == "IDR":
-        return IDR(world.scenes, **kwargs)
-    return IIR(world.patched, **kwargs)
+def metric(name: str, world: World, **settings: Any) -> Any:
+    return known_truth.asked(name, world, **settings)[0]
 
 
-def call(name: str, world: World, **kwargs: Any) -> dict[str, Any]:
-    model, x, y = {
-        "MCS": (world.object_model, world.images, world.object_labels),
-        "IDR": (world.scene_model, world.images, world.scene_labels),
-        "IIR": (world.blind, world.scenes, world.scene_labels),
-    }[name]
-    return {"model": model, "x_batch": x, "y_batch": y, "explain_func": known_truth.knows, **kwargs}
+def call(name: str, world: World, **arguments: Any) -> dict[str, Any]:
+    return known_truth.asked(name, world, call=arguments)[1]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ import pytest
 
 import known_truth
 from known_truth import World
-from quantus_concepts import IDR, IIR, MCS, Faithfulness
+from quantus_concepts import IIR, Faithfulness
 
 METRICS = ("MCS", "IDR", "IIR")
 
@@ -24,20 +24,12 @@ def told(
     world: World, name: str, explain: Any = known_truth.knows, labels: Any = None, **settings: Any
 ) -> tuple[Any, list[float], list[str]]:
     """Return a metric after a call, its scores, and what it warned of."""
-    settings["normalise"] = False
-    metric: Any
-    if name == "MCS":
-        metric = MCS(world.scene_model, world.scene_labels, world.masks, **settings)
-        model, images, classes = world.object_model, world.images, world.object_labels
-    elif name == "IDR":
-        metric = IDR(world.scenes, world.masks, **settings)
-        model, images, classes = world.scene_model, world.images, world.scene_labels
-    else:
-        metric = IIR(world.patched, masks=world.masks, **settings)
-        model, images, classes = world.blind, world.scenes, world.scene_labels
+    metric, call = known_truth.asked(name, world, explain, **settings)
+    if labels is not None:
+        call["y_batch"] = labels(call["y_batch"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        scores = metric(model, images, classes if labels is None else labels(classes), explain_func=explain)
+        scores = metric(**call)
     return metric, scores, [str(each.message) for each in caught]
 
 

@@ -229,6 +229,14 @@ def test_the_cache_gives_what_was_computed_and_computes_only_what_is_missing(tmp
     assert encoder.images_seen == 10
 
 
+def test_a_cache_of_an_earlier_version_is_found(tmp_path):
+    image, heat = torch.ones(3, 4, 6) / 2, torch.eye(3)
+    shown = [MapExplanation(image, heat), MapExplanation(image, heat, "shap"), DrawingExplanation(image)]
+    Embedder(PoolingEncoder(), cache=tmp_path, size=8).embed([*shown, ConceptExplanation({"a": 1.0})])
+    names = {path.parent.name + path.name[:6] for path in tmp_path.rglob("*") if path.is_file()}
+    assert names == {"90c5359e", "9800f2f3", "9d656674", "c226aa87"}
+
+
 def test_maps_that_come_twice_are_encoded_once(tmp_path):
     encoder = PoolingEncoder()
     twice = [0, 1, 0, 1, 1]

@@ -9,7 +9,8 @@ from PIL import Image
 from block_sources import Blocks, Plains
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.studies import compose as command
-from quantus_concepts.studies.compose import ComposeOptions, compose, load_objects, load_scenes
+from quantus_concepts.studies.compose import compose, load_objects, load_scenes
+from quantus_concepts.studies.compose_options import ComposeOptions
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.charts import png_base64
-from quantus_concepts.studies.report_tables import terminal
+from quantus_concepts.studies.tables import terminal
 from quantus_concepts.studies.usual_means import better_normalised
 
 ODD = r"$\frac$ [red]"

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import sys
 from datetime import datetime
 
@@ -44,16 +45,13 @@ def test_nothing_is_made_before_entering(tmp_path):
         _ = output.path
 
 
-def test_given_folder_is_made_with_its_parents(tmp_path):
-    with OutputFolder(out=tmp_path / "a" / "b") as output:
-        output.write_bytes("figures/x.png", b"1")
-    assert names(tmp_path / "a" / "b") == [MANIFEST, "figures/x.png"]
-
-
-def test_given_empty_folder_is_taken(tmp_path):
-    with OutputFolder(out=tmp_path) as output:
-        output.write_text("a.txt", "x")
-    assert names(tmp_path) == [MANIFEST, "a.txt"]
+def test_given_folder_is_made_with_its_parents_and_an_empty_one_is_taken(tmp_path):
+    for _ in range(2):
+        with OutputFolder(out=tmp_path / "a" / "b") as output:
+            output.write_bytes("figures/x.png", b"1")
+        assert names(tmp_path / "a" / "b") == [MANIFEST, "figures/x.png"]
+        shutil.rmtree(tmp_path / "a" / "b")
+        (tmp_path / "a" / "b").mkdir()
 
 
 def test_folder_with_an_earlier_run_is_refused_and_kept(tmp_path):
@@ -96,16 +94,6 @@ def test_overwrite_gives_way_to_a_file_of_the_user(tmp_path):
     assert (tmp_path / "results.csv").read_text() == "2"
 
 
-def test_overwrite_of_a_folder_that_is_no_run_is_refused(tmp_path):
-    (tmp_path / "thesis.tex").write_text("mine")
-    with (
-        pytest.raises(ValueError, match=r"did not write \(thesis.tex\)"),
-        OutputFolder(out=tmp_path, overwrite=True),
-    ):
-        pytest.fail("entered")
-    assert names(tmp_path) == ["thesis.tex"]
-
-
 def test_a_manifest_cannot_point_outside(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "precious.txt").write_text("mine")
@@ -125,29 +113,27 @@ def test_a_damaged_manifest_removes_nothing(tmp_path, content):
     assert names(tmp_path) == [MANIFEST, "a.txt", "mine.txt"]
 
 
-def test_a_file_is_refused(tmp_path):
-    (tmp_path / "out").write_text("mine")
-    with pytest.raises(ValueError, match=r"is a file\. Choose a folder"), OutputFolder(out=tmp_path / "out"):
+@pytest.mark.parametrize(
+    ("place", "overwrite", "message"),
+    [
+        ("mine", True, r"did not write \(thesis.tex\)"),
+        ("mine/thesis.tex", False, r"is a file\. Choose a folder"),
+        ("mine/thesis.tex/sub", False, r"cannot be written.*--out"),
+        pytest.param(
+            "/proc/nothing",
+            False,
+            "`/proc/nothing` cannot be written",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+        ),
+    ],
+)
+def test_a_place_that_cannot_take_a_run_is_refused_before_any_work(tmp_path, place, overwrite, message):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match=message), OutputFolder(out=tmp_path / place, overwrite=overwrite):
         pytest.fail("entered")
-    assert (tmp_path / "out").read_text() == "mine"
-
-
-def test_a_place_below_a_file_is_refused(tmp_path):
-    (tmp_path / "out").write_text("mine")
-    with (
-        pytest.raises(ValueError, match=r"cannot be written.*--out"),
-        OutputFolder(out=tmp_path / "out" / "sub"),
-    ):
-        pytest.fail("entered")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_place_that_cannot_be_written_is_refused():
-    with (
-        pytest.raises(ValueError, match="`/proc/nothing` cannot be written"),
-        OutputFolder(out="/proc/nothing"),
-    ):
-        pytest.fail("entered")
+    assert names(tmp_path) == ["mine/thesis.tex"]
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "mine"
 
 
 def test_a_folder_without_write_permission_is_refused(tmp_path):
@@ -205,15 +191,6 @@ def test_names_outside_the_folder_are_refused(tmp_path, name):
         pytest.raises(ValueError, match="a path inside the output folder"),
     ):
         output.write_text(name, "x")
-
-
-def test_writing_a_file_again_replaces_it(tmp_path):
-    with OutputFolder(out=tmp_path) as output:
-        output.write_text("a.txt", "1")
-        output.write_text("b.txt", "1")
-        assert output.write_text("a.txt", "2") == tmp_path / "a.txt"
-    assert (tmp_path / "a.txt").read_text() == "2"
-    assert names(tmp_path) == [MANIFEST, "a.txt", "b.txt"]
 
 
 def test_the_manifest_lists_what_was_written(tmp_path):

@@ -21,9 +21,8 @@ from quantus_concepts.datasets import (
 )
 from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
 from quantus_concepts.studies.attribution.interleaving import Interleaved
-from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, Options
-from quantus_concepts.studies.attribution.robustness import CHANGES, PlacedObjects
-from quantus_concepts.studies.backbone_option import SMALL
+from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, SMALL, AttributionOptions
+from quantus_concepts.studies.attribution.placed_objects import CHANGES, PlacedObjects
 
 #: Sizes that scenes can be painted in.
 SMALLEST_SCENE, LARGEST_SCENE = 32, 512
@@ -47,10 +46,15 @@ class AttributionData:
     changed: Callable[[str], ComposedDataset] | None = None
     paper: bool = False
     settings: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+
+    def with_common_object(self, commonality: float, split: str) -> ObjectsOnScenes:
+        """Return images with the common object in a share of the scenes."""
+        if self.at_commonality is None:
+            raise ValueError("The relative contrast needs images composed with a common feature.")
+        return self.at_commonality(commonality, split)
 
 
-def load_data(options: Options) -> AttributionData:
+def load_data(options: AttributionOptions) -> AttributionData:
     """Load or compose the images."""
     data = _bam(options) if options.data == BAM else _composed(options)
     test = data.test
@@ -70,7 +74,7 @@ def load_data(options: Options) -> AttributionData:
     return data
 
 
-def _bam(options: Options) -> AttributionData:
+def _bam(options: AttributionOptions) -> AttributionData:
     if options.root is None:
         raise ValueError("Expected argument `--root` beside `--data bam` but it is missing.")
     train, test = (BAMFolder(options.root, split=split, image_size=_size(options)) for split in ("train", "test"))
@@ -82,11 +86,11 @@ def _bam(options: Options) -> AttributionData:
     return AttributionData(Interleaved(train), Interleaved(test), paper=released, settings={"data": name})
 
 
-def _size(options: Options) -> int:
+def _size(options: AttributionOptions) -> int:
     return options.image_size or (SMALL_SIZE if options.backbone == SMALL else LARGE_SIZE)
 
 
-def _composed(options: Options) -> AttributionData:
+def _composed(options: AttributionOptions) -> AttributionData:
     objects, scenes, description = _sources(options)
     painted = options.data == PAINTED
     # Painted scenes are told without fail, so that no model would ever need the common object.
@@ -133,7 +137,7 @@ def _composed(options: Options) -> AttributionData:
     )
 
 
-def _sources(options: Options) -> tuple[ObjectSource, SceneSource, str]:
+def _sources(options: AttributionOptions) -> tuple[ObjectSource, SceneSource, str]:
     if options.data == PAINTED:
         objects: ObjectSource = PaintedObjects(N_PAINTED, seed=options.seed)
         return objects, _painted_scenes(options, options.seed), "painted objects on painted scenes"
@@ -151,12 +155,12 @@ def _sources(options: Options) -> tuple[ObjectSource, SceneSource, str]:
     return CutoutFolder(options.objects), scenes, f"cut-outs of {options.objects.name} on {options.scenes.name}"
 
 
-def _painted_scenes(options: Options, seed: int) -> PaintedScenes:
+def _painted_scenes(options: AttributionOptions, seed: int) -> PaintedScenes:
     # Painted at the size of the images: nothing is gained by shrinking larger ones.
     return PaintedScenes(N_PAINTED, size=min(max(_size(options), SMALLEST_SCENE), LARGEST_SCENE), seed=seed)
 
 
-def _relative_settings(options: Options) -> dict[str, str]:
+def _relative_settings(options: AttributionOptions) -> dict[str, str]:
     if options.data != PAINTED or not options.relative:
         return {}
     low, high = (f"{100 * share:.0f}" for share in MIXED)

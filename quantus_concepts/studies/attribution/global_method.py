@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from captum_concepts import TCAVScore, tcav_contrast, tcav_score
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAPER_SCENE, find_class
-from quantus_concepts.studies.attribution.contrast_over_k import COMMONALITIES, model_name
 from quantus_concepts.studies.attribution.data import AttributionData
-from quantus_concepts.studies.attribution.options import Options
-from quantus_concepts.studies.attribution.premises import CommonalityRow
-from quantus_concepts.studies.attribution.results import TCAV, Record
+from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, Models, model_name
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.results import pick
+from quantus_concepts.studies.run import Run
 
+TCAV = "TCAV"
 #: As the paper: images with the concept and images without it for each direction.
 N_CONCEPT, N_INPUTS = 100, 100
 
@@ -49,14 +50,11 @@ def tcav_layers(model: nn.Module, images: Tensor) -> list[str]:
     return [*spatial, *([last_linear] if last_linear else [])]
 
 
-def tcav_records(
-    models: Mapping[str, nn.Module],
-    data: AttributionData,
-    commonality: Sequence[CommonalityRow],
-    options: Options,
-) -> tuple[list[Record], dict[str, str]]:
-    """Score the common object for f_o and f_s, and for the family where it was trained."""
-    test = data.test
+def score_tcav(
+    run: Run[AttributionOptions], data: AttributionData, models: Models, premises: pd.DataFrame
+) -> pd.DataFrame:
+    """Score the common object for f_o and f_s, and for the f_s^k where they were trained."""
+    options, test = run.options, data.test
     common, target = _common(data, options)
     concept = _images(data.train, data.train.object_labels == common, N_CONCEPT)
     bare = data.train.with_view("0s")
@@ -66,11 +64,11 @@ def tcav_records(
     # Every direction takes as many images without the concept, twice, as with it.
     n_samples = min(len(concept), len(negatives) // 2)
     if n_samples < 2:
-        reason = (
+        run.settings[TCAV] = (
             f"left out: a direction needs 2 training images with {test.object_names[common]} and 4 bare scenes but "
             f"there are {len(concept)} and {len(negatives)}"
         )
-        return [], {TCAV: reason}
+        return pd.DataFrame()
     details: dict[str, str] = {}
 
     def score(name: str, images: Tensor, label: int) -> TCAVScore:
@@ -91,49 +89,36 @@ def tcav_records(
         details[f"TCAV of {name}"] = "; ".join(layers)
         return result
 
+    def row(metric: str, value: float, n: int, **columns: float) -> dict[str, object]:
+        return {"method": TCAV, "metric": metric, "value": value, "n": 0 if math.isnan(value) else n, **columns}
+
     contrast = tcav_contrast(score("f_o", with_object, common), score("f_s", in_scene, target))
     count = min(len(with_object), len(in_scene))
-    records = [
-        Record(
-            method=TCAV,
-            metric=metric,
-            value=value,
-            n=count if not math.isnan(value) else 0,
-            reference=reference,
-            seed=options.seed,
-        )
-        for metric, value, reference in (
-            ("MCS", contrast.score, contrast.baseline),
-            ("MCS baseline", contrast.baseline, math.nan),
-        )
+    rows = [
+        row("MCS", contrast.score, count, reference=contrast.baseline),
+        row("MCS baseline", contrast.baseline, count),
     ]
-    if not commonality or data.at_commonality is None:
-        return records, details
-    both = data.at_commonality(1.0, "test")
-    together = _images(both, both.scene_labels == target, options.n_relative)
-    scores = {k: score(model_name(k), together, target) for k in COMMONALITIES}
-    curve = torch.tensor([tcav_contrast(scores[k], scores[1.0]).score for k in COMMONALITIES[:-1]]).double()
-    drops = torch.tensor([row.drop for row in commonality if row.k < 1]).double()
-    records += [
-        Record(
-            method=TCAV,
-            metric="relative MCS",
-            k=k,
-            value=float(value),
-            n=0 if value.isnan() else len(together),
-            seed=options.seed,
-        )
-        for k, value in zip(COMMONALITIES[:-1], curve, strict=True)
-    ]
-    defined = ~curve.isnan()
-    pearson = (
-        float(torch.corrcoef(torch.stack([curve[defined], drops[defined]]))[0, 1]) if defined.sum() > 2 else math.nan
-    )
-    records.append(Record(method=TCAV, metric="correlation", value=pearson, n=int(defined.sum()), seed=options.seed))
-    return records, details
+    drops = pick(premises, metric="accuracy drop")
+    if len(drops) and data.at_commonality is not None:
+        both = data.at_commonality(1.0, "test")
+        together = _images(both, both.scene_labels == target, options.n_relative)
+        scores = {k: score(model_name(k), together, target) for k in COMMONALITIES}
+        curve = torch.tensor([tcav_contrast(scores[k], scores[1.0]).score for k in COMMONALITIES[:-1]]).double()
+        rows += [
+            row("relative MCS", float(value), len(together), k=k)
+            for k, value in zip(COMMONALITIES[:-1], curve, strict=True)
+        ]
+        defined = ~curve.isnan()
+        lost = torch.tensor(drops.loc[drops["k"] < 1, "value"].tolist()).double()
+        pearson = math.nan
+        if defined.sum() > 2:
+            pearson = float(torch.corrcoef(torch.stack([curve[defined], lost[defined]]))[0, 1])
+        rows.append(row("correlation", pearson, int(defined.sum())) | {"n": int(defined.sum())})
+    run.settings |= details
+    return pd.DataFrame(rows)
 
 
-def _common(data: AttributionData, options: Options) -> tuple[int, int]:
+def _common(data: AttributionData, options: AttributionOptions) -> tuple[int, int]:
     """Return the common object and the target scene, by number."""
     if data.at_commonality is not None:
         composed = data.at_commonality(1.0, "test")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_range
-from quantus_concepts.studies.backbone_option import NO_WEIGHTS, SMALL, Network, load_network
+from quantus_concepts.studies.networks import NO_WEIGHTS, SMALL, Network, load_network
 from quantus_concepts.studies.training import STRIDE, FineResNet, seeded
 
 
@@ -45,7 +45,7 @@ def network_builder(
     channels: int = 32,
     normalisation: Mapping[str, Any] | None = None,
 ) -> Callable[[int, int], nn.Module]:
-    """Return a function that builds networks of one kind, for `train_family`."""
+    """Return a function that builds networks of one kind, for `train_models`."""
     # The backbone is loaded once. Each network is a copy with a fresh linear last layer: timm's own
     # ``reset_classifier``, otherwise the last linear layer among the modules, or the last convolution, of 1 x 1,
     # where there is no linear one (SqueezeNet). Activations are made not to work in place, which Captum's guided

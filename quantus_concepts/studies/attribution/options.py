@@ -1,18 +1,17 @@
-"""The options of `quantus-concepts benchmark attribution`, checked before any work."""
+"""The options of `quantus-concepts benchmark attribution`."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+from quantus_concepts.studies.command import MANY, RunOptions, option
 
-from captum_concepts.checks import check_choice, check_range
-from quantus_concepts.metrics.patch_optimisation import ETA1, STEP_SIZE
-from quantus_concepts.studies.attribution.premises import Limits
-from quantus_concepts.studies.backbone_option import SMALL, said_normalisation
-from quantus_concepts.studies.option_values import AUTO, option_name, torch_device
+if TYPE_CHECKING:
+    from quantus_concepts.metrics import Limits
 
 PAINTED, COCO, FOLDERS, BAM = "painted", "coco-miniplaces", "folders", "bam"
 DATA = (PAINTED, COCO, FOLDERS, BAM)
@@ -23,104 +22,121 @@ FILES: dict[str, tuple[str, ...]] = {
     FOLDERS: ("objects", "scenes"),
     BAM: ("root",),
 }
-MANY = 10_000_000
+SMALL = "small"
 #: The small network's logits change so little with a pixel that the usual weight of the patch's size would outdo them.
 SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
+#: Panels of the help.
+_DATA, _MODELS, _METHODS, _METRICS = "Data", "Models", "Methods", "Metrics"
+_PREMISES = "When the ground truth counts as verified"
+_COUNT, _SHARE = (1, MANY), (0, 1)
+_above_zero = partial(option, bounds=(0, math.inf), open_low=True)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What one run is asked for; the fields are the options of the command, None where not given."""
+@dataclass(frozen=True, kw_only=True)
+class AttributionOptions(RunOptions):
+    """Ask attribution methods for the importance of what provably does not matter: MCS, IDR, IIR.
 
-    data: str = PAINTED
-    objects: Path | None = None
-    annotations: Path | None = None
-    scenes: Path | None = None
-    root: Path | None = None
-    image_size: int | None = None
-    n_train: int = 60
-    n_test: int = 8
-    test_share: float = 0.1
-    backbone: str = SMALL
-    weights: str | None = None
-    mean: str | None = None
-    std: str | None = None
-    unnormalised: bool = False
-    epochs: int = 9
-    train_batch_size: int = 64
-    learning_rate: float | None = None
-    augment: bool = False
-    models: Path | None = None
-    methods: str | None = None
-    layer: str | None = None
-    n_samples: int = 8
-    n_steps: int = 16
-    noise: float = 0.15
-    n_images: int = 200
-    n_patches: int = 100
-    patch_steps: int = 300
-    step_size: float | None = None
-    eta1: float | None = None
-    threshold: float = 0.1
-    tolerance: float = 0.05
-    relative: bool = False
-    common_object: str | None = None
-    target_scene: str | None = None
-    n_relative: int = 100
-    robustness: bool = False
-    tcav: bool = True
-    max_drop: float = Limits.drop
-    min_remain: float = Limits.remain
-    max_above_chance: float = Limits.above_chance
-    device: str = AUTO
-    batch_size: int = 64
-    seed: int = 0
-    out: Path | None = None
-    overwrite: bool = False
-    progress: bool = True
+    With no option: objects are painted on scenes, small networks are trained on the objects and on the scenes, it is
+    verified that each ignores the other, and eight methods of Captum, two controls and TCAV are compared. Prints the
+    main table; the last line is the folder with report.html, results.csv, the figures and the trained models.
+    """
+
+    data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
+    objects: Path | None = option(
+        None,
+        "folders: RGBA cut-outs, a folder for each class. coco-miniplaces: the photographs of COCO.",
+        panel=_DATA,
+    )
+    annotations: Path | None = option(None, "coco-miniplaces: instances_*.json.", panel=_DATA)
+    scenes: Path | None = option(None, "Scenes, a folder for each class.", panel=_DATA)
+    root: Path | None = option(None, "bam: folder in the layout of the paper's release.", panel=_DATA)
+    image_size: int | None = option(
+        None,
+        "Height and width in pixels; by default 64, and 224 with another backbone.",
+        panel=_DATA,
+        bounds=(16, 4096),
+    )
+    n_train: int = option(60, "Training images of each pair of object and scene.", panel=_DATA, bounds=_COUNT)
+    n_test: int = option(8, "Test images of each pair.", panel=_DATA, bounds=_COUNT)
+    test_share: float = option(0.1, "Share of cut-outs and scenes that only tests see.", panel=_DATA)
+    backbone: str = option(SMALL, "small, a torchvision or timm name, or path.py:factory.", panel=_MODELS)
+    weights: str | None = option(None, "File of weights to start from, or none.", panel=_MODELS)
+    mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_MODELS)
+    std: str | None = option(None, "Normalisation: deviation per channel.", panel=_MODELS)
+    unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_MODELS)
+    epochs: int = option(9, "Passes over the training images.", panel=_MODELS, bounds=_COUNT)
+    # Batch norm cannot learn from a single image.
+    train_batch_size: int = option(64, "Images in a step of the training.", panel=_MODELS, bounds=(2, MANY))
+    learning_rate: float | None = _above_zero(None, "By default what suits the backbone.", panel=_MODELS)
+    augment: bool = option(False, "Mirror and shift training images.", panel=_MODELS)
+    models: Path | None = option(
+        None,
+        "Folder of trained models: what is there is not trained again, and an interrupted training goes on. By "
+        "default a new one in --out.",
+        panel=_MODELS,
+        shown=False,
+    )
+    methods: str | None = option(
+        None,
+        "Names with commas: of the paper (grad-cam), one smoothed (grad-cam + smoothgrad), any Captum class "
+        "(Occlusion), or your own, module:function or path.py:function. By default the paper's eight; random and "
+        "Sobel edges are always there.",
+        panel=_METHODS,
+    )
+    layer: str | None = option(None, "Of Grad-CAM; by default the last with maps.", panel=_METHODS)
+    n_samples: int = option(8, "Noisy copies of SmoothGrad.", panel=_METHODS, bounds=_COUNT)
+    n_steps: int = option(16, "Steps of integrated gradients.", panel=_METHODS, bounds=_COUNT)
+    noise: float = option(0.15, "Of SmoothGrad, as a share of the image's range.", panel=_METHODS, bounds=(0, 10))
+    n_images: int = option(200, "Images explained for MCS and IDR.", panel=_METRICS, bounds=_COUNT)
+    n_patches: int = option(100, "Images for IIR.", panel=_METRICS, bounds=_COUNT)
+    patch_steps: int = option(300, "Steps of a patch's optimisation.", panel=_METRICS, bounds=_COUNT)
+    step_size: float | None = _above_zero(
+        None, "On pixels of 0 to 255; by default 500, and 5000 for the small network.", panel=_METRICS
+    )
+    eta1: float | None = option(
+        None,
+        "Weight of the patch's size; by default 0.01, and 0.001 for the small network.",
+        panel=_METRICS,
+        bounds=(0, math.inf),
+    )
+    threshold: float = _above_zero(0.1, "Of IIR: relative change that counts.", panel=_METRICS)
+    tolerance: float = _above_zero(0.05, "Logit distance up to which a patch counts.", panel=_METRICS)
+    relative: bool = option(False, "Train ten more models, for the relative contrast.", panel=_METRICS)
+    common_object: str | None = option(None, "The common feature.", panel=_METRICS)
+    target_scene: str | None = option(None, "The scene that always has it.", panel=_METRICS)
+    n_relative: int = option(100, "Images of that scene explained.", panel=_METRICS, bounds=(2, MANY))
+    robustness: bool = option(
+        False,
+        "MCS with objects of other sizes and at other places, too (Figure 5 of the paper).",
+        panel=_METRICS,
+    )
+    tcav: bool = option(True, "TCAV beside the methods.", panel=_METRICS)
+    max_drop: float = option(
+        0.02, "Accuracy that removing the common feature may cost.", panel=_PREMISES, bounds=_SHARE
+    )
+    min_remain: float = option(0.95, "Share of correct answers that must stay.", panel=_PREMISES, bounds=_SHARE)
+    max_above_chance: float = option(
+        0.05, "Accuracy above chance that the feature alone may have.", panel=_PREMISES, bounds=_SHARE
+    )
 
     def __post_init__(self) -> None:
-        check_choice("--data", self.data, DATA)
-        for name in (
-            "n_train",
-            "n_test",
-            "epochs",
-            "n_samples",
-            "n_steps",
-            "n_images",
-            "n_patches",
-            "patch_steps",
-            "batch_size",
-        ):
-            check_range(option_name(name), getattr(self, name), 1, MANY)
+        """Raise ValueError for what cannot be run."""
+        super().__post_init__()
+        from quantus_concepts.studies.networks import said_normalisation
+
         said_normalisation(self.mean, self.std, self.unnormalised)
-        # Batch norm cannot learn from a single image.
-        check_range("--train-batch-size", self.train_batch_size, 2, MANY)
-        check_range("--n-relative", self.n_relative, 2, MANY)
-        check_range("--noise", self.noise, 0, 10)
-        check_range("--seed", self.seed, 0, 2**31)
-        for name in ("threshold", "tolerance", "step_size", "learning_rate"):
-            if getattr(self, name) is not None:
-                check_range(option_name(name), getattr(self, name), 0, math.inf, open_low=True)
-        if self.eta1 is not None:
-            check_range("--eta1", self.eta1, 0, math.inf)
         if not 0 < self.test_share < 1:
             raise ValueError(f"Expected argument `--test-share` to lie in (0, 1) but got {self.test_share}.")
-        if self.image_size is not None:
-            check_range("--image-size", self.image_size, 16, 4096)
-        if self.relative and self.data == BAM:
-            raise ValueError(
-                "Argument `--relative` needs images with the common feature in a share of the classes, which the BAM "
-                f"layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
-            )
-        if self.robustness and self.data == BAM:
-            raise ValueError(
-                "Argument `--robustness` needs images composed with objects of other sizes and at other places, which "
-                f"the BAM layout does not hold. Compose them: --data {COCO} or --data {FOLDERS}."
-            )
+        for name, needed in (
+            ("relative", "images with the common feature in a share of the classes"),
+            ("robustness", "images composed with objects of other sizes and at other places"),
+        ):
+            if getattr(self, name) and self.data == BAM:
+                raise ValueError(
+                    f"Argument `--{name}` needs {needed}, which the BAM layout does not hold. Compose them: --data "
+                    f"{COCO} or --data {FOLDERS}."
+                )
         self._check_files()
-        for name in ("max_drop", "min_remain", "max_above_chance"):
-            check_range(option_name(name), getattr(self, name), 0, 1)
         _ = self.method_names
         self.torch_device()
 
@@ -146,19 +162,19 @@ class Options:
     @property
     def limits(self) -> Limits:
         """When the ground truth counts as verified."""
+        from quantus_concepts.metrics import Limits
+
         return Limits(self.max_drop, self.min_remain, self.max_above_chance)
 
     @property
-    def patch_step_size(self) -> float:
-        """Step size of the patches, on pixels of 0 to 255."""
-        default = SMALL_STEP_SIZE if self.backbone == SMALL else STEP_SIZE
-        return default if self.step_size is None else self.step_size
+    def patch_settings(self) -> dict[str, float]:
+        """Step size of the patches, on pixels of 0 to 255, and the weight of their size."""
+        from quantus_concepts.metrics.patch_optimisation import ETA1, STEP_SIZE
 
-    @property
-    def patch_eta1(self) -> float:
-        """Weight of the patches' size."""
-        default = SMALL_ETA1 if self.backbone == SMALL else ETA1
-        return default if self.eta1 is None else self.eta1
+        usual = (SMALL_STEP_SIZE, SMALL_ETA1) if self.backbone == SMALL else (STEP_SIZE, ETA1)
+        given = (self.step_size, self.eta1)
+        step_size, eta1 = (known if said is None else said for said, known in zip(given, usual, strict=True))
+        return {"step_size": step_size, "eta1": eta1}
 
     @property
     def method_names(self) -> list[str] | None:
@@ -171,7 +187,3 @@ class Options:
                 f"Expected argument `--methods` to hold names with commas between them but got {self.methods!r}."
             )
         return names
-
-    def torch_device(self) -> torch.device:
-        """Return the device to run on."""
-        return torch_device(self.device)

@@ -4,97 +4,89 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quantus_concepts.studies.attribution.paper import HIGHEST_CONTRAST, MISLED, ROBUST
-from quantus_concepts.studies.attribution.results import CONTROLS, TCAV, Record, against
-from quantus_concepts.studies.attribution.writing import enumerate_names
-from quantus_concepts.studies.concepts.verdicts import percent
-from quantus_concepts.studies.records import find, select
+import pandas as pd
+
+from quantus_concepts.studies.attribution.standings import judged
+from quantus_concepts.studies.findings import listed, percent
+from quantus_concepts.studies.results import against
+
+#: Highest in MCS and in correlation (Figures 5 and 7 of Yang and Kim), next to TCAV.
+HIGHEST_CONTRAST = "Grad-CAM"
+#: Highest in IDR and IIR (Figure 9), in the paper's order.
+ROBUST = ["Grad-CAM", "vanilla gradient"]
+#: Every other method has an IIR below this (Section 5.3).
+MISLED = 0.2
 
 
-def paper_findings(records: Sequence[Record]) -> list[tuple[str, str]]:
+def paper_findings(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Say of each finding of the paper whether our numbers show it."""
     found = [
-        ("MCS", _highest_contrast(records)),
-        *((metric, _robust(records, metric)) for metric in ("IDR", "IIR")),
-        ("IIR", _misled(records)),
+        ("MCS", _highest_contrast(judged(frame, "MCS"))),
+        *((metric, _robust(judged(frame, metric), metric)) for metric in ("IDR", "IIR")),
+        ("IIR", _misled(judged(frame, "IIR"))),
     ]
     return [(metric, text) for metric, text in found if text]
 
 
-def _judged(records: Sequence[Record], metric: str) -> list[Record]:
-    return [r for r in select(records, metric=metric) if r.defined and r.method not in (*CONTROLS, TCAV)]
-
-
-def _highest_contrast(records: Sequence[Record]) -> str:
-    ours = find(records, metric="MCS", method=HIGHEST_CONTRAST)
-    if ours is None or not ours.defined or len(_judged(records, "MCS")) < 2:
+def _highest_contrast(rows: Sequence[pd.Series]) -> str:
+    # Controls are left out: where one leads, it says nothing of the methods.
+    ours = [row for row in rows if row["method"] == HIGHEST_CONTRAST]
+    others = [row for row in rows if row["method"] != HIGHEST_CONTRAST]
+    if not ours or not others:
         return ""
     claim = f"The paper finds {HIGHEST_CONTRAST} highest in MCS (beside TCAV)."
-    # Controls are left out: where one leads, it says nothing of the methods.
-    others = [record for record in _judged(records, "MCS") if record is not ours]
-    above = [record.method for record in others if against(record, ours) == "above"]
+    above = [row["method"] for row in others if against(row, ours[0]) == "above"]
     if above:
-        return f"{claim} Our figures disagree: {enumerate_names(above)} {_be(above)} higher, the intervals apart."
-    beside = [record.method for record in others if against(record, ours) != "below"]
+        return f"{claim} Our figures disagree: {listed(above)} {_be(above)} higher, the intervals apart."
+    beside = [row["method"] for row in others if against(row, ours[0]) != "below"]
     if beside:
-        same = enumerate_names(beside)
-        return f"{claim} Our figures allow it but do not show it: it cannot be told apart from {same}."
+        return f"{claim} Our figures allow it but do not show it: it cannot be told apart from {listed(beside)}."
     return f"{claim} Our figures agree."
 
 
-def _robust(records: Sequence[Record], metric: str) -> str:
+def _robust(rows: Sequence[pd.Series], metric: str) -> str:
     """Compare each of the paper's two best methods with all others."""
-    judged = _judged(records, metric)
-    pair = [record for record in judged if record.method in ROBUST]
-    others = [record for record in judged if record.method not in ROBUST]
+    pair = [row for row in rows if row["method"] in ROBUST]
+    others = [row for row in rows if row["method"] not in ROBUST]
     if len(pair) < len(ROBUST) or not others:
         return ""
-    claim = f"The paper finds {enumerate_names(ROBUST)} highest in {metric}."
-    beaten = []
-    open_questions = []
-    for record in pair:
-        above = [other.method for other in others if against(other, record) == "above"]
-        unclear = [other.method for other in others if against(other, record) in ("at", "")]
+    claim = f"The paper finds {listed(ROBUST)} highest in {metric}."
+    beaten, open_questions = [], []
+    for row in pair:
+        above = [other["method"] for other in others if against(other, row) == "above"]
+        unclear = [other["method"] for other in others if against(other, row) in ("at", "")]
         if above:
-            beaten.append(f"{enumerate_names(above)} {_be(above)} above {record.method}, the intervals apart")
+            beaten.append(f"{listed(above)} {_be(above)} above {row['method']}, the intervals apart")
         if unclear:
-            open_questions.append(f"{record.method} cannot be told apart from {enumerate_names(unclear)}")
+            open_questions.append(f"{row['method']} cannot be told apart from {listed(unclear)}")
+    unclear_text = "; ".join(open_questions)
     if beaten:
-        rest = f" {_sentence(open_questions)}" if open_questions else ""
+        rest = f" {unclear_text[0].upper()}{unclear_text[1:]}." if open_questions else ""
         return f"{claim} Our figures disagree: {'; '.join(beaten)}.{rest}"
     if open_questions:
-        return f"{claim} Our figures do not contradict it, but do not show it either: {'; '.join(open_questions)}."
+        return f"{claim} Our figures do not contradict it, but do not show it either: {unclear_text}."
     return f"{claim} Our figures agree: both are above every other method, the intervals apart."
 
 
-def _misled(records: Sequence[Record]) -> str:
-    others = [record for record in _judged(records, "IIR") if record.method not in ROBUST]
+def _misled(rows: Sequence[pd.Series]) -> str:
+    others = [row for row in rows if row["method"] not in ROBUST]
     if not others:
         return ""
     claim = (
         f"The paper finds that every other method calls the meaningless patch important for over "
         f"{percent(1 - MISLED)} of the images (an IIR below {percent(MISLED)})."
     )
-    places: dict[str, list[str]] = {"below": [], "at": [], "above": [], "": []}
-    for record in others:
-        places[against(record, MISLED)].append(record.method)
+    places: dict[str, list[str]] = {"below": [], "above": [], "open": []}
+    for row in others:
+        place = against(row, MISLED)
+        places[place if place in places else "open"].append(row["method"])
     if len(places["below"]) == len(others):
         return f"{claim} Our figures agree, for all {len(others)}."
-    parts = []
-    if places["below"]:
-        parts.append(f"it holds for {enumerate_names(places['below'])}")
-    if places["above"]:
-        parts.append(f"it does not for {enumerate_names(places['above'])}")
-    if places["at"] or places[""]:
-        parts.append(f"it is open for {enumerate_names(places['at'] + places[''])}")
+    phrases = {"below": "it holds for", "above": "it does not for", "open": "it is open for"}
+    parts = [f"{phrase} {listed(places[place])}" for place, phrase in phrases.items() if places[place]]
     verdict = "Our figures disagree" if places["above"] else "Our figures do not show all of it"
     return f"{claim} {verdict}: {', '.join(parts)}."
 
 
-def _be(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
-
-
-def _sentence(parts: Sequence[str]) -> str:
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
+def _be(methods: Sequence[str]) -> str:
+    return "is" if len(methods) == 1 else "are"

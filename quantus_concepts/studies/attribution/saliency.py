@@ -1,77 +1,47 @@
-"""The saliency sheets of a run: which images, which maps, what is written beside them."""
+"""The saliency sheets: which images, which maps, what is written beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from quantus_concepts.datasets import ComposedDataset
-from quantus_concepts.studies.attribution.collect import Attributed, Subject
-from quantus_concepts.studies.attribution.records import (
-    BARE_MODEL,
-    BARE_MODEL_PATCHED,
-    OBJECT_MODEL,
-    SCENE_MODEL,
-    SCENE_MODEL_BARE,
-)
-from quantus_concepts.studies.sheets import Sheet, SheetRow
+from quantus_concepts.metrics import RegionAttributions, Subject
+from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow
 
-#: A subject, and the label of its line from the data and the row's number.
-Line = tuple[str, Callable[[ComposedDataset, int], str]]
-
-
-class Layout(NamedTuple):
-    """What a sheet shows of each image."""
-
-    name: str
-    lines: tuple[Line, ...]
-    caption: str
-
-
-def _object(data: ComposedDataset, row: int) -> str:
-    return data.object_names[int(data.object_labels[row])]
-
-
-def _scene(data: ComposedDataset, row: int) -> str:
-    return data.scene_names[int(data.scene_labels[row])]
-
-
-#: Of f_o and f_s on the same images, as the paper's Figure 4.
-CONTRAST = Layout(
-    "mcs",
-    (
-        (OBJECT_MODEL, lambda data, row: f"f_o: {_object(data, row)}"),
-        (SCENE_MODEL, lambda data, row: f"f_s: {_scene(data, row)}"),
+#: Images of a sheet.
+N_SHOWN = 3
+#: By metric: the label of each subject's line, for the class of the object and of the scene, and the caption.
+LAYOUTS: dict[str, tuple[tuple[str, str], str]] = {
+    # As the paper's Figure 4.
+    "MCS": (
+        ("f_o: {object}", "f_s: {scene}"),
+        "The same image explained for the model of objects (f_o) and the model of scenes (f_s): importance inside the "
+        "outline should be high above and low below.",
     ),
-    "The same image explained for the model of objects (f_o) and the model of scenes (f_s): importance inside the "
-    "outline should be high above and low below.",
-)
-#: Of f_s with the object and without it, as the paper's Figure 8a.
-DEPENDENCE = Layout(
-    "idr",
-    (
-        (SCENE_MODEL, lambda data, row: f"{_scene(data, row)}, with object"),
-        (SCENE_MODEL_BARE, lambda data, row: "without object"),
+    # As the paper's Figure 8a.
+    "IDR": (
+        ("{scene}, with object", "without object"),
+        "The model of scenes (f_s) with an object, which it does not use, and without it: importance inside the "
+        "outline should be lower above than below.",
     ),
-    "The model of scenes (f_s) with an object, which it does not use, and without it: importance inside the outline "
-    "should be lower above than below.",
-)
-#: Of f_0 without and with a patch it does not see, as the paper's Figure 8b.
-INDEPENDENCE = Layout(
-    "iir",
-    (
-        (BARE_MODEL, _scene),
-        (BARE_MODEL_PATCHED, lambda data, row: "with patch"),
+    # As the paper's Figure 8b.
+    "IIR": (
+        ("{scene}", "with patch"),
+        "A model of bare scenes (f_0) without and with a patch that leaves its logits as they were: importance inside "
+        "the outline should stay as it is.",
     ),
-    "A model of bare scenes (f_0) without and with a patch that leaves its logits as they were: importance inside the "
-    "outline should stay as it is.",
+}
+COMMONALITY = (
+    "One image under models trained with the object in a share k of the scenes: from left to right the object should "
+    "matter less (as the paper's Figure 6)."
 )
 
 
-def rows_to_show(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) -> list[int]:
+def shown_rows(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int = N_SHOWN) -> list[int]:
     """Return the first images that enter a metric, of different objects and scenes while there are any."""
     rows = torch.nonzero(chosen).flatten().tolist() or list(range(len(chosen)))
     different: list[int] = []
@@ -82,27 +52,72 @@ def rows_to_show(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) ->
     return sorted([*different, *rest][:count])
 
 
-def lay_out(
-    layout: Layout,
-    attributed: Mapping[str, Attributed],
-    subjects: Mapping[str, Subject],
-    rows: Sequence[int],
+def saliency_sheets(
+    pairs: Mapping[str, tuple[Subject, Subject]],
+    found: Mapping[str, RegionAttributions],
+    shown: Mapping[str, Sequence[int]],
+    enters: Mapping[str, Tensor],
     data: ComposedDataset,
-) -> Sheet:
-    """Lay out maps: for each image one line for each subject, a column for each method that did not fail."""
-    shown = {method: found for method, found in attributed.items() if not found.failure}
-    regions = data.masks(list(rows))[:, 0].numpy()
-    laid_out = []
-    for place, row in enumerate(rows):
-        for subject_name, label in layout.lines:
-            image = subjects[subject_name].batch([row])[0].permute(1, 2, 0).clamp(0, 1)
-            laid_out.append(
-                SheetRow(
-                    label=label(data, row),
-                    image=image.numpy(),
-                    maps=[found.maps[subject_name][place] for found in shown.values()],
-                    mask=regions[place],
-                    values=[float(found.inside[subject_name][row]) for found in shown.values()],
-                )
-            )
-    return Sheet(name=layout.name, columns=list(shown), rows=laid_out, caption=layout.caption)
+) -> dict[str, PictureGrid]:
+    """Lay out maps: for each image a line for each subject, a column for each method that did not fail."""
+    sheets = {}
+    for metric, pair in pairs.items():
+        labels, caption = LAYOUTS[metric]
+        rows = list(shown[metric])
+        regions = data.masks(rows)[:, 0].numpy()
+        lines = []
+        for place, row in enumerate(rows):
+            named = {
+                "object": data.object_names[int(data.object_labels[row])],
+                "scene": data.scene_names[int(data.scene_labels[row])],
+            }
+            lines += [
+                _line(label.format(**named), subject, row, found, place, regions[place])
+                for label, subject in zip(labels, pair, strict=True)
+            ]
+        if not enters[metric][rows].any():
+            caption += f" None of these images enters {metric}: there were no better ones to show."
+        sheets[metric.lower()] = PictureGrid(metric.lower(), _columns(found), lines, caption)
+    return sheets
+
+
+def commonality_sheet(
+    subjects: Mapping[float, Subject],
+    found: Mapping[str, RegionAttributions],
+    row: int,
+    masks: Callable[[list[int]], Tensor],
+) -> PictureGrid:
+    """Lay out the maps of one image: a line for each method that did not fail, a column for each commonality."""
+    image, region = _picture(next(iter(subjects.values())), row), masks([row])[0, 0].numpy()
+    lines = [
+        PictureRow(
+            method,
+            image,
+            [found[method].maps[subject][0] for subject in subjects.values()],
+            region,
+            [float(found[method].inside[subject][row]) for subject in subjects.values()],
+        )
+        for method in _columns(found)
+    ]
+    return PictureGrid("relative", [f"k = {k:g}" for k in subjects], lines, COMMONALITY)
+
+
+def _line(
+    label: str, subject: Subject, row: int, found: Mapping[str, RegionAttributions], place: int, region: np.ndarray
+) -> PictureRow:
+    columns = _columns(found)
+    return PictureRow(
+        label,
+        _picture(subject, row),
+        [found[name].maps[subject][place] for name in columns],
+        region,
+        [float(found[name].inside[subject][row]) for name in columns],
+    )
+
+
+def _picture(subject: Subject, row: int) -> np.ndarray:
+    return subject.batch([row])[0].permute(1, 2, 0).clamp(0, 1).numpy()
+
+
+def _columns(found: Mapping[str, RegionAttributions]) -> list[str]:
+    return [name for name, each in found.items() if not each.failure]

@@ -12,9 +12,9 @@ from torchvision.transforms import v2
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.studies.backbone_option import Network
-from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, Options
+from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
 from quantus_concepts.studies.loading import KeptImages
+from quantus_concepts.studies.networks import Network
 
 PAINTED_SIZE = 96
 #: Of the small network on images of the user's own.
@@ -55,7 +55,7 @@ class BenchmarkData:
         return len(self.class_names)
 
 
-def load_data(options: Options, network: Network | None) -> Iterator[BenchmarkData]:
+def load_data(options: ConceptOptions, network: Network | None) -> Iterator[BenchmarkData]:
     """Load or draw the images of each seed."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
@@ -81,7 +81,7 @@ def _share(count: int, number: int, n_parts: int) -> range:
     return range(number * size, (number + 1) * size)
 
 
-def _painted(options: Options, network: Network | None) -> BenchmarkData:
+def _painted(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     size = _size(options, network) or PAINTED_SIZE
     mean, std = _normalisation(network)
     # The classes take turns, so that each share has as many of each.
@@ -107,7 +107,7 @@ def _painted(options: Options, network: Network | None) -> BenchmarkData:
     return data
 
 
-def _cub(options: Options, network: Network | None) -> BenchmarkData:
+def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     mean, std = _normalisation(network)
     mode = "resize" if network is None else network.mode
     transform = default_transform(_size(options, network) or SMALL_SIZE, mode, mean, std)
@@ -121,7 +121,7 @@ def _cub(options: Options, network: Network | None) -> BenchmarkData:
     return data
 
 
-def _folder(options: Options, network: Network | None) -> BenchmarkData:
+def _folder(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     mean, std = _normalisation(network)
     size = _size(options, network)
     if network is None:
@@ -147,7 +147,7 @@ def _folder(options: Options, network: Network | None) -> BenchmarkData:
     return data
 
 
-def _size(options: Options, network: Network | None) -> int | None:
+def _size(options: ConceptOptions, network: Network | None) -> int | None:
     """Return the size asked for, or what the network is made for; None for that of the images."""
     return options.image_size or (None if network is None else network.image_size)
 

@@ -1,4 +1,4 @@
-"""The options of `quantus-concepts benchmark concepts`, checked before any work."""
+"""What `quantus-concepts benchmark concepts` is asked for: each option declared once, checked before any work."""
 
 from __future__ import annotations
 
@@ -7,89 +7,93 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from captum_concepts.cbm import VALUES
-from captum_concepts.checks import check_choice, check_range
-from captum_concepts.directions import METHODS
-from quantus_concepts.functional.random_banks import N_BANKS
-from quantus_concepts.studies.backbone_option import RESNET18_CUB, SMALL, said_normalisation
-from quantus_concepts.studies.concepts.models import BankOptions
-from quantus_concepts.studies.option_values import AUTO, option_name, torch_device
-from quantus_concepts.studies.training import STRIDE
+from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
 LABELS = ("image", "majority")
+SMALL = "small"
 #: What takes part where the option is not given; for "folder" None says that the images keep their size.
-DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: RESNET18_CUB, FOLDER: "resnet18"}
+DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: "resnet18_cub", FOLDER: "resnet18"}
 DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
-MANY = 10_000_000
+#: Fewer do not tell where 97.5 % of them lie; `functional.random_banks` has the same number, and loads torch.
+N_BANKS = 30
+
+_DATA, _BACKBONE, _BANK = "Data", "Backbone", "Concept bank"
+_PAINTED = "Painted birds, and the small network's training"
+_NEEDED: dict[str, tuple[str, ...]] = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}
+_ALLOWED = _NEEDED | {FOLDER: ("root", "concepts", "parts", "part_of_concept")}
 
 
-@dataclass(frozen=True)
-class Options:
-    """What one run is asked for; the fields are the options of the command, None where not given."""
+@dataclass(frozen=True, kw_only=True)
+class ConceptOptions(RunOptions):
+    """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
-    data: str = PAINTED
-    root: Path | None = None
-    concepts: Path | None = None
-    parts: Path | None = None
-    part_of_concept: Path | None = None
-    labels: str = "image"
-    n_train: int = 2400
-    n_test: int = 600
-    n_classes: int = 20
-    n_concepts: int = 69
-    correlation: float = 0.0
-    deviation: float = 0.1
-    epochs: int = 9
-    backbone: str | None = None
-    layer: str | None = None
-    weights: str | None = None
-    image_size: int | None = None
-    mean: str | None = None
-    std: str | None = None
-    unnormalised: bool = False
-    method: str = "svm"
-    C: float = 1.0
-    n_pos: int = 100
-    n_neg: int = 100
-    values: str = "margin"
-    sweep: bool = True
-    random_banks: int = N_BANKS
-    device: str = AUTO
-    batch_size: int = 64
-    workers: int = 0
-    seed: int = 0
-    seeds: int | None = None
-    out: Path | None = None
-    overwrite: bool = False
-    progress: bool = True
+    With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with
+    a traditional one, an oracle and random directions. Prints the main table; the last line is the folder with
+    report.html, results.csv and the figures.
+    """
+
+    data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
+    root: Path | None = option(None, "Folder of the images (cub: the official layout).", panel=_DATA)
+    concepts: Path | None = option(None, "folder: CSV of concepts per image or per class.", panel=_DATA)
+    parts: Path | None = option(None, "folder: CSV of part points, for CLM.", panel=_DATA)
+    part_of_concept: Path | None = option(
+        None, "folder: CSV of concept and part, where names do not tell.", panel=_DATA
+    )
+    labels: str = option(
+        "image",
+        "cub: concept labels per image, or by majority of the class (majority).",
+        panel=_DATA,
+        choices=LABELS,
+    )
+    image_size: int | None = option(
+        None, "Height and width in pixels; by default what the backbone is made for.", panel=_DATA, bounds=(8, 4096)
+    )
+    backbone: str | None = option(
+        None, "small (trained here), resnet18_cub, a torchvision or timm name, or path.py:factory.", panel=_BACKBONE
+    )
+    layer: str | None = option(None, "Layer whose maps are used; by default the last before pooling.", panel=_BACKBONE)
+    weights: str | None = option(None, "File of weights (safetensors or state dict), or none.", panel=_BACKBONE)
+    mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_BACKBONE)
+    std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
+    unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
+    method: str = option("svm", "svm, or mean (FastCAV).", panel=_BANK, choices="captum_concepts.directions:METHODS")
+    C: float = option(1.0, "Regularisation of the SVM.", panel=_BANK, flag="--C", bounds=(0, math.inf), open_low=True)
+    n_pos: int = option(100, "Images with the concept, for each.", panel=_BANK, bounds=(1, MANY))
+    n_neg: int = option(100, "Images without the concept, for each.", panel=_BANK, bounds=(1, MANY))
+    values: str = option("margin", "Concept values: margin or raw.", panel=_BANK, choices="captum_concepts.cbm:VALUES")
+    random_banks: int = option(N_BANKS, "Random banks of the control.", panel=_BANK, bounds=(N_BANKS, MANY))
+    sweep: bool = option(True, "Try other C and numbers of images (Table 3).", panel=_BANK)
+    n_train: int = option(2400, "Training images.", panel=_PAINTED, bounds=(1, MANY))
+    n_test: int = option(600, "Test images.", panel=_PAINTED, bounds=(1, MANY))
+    n_classes: int = option(20, "Classes.", panel=_PAINTED)
+    n_concepts: int = option(69, "Concepts.", panel=_PAINTED)
+    correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED)
+    deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED)
+    epochs: int = option(9, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
+    workers: int = option(0, "Processes that read images; 0 reads in this one.", panel=RUN, bounds=(0, 256))
+    seeds: int | None = option(
+        None,
+        f"How many seeds, counted up from --seed (painted: {DEFAULT_SEEDS[PAINTED]}, else 1).",
+        panel=RUN,
+        bounds=(1, 1000),
+    )
 
     def __post_init__(self) -> None:
-        check_choice("--data", self.data, DATA)
-        check_choice("--labels", self.labels, LABELS)
-        check_choice("--method", self.method, METHODS)
-        check_choice("--values", self.values, VALUES)
-        for name in ("n_train", "n_test", "n_pos", "n_neg", "epochs", "batch_size"):
-            check_range(option_name(name), getattr(self, name), 1, MANY)
+        """Raise ValueError for what is out of bounds or does not go together."""
+        from captum_concepts.checks import check_range
+        from quantus_concepts.studies.training import STRIDE
+
+        super().__post_init__()
         for name in ("n_train", "n_test") if self.data == PAINTED else ():
             # Each class has to occur.
             check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
-        # Fewer do not tell where 97.5 % of them lie.
-        check_range("--random-banks", self.random_banks, N_BANKS, MANY)
-        check_range("--workers", self.workers, 0, 256)
-        check_range("--seed", self.seed, 0, 2**31)
-        check_range("--seeds", self.n_seeds, 1, 1000)
-        check_range("--C", self.C, 0, math.inf, open_low=True)
-        if self.image_size is not None:
-            check_range("--image-size", self.image_size, 8, 4096)
-            if self.trains and self.image_size % STRIDE:
-                raise ValueError(
-                    f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
-                    f"but got {self.image_size}."
-                )
+        if self.trains and self.image_size is not None and self.image_size % STRIDE:
+            raise ValueError(
+                f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
+                f"but got {self.image_size}."
+            )
         if self.trains and (self.layer is not None or self.weights is not None):
             raise ValueError(
                 "Arguments `--layer` and `--weights` belong to a network of your own: name it with --backbone."
@@ -100,16 +104,14 @@ class Options:
         self.torch_device()
 
     def _check_files(self) -> None:
-        needed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}[self.data]
-        for name in needed:
+        for name in _NEEDED[self.data]:
             if getattr(self, name) is None:
                 raise ValueError(f"Expected argument `--{name}` beside `--data {self.data}` but it is missing.")
-        allowed = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts", "parts", "part_of_concept")}[self.data]
-        for name in ("root", "concepts", "parts", "part_of_concept"):
+        for name in _ALLOWED[FOLDER]:
             path = getattr(self, name)
             if path is None:
                 continue
-            if name not in allowed:
+            if name not in _ALLOWED[self.data]:
                 raise ValueError(
                     f"Argument `{option_name(name)}` says nothing with `--data {self.data}`. Leave it out, or choose "
                     f"the data it belongs to: `--data {FOLDER}`."
@@ -138,13 +140,16 @@ class Options:
     @property
     def normalisation(self) -> dict[str, Any]:
         """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
+        from quantus_concepts.studies.networks import said_normalisation
+
         return said_normalisation(self.mean, self.std, self.unnormalised)
 
     @property
-    def bank(self) -> BankOptions:
-        """How the concept bank is fitted."""
-        return BankOptions(self.method, self.C, self.n_pos, self.n_neg, self.values)
+    def threshold(self) -> float | None:
+        """Value above which a concept is predicted present; not known for raw values, which lack the intercept."""
+        return 0.0 if self.values == "margin" else None
 
-    def torch_device(self) -> torch.device:
-        """Return the device of the models."""
-        return torch_device(self.device)
+    def settings(self) -> dict[str, str]:
+        """Return what a report lists, with what is meant where nothing was said."""
+        said = super().settings() | {"backbone": self.backbone_name, "seeds": str(self.n_seeds)}
+        return said | {"device": str(self.torch_device())}

@@ -1,258 +1,327 @@
-"""Tables of a benchmark: the one on the terminal, and the paper's Tables 1 to 3 for the report."""
+"""The tables of the concept report: the paper's Tables 1 to 3, means, full lists, and the one of the terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from quantus_concepts.studies.concepts import paper as published
-from quantus_concepts.studies.concepts.controls import against_control
-from quantus_concepts.studies.concepts.results import (
+from quantus_concepts.metrics.location_baselines import OTHER_IMAGE
+from quantus_concepts.studies.concepts import charts
+from quantus_concepts.studies.concepts.evaluation import SWEEP_C, SWEEP_N
+from quantus_concepts.studies.concepts.names import (
     BASELINES,
-    EXPLANATIONS,
+    MODELS,
     PLAIN,
     POST_HOC,
     RANDOM,
+    RANKINGS,
     SETS,
-    Record,
+    SIGNS,
+    TRADITIONAL,
     baseline_name,
-    models_of,
-    ordered,
-    over_seeds,
-    parse_setting,
+    setting_name,
 )
-from quantus_concepts.studies.records import find, select
+from quantus_concepts.studies.findings import number
+from quantus_concepts.studies.results import PAPER, names, one, pick
+from quantus_concepts.studies.tables import MARKS, Table
 
-PAPER = "paper"
 CHANCE = "chance"
-#: Signs of a number that is not above 97.5 % of the random banks.
-MARKS = {"at": "≈", "below": "▼"}
-SET_NAMES = {"all": "all images", "correct": "correctly classified"}
+#: Held-out accuracy below which a direction hardly knows its concept.
+WEAK = 0.6
+#: From this many columns on the terminal's table has decimals.
+WIDE = 104
+LABELS = {name: f"{sign} · {name}" for name, sign in SIGNS.items()} | SETS
+KEY = "Small numbers are 95 % intervals; of random directions, where 95 % of the banks lie."
+MARKED = "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. "
+LEVELS = ("l = 1", "l = 3", "l = 5", "")
+PLURALS = {"concept": "concepts", "class": "classes"}
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """A table in the form of the paper's, with intervals."""
-
-    name: str
-    caption: str
-    values: pd.DataFrame
-    low: pd.DataFrame
-    high: pd.DataFrame
-    marks: pd.DataFrame
-    decimals: int = 1
+def arranged(frame: pd.DataFrame, **orders: Sequence[Any]) -> pd.DataFrame:
+    """Give columns an order of their values, in which rows and columns of a table stand."""
+    ordered = {name: pd.Categorical(frame[name], list(dict.fromkeys(of)), ordered=True) for name, of in orders.items()}
+    return frame.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
 
 
-class _Builder:
-    """Collects cells by (row, column) and makes the four frames of a table of them."""
-
-    def __init__(self, scale: float, records: Iterable[Record] = ()) -> None:
-        self.scale = scale
-        self.controls = select(records, model=RANDOM)
-        self.rows: dict[tuple[str, str], None] = {}
-        self.columns: dict[tuple[str, str], None] = {}
-        self.cells: dict[tuple[tuple[str, str], tuple[str, str]], tuple[float, float, float, str]] = {}
-
-    def put(self, row: tuple[str, str], column: tuple[str, str], record: Record | None) -> None:
-        self.rows.setdefault(row)
-        self.columns.setdefault(column)
-        if record is not None:
-            numbers = (self.scale * number for number in (record.value, record.low, record.high))
-            value, low, high = numbers
-            self.cells[row, column] = (value, low, high, against_control(self.controls, record))
-
-    def put_value(self, row: tuple[str, str], column: tuple[str, str], value: float) -> None:
-        self.rows.setdefault(row)
-        self.columns.setdefault(column)
-        self.cells[row, column] = (value, math.nan, math.nan, "")
-
-    def table(self, name: str, caption: str, decimals: int = 1) -> PaperTable:
-        empty = (math.nan, math.nan, math.nan, "")
-        grid = [[self.cells.get((row, column), empty) for column in self.columns] for row in self.rows]
-        rows = pd.MultiIndex.from_tuples(list(self.rows))
-        columns = pd.MultiIndex.from_tuples(list(self.columns))
-        frames = [
-            pd.DataFrame([[cell[part] for cell in line] for line in grid], index=rows, columns=columns)
-            for part in range(4)
-        ]
-        values, low, high, marks = frames
-        return PaperTable(name, caption, values, low, high, marks, decimals)
+def _columns(frame: pd.DataFrame, beside: pd.DataFrame | None, rows: Sequence[str]) -> pd.DataFrame:
+    """Return rows for models, the paper beside ours and chance last, with a column `level` and its look."""
+    if frame.empty:
+        return frame.assign(level="", style="")
+    chance = frame.drop_duplicates(rows).assign(model=CHANCE, l=None, low=math.nan, high=math.nan, mark="")
+    chance["value"] = frame.groupby(rows[0])["chance"].first().reindex(chance[rows[0]]).to_numpy()
+    parts = [frame, chance] if beside is None else [frame, beside, chance]
+    every = pd.concat(parts)
+    every["level"] = every["l"].map("l = {:g}".format, na_action="ignore").fillna("")
+    every["style"] = every["model"].where(every["model"].isin([PAPER, CHANCE]), "")
+    return every.reset_index(drop=True)
 
 
-def levels_of(records: Sequence[Record], metric: str) -> list[int]:
-    """Return the l that occur in a metric."""
-    return sorted({record.l for record in records if record.metric == metric and record.l is not None})
+def _percent(value: float) -> str:
+    return "" if pd.isna(value) else f"{100 * value:.1f}"
 
 
-def _alphas(records: Sequence[Record]) -> list[float]:
-    return sorted({record.alpha for record in records if record.metric == "CLM" and record.alpha is not None})
+def _percents(low: float, high: float) -> str:
+    # Whole percents keep twelve columns on a page; small numbers need a decimal. results.csv has all.
+    decimals = 0 if 100 * high >= 10 else 1
+    return f"{100 * low:.{decimals}f}–{100 * high:.{decimals}f}"
 
 
-def _first_chance(records: Iterable[Record]) -> float:
-    return next((record.chance for record in records if not math.isnan(record.chance)), math.nan)
+def _model_order(frame: pd.DataFrame) -> list[str]:
+    others = [name for name in names(frame, "model") if name not in (*MODELS, PAPER, CHANCE)]
+    return [POST_HOC, PAPER, *MODELS[1:], *others, CHANCE]
 
 
-def cem_table(records: Sequence[Record], paper: bool = False, by_class: bool = False) -> PaperTable:
+def _beside(published: pd.DataFrame | None, **wanted: Any) -> pd.DataFrame | None:
+    return None if published is None else pick(published, **wanted).assign(low=math.nan, high=math.nan, mark="")
+
+
+def _key(frame: pd.DataFrame) -> str:
+    return MARKED + KEY if frame["mark"].isin(list(MARKS)).any() else KEY
+
+
+def cem_table(frame: pd.DataFrame, published: pd.DataFrame | None, by_class: bool) -> Table:
     """Return Table 1 of the paper: CEM in %, by image set, ranking, model and l."""
-    records = over_seeds(record for record in records if record.metric == "CEM")
-    levels = levels_of(records, "CEM")
-    builder = _Builder(100.0, records)
-    for chosen in SETS:
-        if not select(records, set=chosen):
-            continue
-        for explanation in EXPLANATIONS:
-            row = (chosen, explanation)
-            for model in models_of(records):
-                for level in levels:
-                    found = find(records, model=model, set=chosen, explanation=explanation, l=level)
-                    builder.put(row, (model, f"l = {level}"), found)
-                if paper and model == POST_HOC:
-                    for level in levels:
-                        value = published.CEM.get((chosen, explanation, level), math.nan)
-                        builder.put_value(row, (PAPER, f"l = {level}"), value)
-            builder.put_value(row, (CHANCE, ""), 100 * _first_chance(select(records, set=chosen)))
     whose = "are concepts of the image's class" if by_class else "are present in the image"
-    caption = f"Concept existence (CEM): how often the first l concepts {whose}, in %."
-    return builder.table("Table 1", caption)
+    cells = _columns(pick(frame, metric="CEM"), _beside(published, metric="CEM"), ["set", "explanation"])
+    cells = arranged(cells, set=list(SETS), explanation=list(SIGNS), model=_model_order(cells), level=LEVELS)
+    return Table(
+        "Table 1",
+        f"Concept existence (CEM): how often the first l concepts {whose}, in %.",
+        cells,
+        ["set", "explanation"],
+        ["model", "level"],
+        write=_percent,
+        span=_percents,
+        labels=LABELS,
+        key=_key(cells),
+    )
 
 
-def clm_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
+def clm_table(frame: pd.DataFrame, published: pd.DataFrame | None) -> Table:
     """Return Table 2 of the paper: CLM in %, by region, ranking, model and l, with the two honest baselines."""
-    records = over_seeds(record for record in records if record.metric == "CLM")
-    levels = levels_of(records, "CLM")
-    builder = _Builder(100.0, records)
-    for alpha in _alphas(records):
-        group = f"α = {alpha:g}"
-        for ranking in [*EXPLANATIONS, *BASELINES]:
-            row = (group, ranking)
-            if ranking in BASELINES and not [r for r in records if r.model.startswith(ranking)]:
-                continue
-            for model in models_of(records):
-                for level in levels:
-                    found = _clm_record(records, model, ranking, alpha, level)
-                    builder.put(row, (model, f"l = {level}"), found)
-                if paper and model == POST_HOC:
-                    for level in levels:
-                        value = published.CLM.get((alpha, ranking, level), math.nan)
-                        builder.put_value(row, (PAPER, f"l = {level}"), value)
-            builder.put_value(row, (CHANCE, ""), 100 * _first_chance(select(records, alpha=alpha)))
-    caption = "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %."
-    return builder.table("Table 2", caption)
-
-
-def _clm_record(records: Sequence[Record], model: str, ranking: str, alpha: float, level: int) -> Record | None:
-    """Return the record of one cell of Table 2; baselines use the ranking by contribution."""
-    if ranking in BASELINES:
-        model, ranking = baseline_name(ranking, model), "contribution"
-    return find(records, model=model, explanation=ranking, set="all", alpha=alpha, l=level)
-
-
-def accuracy_table(records: Sequence[Record], paper: bool = False) -> PaperTable:
-    """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept."""
-    records = over_seeds(record for record in records if record.metric == "accuracy")
-    settings = {parse_setting(record.item): record for record in select(records, item_kind="setting")}
-    places = sorted(settings.keys() | published.ACCURACY.keys()) if paper else sorted(settings)
-    counts = sorted({count for _, count in places})
-    plain = find(records, model=PLAIN, item_kind="")
-    builder = _Builder(100.0)
-    for strength in sorted({strength for strength, _ in places}):
-        row = (POST_HOC, f"C = {strength:g}")
-        for count in counts:
-            builder.put(row, (POST_HOC, f"n = {count}"), settings.get((strength, count)))
-        for count in counts if paper else []:
-            value = published.ACCURACY.get((strength, count), math.nan)
-            builder.put_value(row, (PAPER, f"n = {count}"), value)
-    if plain is not None and counts:
-        # One number without a setting: it stands in the first column of its source.
-        row = (PLAIN, "")
-        builder.put(row, (POST_HOC, f"n = {counts[0]}"), plain)
-        if paper:
-            builder.put_value(row, (PAPER, f"n = {counts[0]}"), published.PLAIN_ACCURACY)
-    caption = (
-        "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and "
-        "without each concept; below, the backbone without a bottleneck."
+    ours = pick(frame, metric="CLM")
+    # A baseline is a row of its model, for the ranking by contribution.
+    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
+    is_baseline = ours["model"].isin(list(whose))
+    ranking = ours["model"].map(lambda name: whose.get(name, ("", name))[0]).where(is_baseline, ours["explanation"])
+    ours = ours.assign(
+        explanation=ranking,
+        model=ours["model"].map(lambda name: whose.get(name, ("", name))[1]),
+        mark=ours["mark"].where(~is_baseline, ""),
     )
-    return builder.table("Table 3", caption)
+    cells = _columns(ours, _beside(published, metric="CLM"), ["alpha", "explanation"])
+    rankings = [*SIGNS, *BASELINES]
+    cells = arranged(
+        cells, alpha=sorted(set(cells["alpha"])), explanation=rankings, model=_model_order(cells), level=LEVELS
+    )
+    cells["alpha"] = cells["alpha"].map("α = {:g}".format)
+    return Table(
+        "Table 2",
+        "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %.",
+        cells,
+        ["alpha", "explanation"],
+        ["model", "level"],
+        write=_percent,
+        span=_percents,
+        labels=LABELS,
+        controls=BASELINES,
+        key=_key(cells),
+    )
 
 
-def model_table(records: Sequence[Record]) -> PaperTable:
-    """Return the accuracies of all models in %."""
-    records = over_seeds(record for record in records if record.metric.endswith("accuracy") and not record.item_kind)
-    builder = _Builder(100.0)
-    names = ordered(record.model for record in records if record.model != PLAIN)
-    for name in [PLAIN, *names]:
-        for metric in ("accuracy", "concept accuracy"):
-            title = "class accuracy" if metric == "accuracy" else metric
-            if select(records, metric=metric):
-                builder.put((name, ""), (title, ""), find(records, model=name, metric=metric))
-    caption = "Accuracy of every model on the test images, in %."
-    return builder.table("Accuracy", caption)
-
-
-def cgim_table(records: Sequence[Record]) -> PaperTable:
+def cgim_table(frame: pd.DataFrame) -> Table:
     """Return the mean CGIM of every model, over concepts and over classes."""
-    records = over_seeds(record for record in records if record.metric == "CGIM" and not record.item)
-    builder = _Builder(1.0, records)
-    for kind, group in (("concept", "per concept"), ("class", "per class")):
-        for explanation in EXPLANATIONS:
-            for model in models_of(records):
-                found = find(records, model=model, explanation=explanation, item_kind=kind)
-                builder.put((group, explanation), (model, ""), found)
-    caption = (
+    cells = pick(frame, metric="CGIM", item="")
+    cells = cells.assign(item_kind=cells["item_kind"].map("per {}".format))
+    kinds = ["per concept", "per class"]
+    return Table(
+        "CGIM",
         "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; 1 is best, "
-        f"what knows nothing scores as random directions do. θ is of all classes{_left_out(records)}."
+        f"what knows nothing scores as random directions do. θ is of all classes{_left_out(frame)}.",
+        arranged(cells, item_kind=kinds, explanation=list(SIGNS), model=_model_order(cells)),
+        ["item_kind", "explanation"],
+        ["model"],
+        labels=LABELS,
+        key=_key(cells),
     )
-    return builder.table("CGIM", caption, decimals=2)
 
 
-def _left_out(records: Sequence[Record]) -> str:
+def _left_out(frame: pd.DataFrame) -> str:
     """Say how many classes types 2 and 3 of CGIM are without, for want of a correctly classified image."""
     listed = []
-    for record in select(records, metric="CGIM", item_kind="class", explanation="contribution", item=""):
-        of_all = find(records, metric="CGIM", model=record.model, item_kind="class", explanation="weight", item="")
+    means = pick(frame, metric="CGIM", item_kind="class", item="")
+    for _, row in pick(means, explanation="contribution").iterrows():
+        of_all = pick(means, model=row["model"], explanation="weight")
         # A class without any concept has no cosine in any type.
-        missing = record.undefined - (of_all.undefined if of_all else 0)
-        if missing and record.model != RANDOM:
-            listed.append(f"{record.model} {missing} of {record.n + record.undefined}")
+        missing = int(row["undefined"] - of_all["undefined"].sum())
+        if missing and row["model"] != RANDOM:
+            listed.append(f"{row['model']} {missing} of {row['n'] + row['undefined']}")
     if not listed:
         return "; so are u and θ·u, each class having a correctly classified image"
     return f"; u and θ·u leave out classes without a correctly classified image ({'; '.join(listed)})"
 
 
-def paper_tables(records: Sequence[Record], paper: bool = False, by_class: bool = False) -> list[PaperTable]:
-    """Return all tables of the report that have a number in them."""
-    tables = [
-        cem_table(records, paper, by_class) if select(records, metric="CEM") else None,
-        clm_table(records, paper) if select(records, metric="CLM") else None,
-        accuracy_table(records, paper) if select(records, metric="accuracy", item_kind="setting") else None,
-        cgim_table(records) if select(records, metric="CGIM") else None,
-        model_table(records) if select(records, metric="accuracy") else None,
-    ]
-    return [table for table in tables if table is not None and len(table.values)]
+def settings_table(frame: pd.DataFrame, published: pd.DataFrame | None) -> Table:
+    """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept."""
+    places = {setting_name(c, n): (f"C = {c:g}", f"n = {n}") for c in SWEEP_C for n in SWEEP_N}
+    swept = pick(frame, metric="accuracy", item_kind="setting")
+    parts = [swept] if published is None else [swept, _beside(published, metric="accuracy", item_kind="setting")]
+    cells = pd.concat(parts).assign(group=POST_HOC)
+    cells["C"], cells["n"] = (cells["item"].map(lambda name, at=at: places[name][at]) for at in (0, 1))
+    cells["place"] = cells["item"].map({name: place for place, name in enumerate(places)})
+    cells = cells.sort_values("place", kind="stable")
+    plain = pick(frame, metric="accuracy", model=PLAIN)
+    if len(swept) and len(plain):
+        # One number without a setting: it stands in the first column of its source.
+        first = plain.assign(model=POST_HOC)
+        if published is not None:
+            first = pd.concat([first, _beside(published, item=PLAIN)])
+        cells = pd.concat([cells, first.assign(group=PLAIN, C="", n=f"n = {SWEEP_N[0]}")])
+    cells = cells.assign(style=cells["model"].where(cells["model"] == PAPER, ""), mark="").reset_index(drop=True)
+    order = list(dict.fromkeys(cells["C"]))
+    cells = arranged(cells, C=order, model=[POST_HOC, PAPER], n=[f"n = {n}" for n in SWEEP_N])
+    return Table(
+        "Table 3",
+        "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and without "
+        "each concept; below, the backbone without a bottleneck.",
+        cells,
+        ["group", "C"],
+        ["model", "n"],
+        write=_percent,
+        span=_percents,
+        key=KEY,
+    )
 
 
-def defined_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """Return how many scores were defined, and how many not."""
-    records = over_seeds(record for record in records if not record.item and record.metric != "accuracy")
-    # Of the random control the scores are banks.
-    models = [model for model in models_of(records) if model != RANDOM]
-    rows: dict[str, list[str]] = {}
-    for chosen in SETS:  # the same whatever the ranking and l
-        cells = [find(records, model=m, metric="CEM", set=chosen) for m in models]
-        rows[f"CEM, {SET_NAMES[chosen]}"] = [_share(cell) for cell in cells]
-    for level in levels_of(records, "CLM"):
-        cells = [find(records, model=m, metric="CLM", explanation="contribution", l=level) for m in models]
-        rows[f"CLM, θ·u, l = {level}"] = [_share(cell) for cell in cells]
-    for kind, title in (("concept", "concepts"), ("class", "classes")):
-        for explanation, sign in EXPLANATIONS.items():
-            cells = [find(records, model=m, metric="CGIM", explanation=explanation, item_kind=kind) for m in models]
-            rows[f"CGIM, {title}, {sign}"] = [_share(cell) for cell in cells]
-    kept = {name: cells for name, cells in rows.items() if any(cells)}
-    return pd.DataFrame.from_dict(kept, orient="index", columns=models)
+def accuracy_table(frame: pd.DataFrame) -> Table:
+    """Return the accuracies of all models in %."""
+    cells = pick(frame, metric=["accuracy", "concept accuracy"], item_kind="")
+    cells = cells.assign(mark="")
+    order = list(dict.fromkeys([PLAIN, *_model_order(cells)]))
+    return Table(
+        "Accuracy",
+        "Accuracy of every model on the test images, in %.",
+        arranged(cells, model=order, metric=["accuracy", "concept accuracy"]),
+        ["model"],
+        ["metric"],
+        write=_percent,
+        span=_percents,
+        labels={"accuracy": "class accuracy"},
+        key=KEY,
+    )
 
 
-def _share(record: Record | None) -> str:
-    return "" if record is None else f"{record.n} of {record.n + record.undefined}"
+def defined_table(frame: pd.DataFrame) -> Table:
+    """Return how many scores were defined, and how many not; of the random control they are banks."""
+    rows = frame[(frame["item"] == "") & frame["model"].isin(MODELS) & (frame["model"] != RANDOM)]
+    cem = pick(rows, metric="CEM", l=1, explanation="contribution")  # the same whatever the ranking and l
+    cem = cem.assign(name=cem["set"].map(lambda name: f"CEM, {SETS[name]}"))
+    clm = pick(rows, metric="CLM", explanation="contribution", alpha=1.0)
+    clm = clm.assign(name=clm["l"].map("CLM, θ·u, l = {:g}".format))
+    cgim = pick(rows, metric="CGIM")
+    cgim = cgim.assign(
+        name=[
+            f"CGIM, {PLURALS[kind]}, {SIGNS[sign]}"
+            for kind, sign in zip(cgim["item_kind"], cgim["explanation"], strict=True)
+        ]
+    )
+    cells = pd.concat([arranged(part, name=names(part, "name"), model=_model_order(part)) for part in (cem, clm, cgim)])
+    text = [f"{n} of {n + missing}" for n, missing in zip(cells["n"], cells["undefined"], strict=True)]
+    return Table("Defined", "Of all scores.", cells.assign(text=text, mark="", low=math.nan), ["name"], ["model"])
+
+
+def named_table(frame: pd.DataFrame, kind: str) -> Table:
+    """Return the five best and the five worst concepts or classes by name."""
+    best, worst = charts.ranked(frame, kind, count=5)
+    if worst.empty and len(best) > 1:
+        middle = (len(best) + 1) // 2
+        best, worst = best[:middle], best[middle:]
+    cells = pd.concat([best.assign(end="best"), worst[::-1].assign(end="worst")])
+    control = pick(frame, metric="CGIM", model=RANDOM, explanation="contribution", item_kind=kind).set_index("item")
+    ranges = {
+        item: _cosines(row["low"], row["high"]) for item, row in control.iterrows() if row["value"] == row["value"]
+    }
+    small = [f"random {ranges[item]}" if item in ranges else "" for item in cells["item"]]
+    cells = cells.assign(small=small, mark="", column="cosine")
+    return Table(PLURALS[kind].capitalize(), "Cosine with the truth.", cells, ["end", "item"], ["column"])
+
+
+def _cosines(low: float, high: float) -> str:
+    return f"{number(low)}{' to ' if low < 0 else '–'}{number(high)}"
+
+
+def full_table(frame: pd.DataFrame, kind: str) -> Table:
+    """Return all CGIM scores, model by model, as the paper's Tables 6 to 8."""
+    found = pick(frame, metric="CGIM", item_kind=kind)
+    found = found[found["item"] != ""].assign(column=lambda rows: rows["explanation"].map(RANKINGS))
+    ours = pick(found, model=[POST_HOC, TRADITIONAL]).assign(text=lambda rows: rows["value"].map(_cosine))
+    control = pick(found, model=RANDOM)
+    control = control.assign(
+        model="95 % of random banks",
+        text=[_cosines(low, high) for low, high in zip(control["low"], control["high"], strict=True)],
+    )
+    directions = pick(frame, metric="CAV accuracy", item_kind=kind)
+    directions = directions[directions["item"] != ""].assign(
+        model="direction",
+        column="held-out accuracy",
+        text=lambda rows: rows["value"].map(lambda value: _cosine(value) + (" (weak)" if value < WEAK else "")),
+    )
+    cells = pd.concat([ours, control, directions]).reset_index(drop=True)
+    order = [POST_HOC, TRADITIONAL, "95 % of random banks", "direction"]
+    items = names(cells, "item")
+    cells = arranged(cells, item=items, model=order, column=[*RANKINGS.values(), "held-out accuracy"])
+    title = f"All {len(items)} {PLURALS[kind]}"
+    return Table(title, "", cells.assign(small="", mark=""), ["item"], ["model", "column"])
+
+
+def _cosine(value: float) -> str:
+    return "" if pd.isna(value) else number(value)
+
+
+def main_table(frame: pd.DataFrame, tables: Mapping[str, Table], width: int) -> Table:
+    """Return the table of the terminal: for each model and ranking the numbers of all l, side by side."""
+    decimals = 1 if width >= WIDE else 0
+    parts = []
+    for name, heading in (("cem", "CEM"), ("clm", "CLM"), ("cgim", "CGIM"), ("accuracy", "Accuracy")):
+        if name not in tables:
+            continue
+        table = tables[name]
+        cells = table.frame[table.frame["model"] != PAPER]
+        cells = (
+            cells.rename(columns={table.rows[0]: "group", table.rows[-1]: "row"})
+            if len(table.rows) > 1
+            else (cells[cells["model"] != PLAIN].assign(group="", row=cells["metric"].map(table.label)))
+        )
+        scale, shown = (1, 2) if name == "cgim" else (100, decimals)
+        # Of random directions what 97.5 % of the banks do not exceed.
+        value = cells["high"].where(cells["model"] == RANDOM, cells["value"])
+        value = value.where((name != "accuracy") | (cells["model"] != RANDOM) | value.notna(), cells["value"])
+        signs = cells["mark"].map(MARKS).fillna("")
+        cells = cells.astype({"group": str, "row": str, "model": str})
+        cells["text"] = [
+            "–" if pd.isna(each) else f"{sign}{number(scale * each, shown)}"
+            for each, sign in zip(value, signs, strict=True)
+        ]
+        joined = cells.groupby(["group", "row", "model"], sort=False)["text"].agg(" ".join).reset_index()
+        short = {"correct": "if correct", "all": SETS["all"]}
+        joined["group"] = [f"{heading}, {short.get(group, group)}" if group else heading for group in joined["group"]]
+        parts.append(joined)
+    plain = one(frame, metric="accuracy", model=PLAIN)
+    if plain is not None:
+        text = f"{PLAIN} {100 * plain['value']:.{decimals}f}"
+        parts.append(pd.DataFrame([{"group": "Accuracy", "row": text, "model": POST_HOC, "text": ""}]))
+    levels = sorted(set(pick(frame, metric=["CEM", "CLM"])["l"]))
+    heads = {name: "\n".join(name.rsplit(" ", 1)) for name in MODELS} | {RANDOM: "random\n97.5 %"}
+    return Table(
+        "Are the concepts real, present, and in the right place?",
+        f"In %, CGIM as cosine. Three numbers: l = {', '.join(f'{level:g}' for level in levels)}. "
+        "θ weight, u concept value, θ·u contribution. Random directions: what 97.5 % of the banks do not exceed. "
+        "≈ among what 95 % of them score, ▼ below. Chance: label density, size of the region.",
+        pd.concat(parts, ignore_index=True),
+        ["group", "row"],
+        ["model"],
+        labels=SIGNS | heads | {OTHER_IMAGE: "another's parts"},
+    )

@@ -36,9 +36,9 @@ from quantus_concepts.studies.pasta.keeping import digest, kept_arrays, ratings_
 from quantus_concepts.studies.pasta.metrics import CORRELATED_THRESHOLDS
 from quantus_concepts.studies.pasta.names import SIMULATED
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER, PastaOptions
+from quantus_concepts.studies.picture_grids import PictureRow
 from quantus_concepts.studies.rating.pictures import shown_picture, top_concepts
 from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.sheets import SheetRow
 
 #: Weights of the score in the steered RISE; 0 is RISE itself.
 WEIGHTS = (0.0, 0.7, 1.0)
@@ -149,7 +149,7 @@ def _steer(run: Run[PastaOptions], of: Classifier, steered: SteeredRISE, metric:
     run.frames["steering"] = frame[frame["measure"] == "score"].reindex(columns=MEAN_COLUMNS)
     mark = f"\n{SIMULATED}" if run.facts["ratings"].simulated else ""
     run.facts["steered"] = [
-        SheetRow(
+        PictureRow(
             f"{of.class_names[of.predicted[place]]}{mark}",
             _picture(of.images[place]),
             [each[place] for each in maps],
@@ -160,7 +160,7 @@ def _steer(run: Run[PastaOptions], of: Classifier, steered: SteeredRISE, metric:
     ]
 
 
-def _perturbed(pairs: RobustnessPairs) -> list[SheetRow]:
+def _perturbed(pairs: RobustnessPairs) -> list[PictureRow]:
     """Return one pair of each perturbation that was used."""
     rows = []
     for name in PERTURBATIONS:
@@ -173,7 +173,7 @@ def _perturbed(pairs: RobustnessPairs) -> list[SheetRow]:
         )
         image, perturbed = (_picture(each[place]) for each in (pairs.images, pairs.perturbed))
         label = f"{name.replace(' ', chr(10))}\n{float(pairs.magnitudes[place]):g}"
-        rows.append(SheetRow(label, image, [perturbed, before, after], None, ["", "", ""]))
+        rows.append(PictureRow(label, image, [perturbed, before, after], None, ["", "", ""]))
     return rows
 
 

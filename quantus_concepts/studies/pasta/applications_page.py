@@ -19,8 +19,8 @@ from quantus_concepts.studies.page import Section
 from quantus_concepts.studies.pasta.applications import Ranked
 from quantus_concepts.studies.pasta.names import SIMULATED
 from quantus_concepts.studies.pasta.presenting import paper_table, span, three, written
+from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow, plot_grid
 from quantus_concepts.studies.results import names, pick
-from quantus_concepts.studies.sheets import Sheet, SheetRow, plot_sheet
 from quantus_concepts.studies.tables import Table
 
 #: Rows of the comparison of the mixture, as `Mixture.compare` calls the first two.
@@ -59,7 +59,7 @@ def application_sections(
     if "steering" in facts:
         columns = [f"λ = {weight}" for weight in names(facts["steering"], "name")]
         caption = "Images explained by RISE with growing weight λ of the score."
-        chart = Chart("steering", caption, plot_sheet(Sheet("steering", columns, facts["steered"]))[0], wide=True)
+        chart = Chart("steering", caption, plot_grid(PictureGrid("steering", columns, facts["steered"]))[0], wide=True)
         sections.append(Section("Steering RISE", tables=[steering_table(facts["steering"])], charts=[chart]))
     captions = {
         "light": "Light perturbations, as question Q5 asks of them: the explanation should stay.",
@@ -151,10 +151,10 @@ def plot_faithfulness(faithful: pd.DataFrame, ax: Axes | None = None) -> tuple[F
     return fig, ax
 
 
-def plot_perturbed(rows: Sequence[SheetRow]) -> Figure:
+def plot_perturbed(rows: Sequence[PictureRow]) -> Figure:
     """Draw images and explanations before and after perturbations."""
     columns = ["perturbed", "explanation before", "explanation after"]
-    return plot_sheet(Sheet("perturbations", columns, list(rows)))[0]
+    return plot_grid(PictureGrid("perturbations", columns, list(rows)))[0]
 
 
 def plot_ranked(

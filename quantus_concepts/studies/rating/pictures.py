@@ -15,7 +15,8 @@ from torch.nn.functional import interpolate
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import overlay, unit_maps
-from quantus_concepts.studies.charts import INK, png_base64
+from quantus_concepts.studies.charts import INK
+from quantus_concepts.studies.findings import minus
 
 N_CONCEPTS = 15
 #: Of JPEG; with full colour resolution, since maps are red on blue.
@@ -23,15 +24,10 @@ QUALITY = 86
 FOR, AGAINST = "#b34700", "#3b6ea5"
 
 
-def shown_size(height: int, width: int, longest: int) -> tuple[int, int]:
-    """Return the size an image is shown in."""
-    scale = longest / max(height, width)
-    return max(1, round(height * scale)), max(1, round(width * scale))
-
-
 def resized(image: Tensor, longest: int) -> Tensor:
     """Bring an image to the size it is shown in."""
-    size = shown_size(image.shape[1], image.shape[2], longest)
+    scale = longest / max(image.shape[1:])
+    size = [max(1, round(side * scale)) for side in image.shape[1:]]
     return interpolate(image[None], size, mode="bicubic", antialias=True, align_corners=False)[0].clamp(0, 1)
 
 
@@ -43,19 +39,18 @@ def shown_picture(explanation: MapExplanation | DrawingExplanation, longest: int
     return overlay(image[None], unit_maps(explanation.map[None].float(), explanation.normalise or "min-max"))[0]
 
 
-def jpeg(image: Tensor) -> bytes:
-    """Encode an image as JPEG."""
-    return _encoded(image, "JPEG", quality=QUALITY, subsampling=0)
+def encoded(image: Tensor, kind: str, **settings: int) -> bytes:
+    """Encode an image (3, H, W) in [0, 1] as a file of a kind of Pillow's."""
+    pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels.cpu().numpy())).save(buffer, kind, **settings)
+    return buffer.getvalue()
 
 
-def png(image: Tensor) -> bytes:
-    """Encode an image as PNG."""
-    return _encoded(image, "PNG")
-
-
-def data_url(data: bytes, kind: str = "jpeg") -> str:
-    """Return a picture as a page embeds it."""
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+def data_url(image: Tensor) -> str:
+    """Return an image as a page embeds it."""
+    data = encoded(image, "JPEG", quality=QUALITY, subsampling=0)
+    return f"data:image/jpeg;base64,{base64.b64encode(data).decode('ascii')}"
 
 
 def top_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, float]]:
@@ -82,9 +77,11 @@ def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figur
     return figure
 
 
-def concepts_png(explanation: ConceptExplanation) -> bytes:
-    """Draw concepts as a PNG file."""
-    return base64.b64decode(png_base64(plot_concepts(explanation)))
+def listed_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, str, float]]:
+    """Return the most important concepts as a page lists them: name, value as written, share of the largest."""
+    top = top_concepts(explanation, n)
+    largest = max(abs(value) for _, value in top) or 1.0
+    return [(name, short_number(value), value / largest) for name, value in top]
 
 
 def short_number(value: float) -> str:
@@ -94,11 +91,4 @@ def short_number(value: float) -> str:
         text = f"{value:.{min(digits, 3)}f}"
     else:
         text = f"{value:.1e}"
-    return text.replace("-", "−")
-
-
-def _encoded(image: Tensor, kind: str, **settings: int) -> bytes:
-    pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0)
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels.cpu().numpy())).save(buffer, kind, **settings)
-    return buffer.getvalue()
+    return minus(text)

@@ -1,99 +1,106 @@
-"""The work of the command `pasta score`: explanations on disk to scores, a table and a sheet."""
+"""The command `pasta score`: how people would rate explanations on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pandas as pd
-import typer
 
-from captum_concepts.checks import check_whole
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations
+from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import label_index
+from quantus_concepts.pasta.mixture import Mixture, best_explainer
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
-from quantus_concepts.studies.option_values import AUTO, torch_device
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.pasta.label_file import FROM_FILE_NAME, FROM_IMAGE_NAME
-from quantus_concepts.studies.pasta.options import ALL, question_names
+from quantus_concepts.studies.pasta.options import question_names
 from quantus_concepts.studies.pasta.preparing import load_encoder
-from quantus_concepts.studies.rating.explanation_files import (
+from quantus_concepts.studies.rating.files import (
+    SHOWN,
     ExplanationFile,
-    FileExplanations,
     check_explanations,
-    find_explanations,
     problems,
     usable,
 )
-from quantus_concepts.studies.rating.score_report import write_scores
-from quantus_concepts.studies.rating.score_table import Scores, terminal_table
-from quantus_concepts.studies.rating.sheet import words
-from quantus_concepts.studies.report_tables import terminal
-from quantus_concepts.studies.run import warnings_as_notes
+from quantus_concepts.studies.rating.find import find_explanations
+from quantus_concepts.studies.rating.options import ALL, FROM_FILE_NAME, FROM_IMAGE_NAME, ScoreOptions, words
+from quantus_concepts.studies.rating.score_page import score_page
+from quantus_concepts.studies.run import Run, Study
 
-COMMAND = "pasta-score"
-SHOWN_PROBLEMS = 10
+#: Of the scorers in a folder that `pasta train` wrote, the one that did best.
+BEST_SCORER = "scorer.safetensors"
 #: How the reason begins where the scorer does not know a label.
 UNKNOWN_LABEL = "No label of the scorer"
+#: What the page and the table say of the votes, beside the explainer: how many there are, and who is best how often.
+COUNT, WINS = "n", "wins"
 
 
-@dataclass(frozen=True)
-class ScoreOptions:
-    """What the command is given."""
-
-    images: Path
-    explanations: Path
-    scorer: Path | None = None
-    question: str = ALL
-    encoder: str | None = None
-    encoder_weights: Path | None = None
-    encoder_tokenizer: Path | None = None
-    labels_from: str | None = None
-    clip: bool = True
-    ascending: str | None = None
-    n_shown: int = 12
-    cache: Path | None = None
-    device: str = AUTO
-    batch_size: int = 16
-    out: Path | None = None
-    overwrite: bool = False
-    progress: bool = True
-
-
-def run_scoring(options: ScoreOptions) -> Path:
-    """Score explanations, print the table and write the folder of results."""
-    check_whole("--n-shown", options.n_shown, 0)
-    check_whole("--batch-size", options.batch_size, 1)
+def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
+    """Score explanations: means by explainer; the scores themselves become scores.csv."""
     scorer = _scorer(options)
     embedder = _embedder(scorer, options)
-    if options.labels_from is None:
-        by_image = scorer.labelled_by == FROM_IMAGE_NAME
-        options = replace(options, labels_from=FROM_IMAGE_NAME if by_image else FROM_FILE_NAME)
-    with OutputFolder(COMMAND, options.out, overwrite=options.overwrite) as folder:
-        with warnings_as_notes() as notes:
-            found = find_explanations(
-                options.images,
-                options.explanations,
-                labels_from=options.labels_from or FROM_FILE_NAME,
-                ascending=words(options.ascending),
-            )
-            files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
-            good = _usable(files)
-            embeddings = embedder.embed(FileExplanations(good))
-            votes = scorer.score(embeddings.to(scorer.device), _indices(good, scorer), clip=options.clip).cpu().numpy()
-        frame = _frame(files, good, pd.DataFrame(votes, columns=list(scorer.questions)))
-        notes = [*_remarks(files, good, scorer, options), *notes]
-        scores = Scores(frame, scorer.questions, files)
-        write_scores(folder, scores, _about(scorer, embedder, options), notes, options.n_shown)
-    console = terminal()
-    console.print(terminal_table(scores))
-    for note in notes:
-        typer.echo(note)
-    return folder.path
+    by_image = scorer.labelled_by == FROM_IMAGE_NAME
+    labels_from = options.labels_from or (FROM_IMAGE_NAME if by_image else FROM_FILE_NAME)
+    found = find_explanations(
+        options.images, options.explanations, labels_from=labels_from, ascending=words(options.ascending)
+    )
+    files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
+    good = _usable(files)
+    embeddings = embedder.embed(LazyExplanations(ExplanationFile.read, good))
+    labels = None if scorer.labels is None else [file.label or None for file in good]
+    votes = scorer.score(embeddings.to(scorer.device), labels, clip=options.clip).cpu().numpy()
+    scores = best_first(_frame(files, pd.DataFrame(votes, columns=list(scorer.questions))), scorer.questions[0])
+    mixture = mixture_of(scores.sort_index(), scorer.questions[0])
+    run.facts = {"scores": scores, "questions": scorer.questions, "files": files, "mixture": mixture}
+    written = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
+    run.frames["scores"] = scores.assign(**written)
+    run.note(*_remarks(files, good, scorer))
+    run.settings |= {
+        "encoder": embedder.name,
+        "labels": "none, as trained" if scorer.labels is None else labels_from,
+        "scores above 5": "set to 5" if options.clip else "left as they are",
+    } | {name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)}
+    return by_explainer(scores.sort_index(), scorer.questions, mixture)
+
+
+SCORE = Study("pasta-score", collect, score_page)
+
+
+def best_first(frame: pd.DataFrame, question: str) -> pd.DataFrame:
+    """Return the best explanation first and those without a score last; the index still tells the file."""
+    low_is_good = question_named(question).low_is_good
+    return frame.sort_values(question, ascending=low_is_good, kind="stable", na_position="last")
+
+
+def mixture_of(scores: pd.DataFrame, question: str) -> Mixture | None:
+    """Return the best explainer of each image; None with a single explainer."""
+    explainers = list(dict.fromkeys(scores["explainer"]))
+    if len(explainers) < 2:
+        return None
+    image = scores["dataset"] + "_" + scores["image_id"]
+    table = scores.assign(image=image).pivot_table(
+        index="image", columns="explainer", values=question, dropna=False, aggfunc="first"
+    )
+    return best_explainer({name: table[name].to_numpy() for name in explainers}, question)
+
+
+def by_explainer(scores: pd.DataFrame, questions: Sequence[str], mixture: Mixture | None) -> pd.DataFrame:
+    """Return for each explainer, the best mean first, how many it has, their means and deviations, wins and ties."""
+    groups = scores.groupby("explainer", sort=False)
+    counts = groups[questions[0]].count()
+    means = groups[questions[0]].mean()
+    order = means.sort_values(ascending=question_named(questions[0]).low_is_good, na_position="last").index
+    parts = [pd.DataFrame({"value": counts}).assign(measure=COUNT)]
+    for name in questions:
+        parts.append(pd.DataFrame({"value": groups[name].mean(), "deviation": groups[name].std()}).assign(measure=name))
+    if mixture is not None:
+        wins = {"value": pd.Series(mixture.wins), "ties": pd.Series(mixture.ties)}
+        parts.append(pd.DataFrame(wins).assign(measure=f"{WINS} ({questions[0]})"))
+    rows = pd.concat([part.loc[order].rename_axis("explainer").reset_index() for part in parts])
+    columns = ["explainer", "measure", "value", "deviation", "ties"]
+    return rows.reindex(columns=columns).reset_index(drop=True)
 
 
 def _scorer(options: ScoreOptions) -> Scorer:
@@ -104,7 +111,9 @@ def _scorer(options: ScoreOptions) -> Scorer:
             "pasta train` trained on ratings of your own; scorer.safetensors of `quantus-concepts benchmark pasta`, "
             "which is a demonstration, for its raters are simulated."
         )
-    scorer = load_scorer(options.scorer)
+    # What `pasta train` writes holds a scorer of every split as well.
+    best = options.scorer / BEST_SCORER
+    scorer = load_scorer(best if best.is_file() else options.scorer)
     if options.question.strip().lower() == ALL:
         return scorer
     wanted = [name for name in words(options.question) if name in question_names(options.question)]
@@ -112,15 +121,10 @@ def _scorer(options: ScoreOptions) -> Scorer:
 
 
 def _embedder(scorer: Scorer, options: ScoreOptions) -> Embedder:
+    device = options.torch_device()
     return embedder_for(
         scorer,
-        load_encoder(
-            options.encoder,
-            options.encoder_weights,
-            options.encoder_tokenizer,
-            device=torch_device(options.device),
-            scorer=scorer,
-        ),
+        load_encoder(options.encoder, options.encoder_weights, options.encoder_tokenizer, device=device, scorer=scorer),
         cache=options.cache,
         batch_size=options.batch_size,
         display_progressbar=options.progress,
@@ -143,6 +147,14 @@ def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list
     return found
 
 
+def _known(labels: Sequence[str], label: str) -> str:
+    # Of a long label the release keeps the last word.
+    for name in (label, label.rpartition("_")[2]):
+        with suppress(ValueError):
+            return labels[label_index(labels, name)]
+    return labels[label_index(labels, label)]
+
+
 def _usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
     try:
         return usable(files)
@@ -156,20 +168,8 @@ def _advice(files: Sequence[ExplanationFile]) -> str:
     return " Name labels as the scorer does with --labels-from FILE.csv, or score without them: --labels-from none."
 
 
-def _known(labels: Sequence[str], label: str) -> str:
-    # Of a long label the release keeps the last word.
-    for name in (label, label.rpartition("_")[2]):
-        with suppress(ValueError):
-            return labels[label_index(labels, name)]
-    return labels[label_index(labels, label)]
-
-
-def _indices(files: Sequence[ExplanationFile], scorer: Scorer) -> list[str | None] | None:
-    return None if scorer.labels is None else [file.label or None for file in files]
-
-
-def _frame(files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each explanation, the best first."""
+def _frame(files: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each explanation; those that cannot be used have no votes, but a note."""
     rows = pd.DataFrame(
         {
             "explainer": [file.explainer for file in files],
@@ -181,16 +181,11 @@ def _frame(files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], vo
             "modality": [file.modality for file in files],
         }
     )
-    places = {file.path: row for row, file in enumerate(files)}
-    votes.index = pd.Index([places[file.path] for file in good])
-    rows = rows.join(votes)
-    rows["note"] = [file.note for file in files]
-    return rows
+    votes.index = pd.Index([place for place, file in enumerate(files) if not file.note])
+    return rows.join(votes).assign(note=[file.note for file in files])
 
 
-def _remarks(
-    files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], scorer: Scorer, options: ScoreOptions
-) -> list[str]:
+def _remarks(files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], scorer: Scorer) -> list[str]:
     remarks = []
     if scorer.metadata.get("simulated"):
         remarks.append(
@@ -198,7 +193,7 @@ def _remarks(
         )
     bad = [file for file in files if file.note]
     if bad:
-        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN_PROBLEMS)}.{_advice(bad)}")
+        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN)}.{_advice(bad)}")
     unlabelled = sum(not file.label for file in good)
     if unlabelled and scorer.labels is not None:
         remarks.append(f"{unlabelled} of {len(good)} explanations have no label, which the scorer was trained with.")
@@ -206,7 +201,7 @@ def _remarks(
     named = {name for file in good if file.modality == "concepts" for name in _names_of(file)} if known else set()
     new = sorted(named - known)
     if new:
-        shown = ", ".join(new[:SHOWN_PROBLEMS]) + (", ..." if len(new) > SHOWN_PROBLEMS else "")
+        shown = ", ".join(new[:SHOWN]) + (", ..." if len(new) > SHOWN else "")
         remarks.append(
             f"{len(new)} of {len(named)} concepts were in none of the ratings the scorer learned from: {shown}. Their "
             "lists are scored all the same."
@@ -217,14 +212,3 @@ def _remarks(
 def _names_of(file: ExplanationFile) -> list[str]:
     explanation = file.read()
     return list(explanation.values) if isinstance(explanation, ConceptExplanation) else []
-
-
-def _about(scorer: Scorer, embedder: Embedder, options: ScoreOptions) -> dict[str, str]:
-    return {
-        "scorer": str(options.scorer),
-        "encoder": embedder.name,
-        "labels": "none, as trained" if scorer.labels is None else str(options.labels_from),
-        "scores above 5": "set to 5" if options.clip else "left as they are",
-        "images": str(options.images),
-        "explanations": str(options.explanations),
-    } | {name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)}

@@ -12,7 +12,7 @@ from fixtures_attribution import OBJECTS, SCENES, write_folders
 from quantus_concepts.datasets import CutoutFolder, SceneFolder, write_bam
 from quantus_concepts.studies.attribution import data as module
 from quantus_concepts.studies.attribution.data import load_data
-from quantus_concepts.studies.attribution.options import Options
+from quantus_concepts.studies.attribution.options import AttributionOptions
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +29,13 @@ def files(tmp_path_factory) -> Path:
     return root
 
 
-def own(files: Path, **changes) -> Options:
+def own(files: Path, **changes) -> AttributionOptions:
     folders = {"data": "folders", "objects": files / "cutouts", "scenes": files / "scenes", "device": "cpu"}
-    return Options(**folders | {"n_train": 3, "n_test": 2, "test_share": 0.25} | changes)
+    return AttributionOptions(**folders | {"n_train": 3, "n_test": 2, "test_share": 0.25} | changes)
 
 
 def test_painted():
-    data = load_data(Options(n_train=1, n_test=1, device="cpu"))
+    data = load_data(AttributionOptions(n_train=1, n_test=1, device="cpu"))
     assert (len(data.train), len(data.test)) == (100, 100)
     assert data.train.images([0]).shape == (1, 3, 64, 64)
     assert not data.paper
@@ -57,13 +57,13 @@ def test_scenes_are_painted_at_the_size_of_the_images(changes, size, painted, mo
     monkeypatch.setattr(
         module, "PaintedScenes", lambda *args, **kwargs: made.append(kwargs["size"]) or original(*args, **kwargs)
     )
-    data = load_data(Options(n_train=1, n_test=1, device="cpu", **changes))
+    data = load_data(AttributionOptions(n_train=1, n_test=1, device="cpu", **changes))
     assert data.test.image_size == size
     assert set(made) == {painted}
 
 
 def test_only_the_relative_contrast_has_mixed_scenes():
-    data = load_data(Options(n_train=1, n_test=2, relative=True, device="cpu"))
+    data = load_data(AttributionOptions(n_train=1, n_test=2, relative=True, device="cpu"))
     assert "20 to 40 %" in data.settings["scenes of the relative contrast"]
     family = data.at_commonality(1.0, "test")
     assert type(family.scenes).__name__ == "MixedScenes"
@@ -72,7 +72,7 @@ def test_only_the_relative_contrast_has_mixed_scenes():
     own = [index for index in range(len(plain)) if plain.labels[index] == family.scene_labels[0]]
     corners = [np.corrcoef(plain[index].transpose(2, 0, 1).ravel(), bare.ravel())[0, 1] for index in own]
     assert 0.5 < max(corners) < 0.999
-    assert load_data(Options(n_train=1, n_test=2, device="cpu")).settings.keys() < data.settings.keys()
+    assert load_data(AttributionOptions(n_train=1, n_test=2, device="cpu")).settings.keys() < data.settings.keys()
 
 
 def test_folders(files):
@@ -104,7 +104,7 @@ def test_no_cutout_and_no_scene_is_in_both_splits(files):
 
 
 def test_bam(files):
-    options = Options(data="bam", root=files / "bam", image_size=32, device="cpu")
+    options = AttributionOptions(data="bam", root=files / "bam", image_size=32, device="cpu")
     data = load_data(options)
     assert (len(data.train), len(data.test)) == (24, 8)
     # Folders are sorted by class; here classes take turns.
@@ -130,12 +130,12 @@ def test_bam_without_masks_is_refused_before_any_training(files):
     folder.rename(files / "mask")
     try:
         with pytest.raises(ValueError, match="Expected masks in"):
-            load_data(Options(data="bam", root=files / "bam", device="cpu"))
+            load_data(AttributionOptions(data="bam", root=files / "bam", device="cpu"))
     finally:
         (files / "mask").rename(folder)
 
 
-def coco(files: Path, segmentation: object) -> Options:
+def coco(files: Path, segmentation: object) -> AttributionOptions:
     names = ["backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra"]
     photographs = files / "photographs"
     photographs.mkdir(exist_ok=True)
@@ -149,7 +149,7 @@ def coco(files: Path, segmentation: object) -> Options:
     path = files / "instances.json"
     path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
     given = {"data": "coco-miniplaces", "objects": photographs, "annotations": path, "scenes": files / "scenes"}
-    return Options(**given, n_train=1, n_test=1, image_size=16, test_share=0.25, device="cpu")
+    return AttributionOptions(**given, n_train=1, n_test=1, image_size=16, test_share=0.25, device="cpu")
 
 
 def test_coco(files):
@@ -181,7 +181,7 @@ def test_classes_that_are_not_there_are_refused_at_once(files, changes, message)
     with pytest.raises(ValueError, match=message):
         load_data(own(files, **changes))
     with pytest.raises(ValueError, match=message):
-        load_data(Options(data="bam", root=files / "bam", device="cpu", **changes))
+        load_data(AttributionOptions(data="bam", root=files / "bam", device="cpu", **changes))
 
 
 def test_images_of_all_views_are_aligned(files):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,13 @@ from torch import Tensor, nn
 from block_sources import Discs, Noise
 from quantus_concepts.datasets import Cutout, ObjectsOnScenes
 from quantus_concepts.studies.attribution import global_method
-from quantus_concepts.studies.attribution.contrast_over_k import COMMONALITIES, model_name
 from quantus_concepts.studies.attribution.data import AttributionData
-from quantus_concepts.studies.attribution.global_method import tcav_layers, tcav_records
-from quantus_concepts.studies.attribution.options import Options
-from quantus_concepts.studies.attribution.premises import CommonalityRow
-from quantus_concepts.studies.records import select
+from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name
+from quantus_concepts.studies.attribution.global_method import score_tcav, tcav_layers
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.results import pick
+from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.training import SmallResNet, seeded
 
 SIZE = 16
@@ -75,7 +77,14 @@ def data() -> AttributionData:
     return AttributionData(compose("train", 5), compose("test", 2), lambda k, split: compose(split, 2, k))
 
 
-OPTIONS = Options(progress=False, device="cpu", seed=0, n_relative=5)
+OPTIONS = AttributionOptions(progress=False, device="cpu", seed=0, n_relative=5)
+NO_PREMISES = pd.DataFrame(columns=["model", "metric", "k", "value", "n"])
+
+
+def scored(models, data, premises=NO_PREMISES, options=OPTIONS):
+    """Return the rows, and what the report says of the layers."""
+    run = Run(options, OutputFolder())
+    return score_tcav(run, data, models, premises), run.settings
 
 
 def hooks(model: nn.Module) -> int:
@@ -100,16 +109,16 @@ def test_no_hook_stays_where_the_model_fails():
 def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
     models = {"f_o": Planted(1, 0), "f_s": Planted(-1, 1)}
     before = torch.get_rng_state()
-    records, details = tcav_records(models, data, [], OPTIONS)
+    found, details = scored(models, data)
     assert torch.equal(torch.get_rng_state(), before)
-    record, baseline = records
-    assert (baseline.metric, baseline.value, baseline.n) == ("MCS baseline", record.reference, record.n)
-    assert (record.method, record.metric, record.k, record.seed) == ("TCAV", "MCS", None, 0)
+    row, baseline = (each for _, each in found.iterrows())
+    assert (baseline["metric"], baseline["value"], baseline["n"]) == ("MCS baseline", row["reference"], row["n"])
+    assert (row["method"], row["metric"]) == ("TCAV", "MCS")
     # Red raises the one logit for every image and lowers the other, at every layer that passed.
-    assert record.value == 1
-    assert abs(record.reference) < 0.7
+    assert row["value"] == 1
+    assert abs(row["reference"]) < 0.7
     # Eight test images show a dog, six are of the target scene.
-    assert record.n == 6
+    assert row["n"] == 6
     assert list(details) == ["TCAV of f_o", "TCAV of f_s"]
     assert "mix 1.00 (p = " in details["TCAV of f_o"]
     for model in models.values():
@@ -119,12 +128,12 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
 
 def test_no_score_where_no_layer_passes(data):
     # The gradient is zero: no direction raises anything.
-    ((record, _), _) = tcav_records({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data, [], OPTIONS)
-    assert math.isnan(record.value)
-    assert record.n == 0
+    found, _ = scored({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data)
+    assert math.isnan(found["value"][0])
+    assert found["n"][0] == 0
 
 
-def test_the_family_has_a_curve_on_images_of_the_target_scene(data, monkeypatch):
+def test_the_models_of_commonality_have_a_curve_on_images_of_the_target_scene(data, monkeypatch):
     asked = {}
 
     def score(model, layers, concept, negatives, inputs, target, *, n_samples, **settings):
@@ -140,16 +149,16 @@ def test_the_family_has_a_curve_on_images_of_the_target_scene(data, monkeypatch)
     for name, share in shares.items():
         models[name] = Planted(1, 1)
         models[name].name, models[name].share = name, share
-    rows = [CommonalityRow(k, 1.0, k, 10) for k in COMMONALITIES]
-    records, details = tcav_records(models, data, rows, OPTIONS)
-    curve = select(records, metric="relative MCS")
+    # Accuracy drops by k - 1, and the score falls likewise.
+    drops = pd.DataFrame({"model": "f_s^k", "metric": "accuracy drop", "k": COMMONALITIES})
+    found, details = scored(models, data, drops.assign(value=1 - drops["k"]))
+    curve = pick(found, metric="relative MCS")
     expected = [math.nan if k == 0.3 else (1 - k / 2) - 0.5 for k in COMMONALITIES[:-1]]
-    assert [record.value for record in curve] == pytest.approx(expected, nan_ok=True)
-    assert [record.n for record in curve] == [0 if k == 0.3 else 5 for k in COMMONALITIES[:-1]]
-    (correlation,) = select(records, metric="correlation")
-    # Accuracy drops by 1 - k, and the score falls likewise.
-    assert correlation.value == pytest.approx(1)
-    assert correlation.n == 8
+    assert curve["value"].tolist() == pytest.approx(expected, nan_ok=True)
+    assert curve["n"].tolist() == [0 if k == 0.3 else 5 for k in COMMONALITIES[:-1]]
+    row = pick(found, metric="correlation").iloc[0]
+    assert row["value"] == pytest.approx(1)
+    assert row["n"] == 8
     inputs, target = asked["f_s^0.5"]
     assert target == TARGET
     assert len(inputs) == 5
@@ -164,8 +173,8 @@ def test_too_few_images_are_said(data):
     few = AttributionData(compose("train", 1), data.test, data.at_commonality)
     few.train.object_labels[1:] = 0
     few.train.object_labels[0] = COMMON
-    records, details = tcav_records({}, few, [], OPTIONS)
-    assert records == []
+    found, details = scored({}, few)
+    assert found.empty
     assert "needs 2 training images with dog and 4 bare scenes but there are 1 and 12" in details["TCAV"]
 
 
@@ -180,6 +189,7 @@ def test_the_classes_that_are_named_are_scored(data, monkeypatch):
     with seeded(0):
         models = {"f_o": Planted(1, 0), "f_s": Planted(0, 1)}
     # Images that were composed before, as those of BAM: nothing can be composed with them.
-    tcav_records(models, AttributionData(data.train, data.test), [], Options(common_object="ant", target_scene="dune"))
-    tcav_records(models, AttributionData(data.train, data.test), [], OPTIONS)
+    given = AttributionData(data.train, data.test)
+    scored(models, given, options=AttributionOptions(common_object="ant", target_scene="dune", device="cpu"))
+    scored(models, given)
     assert seen == [0, 3, COMMON, TARGET]

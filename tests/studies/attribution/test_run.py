@@ -15,18 +15,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
 from fixtures_attribution import FOLDERS, TINY, write_folders
 from quantus_concepts.studies import charts as figures
+from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.attribution import global_method
-from quantus_concepts.studies.attribution import run as run_module
-from quantus_concepts.studies.attribution.options import Options
-from quantus_concepts.studies.attribution.results import METRICS
+from quantus_concepts.studies.attribution import evaluation, global_method, page, saliency, study
+from quantus_concepts.studies.attribution.evaluation import methods_asked_for
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.output import OutputFolder
 
 COMMAND = ["benchmark", "attribution"]
+METRICS = {"MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation", "robustness"}
 FEW = ["--methods", "grad-cam,vanilla gradient", "--no-tcav"]
 PAINTED = shlex.split(
     "--n-train 3 --n-test 1 --epochs 1 --n-images 12 --n-patches 4 --patch-steps 5 --n-samples 2 --n-steps 3 "
@@ -62,7 +63,7 @@ def root(tmp_path_factory):
         patch.setenv("COLUMNS", "100")
         # Drawing takes most of the time of a tiny run.
         patch.setattr(figures, "DPI", 30)
-        patch.setattr(run_module, "N_SHOWN", 1)
+        patch.setattr(saliency.shown_rows, "__defaults__", (1,))
         yield place
 
 
@@ -77,8 +78,7 @@ def call(root: Path, *arguments: str) -> Run:
 @pytest.fixture
 def command(root, monkeypatch):
     """The command without its figures, which others look at."""
-    monkeypatch.setattr(run_module, "default_figures", lambda *_, **__: {})
-    monkeypatch.setattr(run_module, "plot_sheet", lambda sheet: (Figure(figsize=(1, 1)), None))
+    monkeypatch.setattr(page, "charts", lambda *_: {})
     return lambda *arguments: call(root, *arguments)
 
 
@@ -97,7 +97,7 @@ def test_painted_data_from_drawing_to_report(painted):
     assert painted.out.splitlines()[-1] == "painted"
     table = painted.table
     assert list(dict.fromkeys(table.method)) == [*PAPER_METHODS, *CONTROL_METHODS]
-    assert set(table.metric) == set(METRICS) - {"relative MCS", "correlation", "robustness"}
+    assert set(table.metric) == METRICS - {"relative MCS", "correlation", "robustness"}
     assert set(table.seed) == {0}
     assert set(table[table.metric.isin(["MCS", "IDR"])].eval("n + undefined")) == {12}
     assert set(table[table.metric == "IIR"].eval("n + undefined")) == {4}
@@ -157,16 +157,16 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(own, command
 
 def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_only_when_asked(own, command, monkeypatch):
     before = (own.folder / "results.csv").read_bytes()
-    times = {path: path.stat().st_mtime_ns for path in (own.folder / "models").iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in (own.folder / "kept").iterdir()}
 
     def trained(*_: object, **__: object) -> None:
         raise AssertionError("trained again")
 
     monkeypatch.setattr(torch.optim.AdamW, "step", trained)
     arguments = (*TINY, *FOLDERS, *FEW)
-    assert command(*arguments, "--models", "own/models", "--out", "second").code == 0
+    assert command(*arguments, "--models", "own/kept", "--out", "second").code == 0
     assert Path("second/results.csv").read_bytes() == before
-    assert not Path("second/models").exists()
+    assert not Path("second/kept").exists()
     refused = command(*arguments, "--out", "own")
     assert refused.code == 2
     assert "--overwrite" in refused.err
@@ -175,14 +175,14 @@ def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_onl
     assert command(*arguments, "--out", "own", "--overwrite").code == 0
     assert own.page != "old"
     assert Path("own/results.csv").read_bytes() == before
-    assert {path: path.stat().st_mtime_ns for path in (own.folder / "models").iterdir()} == times
+    assert {path: path.stat().st_mtime_ns for path in (own.folder / "kept").iterdir()} == times
 
 
 def test_methods_of_the_users_own_beside_those_that_fail(own, command):
     given = (
         "Grad-CAM,GRAD-CAM,methods.py:inverted,methods.py:explains,methods.py:fails,methods.py:gives_nan,Deconvolution"
     )
-    arguments = (*TINY, *FOLDERS, "--no-tcav", "--models", "own/models", "--out", "mine")
+    arguments = (*TINY, *FOLDERS, "--no-tcav", "--models", "own/kept", "--out", "mine")
     found = command(*arguments, "--methods", given)
     assert found.code == 0
     table = found.table
@@ -210,30 +210,36 @@ def test_composed_images_are_read_again(command, capsys):
     assert list(dict.fromkeys(found.table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
 
 
-def test_the_relative_contrast_and_tcav(root, monkeypatch):
-    # Two draws of directions for each of twelve models and three layers, in place of twenty.
-    monkeypatch.setattr(global_method, "tcav_score", partial(global_method.tcav_score, n_random=2))
-    found = call(
-        root, *TINY, *FOLDERS, "--methods", "vanilla gradient", "--relative", "--models", "family", "--out", "all"
-    )
-    assert found.code == 0
-    table = found.table
-    assert set(table.metric) == set(METRICS) - {"robustness"}
+@pytest.fixture(scope="module")
+def everything(root):
+    arguments = shlex.split("--relative --robustness --models trained --out all")
+    with pytest.MonkeyPatch.context() as patch:
+        # Two draws of directions for each of twelve models and three layers, in place of twenty.
+        patch.setattr(global_method, "tcav_score", partial(global_method.tcav_score, n_random=2))
+        return call(root, *TINY, *FOLDERS, "--methods", "vanilla gradient", *arguments)
+
+
+def test_the_relative_contrast_and_tcav(everything):
+    assert everything.code == 0
+    table = everything.table
+    assert set(table.metric) == METRICS
     curve = table[(table.metric == "relative MCS") & (table.method == "vanilla gradient")]
     assert curve.k.tolist() == [k / 10 for k in range(1, 10)]
     assert "TCAV" in set(table.method)
     assert len(table[(table.method == "TCAV") & (table.metric == "relative MCS")]) == 9
-    assert len(list(Path("family").glob("f_s*.safetensors"))) == 11
+    assert len(list(Path("trained").glob("f_s*.safetensors"))) == 11
     assert Path("all/figures/sheet_relative.png").exists()
-    assert "TCAV of f_s^0.1" in found.page
+    assert "TCAV of f_s^0.1" in everything.page
+    premises = pd.read_csv("all/premises.csv")
+    assert set(premises[premises.k.notna()].metric) == {"accuracy with", "accuracy without", "accuracy drop"}
 
 
 def test_a_tcav_that_fails_loses_nothing_else(own, command, monkeypatch):
     def fail(*_: object) -> None:
         raise RuntimeError("no layer")
 
-    monkeypatch.setattr(run_module, "tcav_records", fail)
-    found = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "no_tcav")
+    monkeypatch.setattr(study, "score_tcav", fail)
+    found = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/kept", "--out", "no_tcav")
     assert found.code == 0
     assert "TCAV failed and has no scores: RuntimeError: no layer" in found.err
     assert found.value("Grad-CAM", "IDR") == own.value("Grad-CAM", "IDR")
@@ -298,7 +304,7 @@ def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(own
     stopped = command(*arguments, "--out", "stopped")
     assert (stopped.code, stopped.out) == (130, "")
     assert stopped.err.splitlines() == [
-        "What was trained is kept: go on with --models interrupted and another --out.",
+        "What was trained is kept: go on with the same --models interrupted.",
         "Interrupted; nothing half-written was left.",
     ]
     assert not Path("stopped").exists()
@@ -312,41 +318,75 @@ def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(own
     assert not list(Path("interrupted").glob("*.checkpoint.pt"))
 
 
-@pytest.mark.parametrize("moment", ["load_data", "optimise_patch", "collect", "write_report"])
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    arguments = (*TINY, *FOLDERS, *FEW, "--out", "same")
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "optimise_patch", interrupt)
+        stopped = command(*arguments)
+    assert stopped.code == 130
+    assert "go on with the same options and --out same" in stopped.err
+    assert len(list(Path("same/kept").glob("*.safetensors"))) == 3
+
+    def trained(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", trained)
+    assert command(*arguments).code == 0
+    assert Path("same/results.csv").read_bytes() == (own.folder / "results.csv").read_bytes()
+    # It is finished now.
+    assert command(*arguments).code == 2
+
+
+MOMENTS = {
+    "load_data": study,
+    "optimise_patch": evaluation,
+    "attribute_regions": evaluation,
+    "render": floor,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, command, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, moment, interrupt)
-    stopped = command(*TINY, *FOLDERS, *FEW, "--models", "own/models", "--out", f"stopped_{moment}")
+    monkeypatch.setattr(MOMENTS[moment], moment, interrupt)
+    stopped = command(*TINY, *FOLDERS, *FEW, "--models", "own/kept", "--out", f"stopped_{moment}")
     assert (stopped.code, stopped.out) == (130, "")
     folder = Path(f"stopped_{moment}")
     # Whole files of the end of a run may stay.
-    assert folder.exists() == (moment == "write_report")
+    assert folder.exists() == (moment == "render")
     assert [path.name for path in folder.rglob(".*")] in ([], [".quantus-concepts.json"])
 
 
 def test_without_a_folder_the_run_makes_one(own, command):
-    found = command(*TINY, *FOLDERS, *FEW, "--models", "own/models")
+    found = command(*TINY, *FOLDERS, *FEW, "--models", "own/kept")
     assert found.folder.parent.name == "reports"
     assert found.folder.name.startswith("attribution-")
     assert {path.name for path in found.folder.iterdir()} >= {"report.html", "results.csv"}
     # The models are elsewhere.
-    assert not (found.folder / "models").exists()
+    assert not (found.folder / "kept").exists()
 
 
 def test_what_was_asked_for_reaches_the_methods():
-    given = Options(methods="smoothgrad,Sobel Edges", n_samples=3, batch_size=7, layer="features", seed=5, device="cpu")
-    methods = run_module.build_methods_asked_for(given)
+    given = AttributionOptions(
+        methods="smoothgrad,Sobel Edges", n_samples=3, batch_size=7, layer="features", seed=5, device="cpu"
+    )
+    methods = methods_asked_for(given)
     assert list(methods) == ["SmoothGrad", "Sobel edges", "random"]
     assert methods["SmoothGrad"].batch_size == 7
     assert methods["SmoothGrad"].seed == 5
-    assert list(run_module.build_methods_asked_for(Options(device="cpu"))) == [*PAPER_METHODS, *CONTROL_METHODS]
+    assert list(methods_asked_for(AttributionOptions(device="cpu"))) == [*PAPER_METHODS, *CONTROL_METHODS]
 
 
 def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
     def trained(batch_size: int, train_batch_size: int) -> set[str]:
-        options = Options(
+        options = AttributionOptions(
+            models=tmp_path,
             n_train=1,
             n_test=1,
             image_size=32,
@@ -356,7 +396,7 @@ def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
             device="cpu",
             progress=False,
         )
-        run_module._train(options, run_module.load_data(options), tmp_path)
+        study.trained_models(floor.Run(options, OutputFolder()), study.load_data(options))
         return {path.name for path in tmp_path.glob("*.json")}
 
     first = trained(64, 50)

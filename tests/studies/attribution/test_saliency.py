@@ -7,20 +7,12 @@ from torch import nn
 
 from block_sources import OBJECTS, SCENES, Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
-from quantus_concepts.studies.attribution.collect import Attributed, Subject
+from quantus_concepts.metrics import RegionAttributions, Subject
 from quantus_concepts.studies.attribution.interleaving import Interleaved
-from quantus_concepts.studies.attribution.records import (
-    BARE_MODEL,
-    BARE_MODEL_PATCHED,
-    OBJECT_MODEL,
-    SCENE_MODEL,
-    SCENE_MODEL_BARE,
-)
-from quantus_concepts.studies.attribution.saliency import CONTRAST, DEPENDENCE, INDEPENDENCE, lay_out, rows_to_show
-from quantus_concepts.studies.sheets import plot_sheet
+from quantus_concepts.studies.attribution.saliency import saliency_sheets, shown_rows
+from quantus_concepts.studies.picture_grids import plot_grid
 
 ROWS = [2, 9]
-SUBJECTS = (OBJECT_MODEL, SCENE_MODEL, SCENE_MODEL_BARE, BARE_MODEL, BARE_MODEL_PATCHED)
 
 
 def test_rows_are_of_different_objects_and_scenes_while_there_are_any():
@@ -28,12 +20,12 @@ def test_rows_are_of_different_objects_and_scenes_while_there_are_any():
     objects = torch.tensor([0, 1, 1, 2, 2, 3, 1])
     scenes = torch.tensor([0, 1, 2, 1, 2, 3, 1])
     # Row 2 has the object of row 1, and row 3 its scene.
-    assert rows_to_show(chosen, objects, scenes, 2) == [1, 4]
+    assert shown_rows(chosen, objects, scenes, 2) == [1, 4]
     # Then the first of the others.
-    assert rows_to_show(chosen, objects, scenes, 3) == [1, 2, 4]
-    assert rows_to_show(chosen, objects, scenes, 100) == [1, 2, 3, 4, 6]
+    assert shown_rows(chosen, objects, scenes, 3) == [1, 2, 4]
+    assert shown_rows(chosen, objects, scenes, 100) == [1, 2, 3, 4, 6]
     # Where none enters, all stand in.
-    assert rows_to_show(torch.zeros(7).bool(), objects, scenes, 2) == [0, 1]
+    assert shown_rows(torch.zeros(7).bool(), objects, scenes, 2) == [0, 1]
 
 
 @pytest.fixture(scope="module")
@@ -41,39 +33,35 @@ def data():
     return ObjectsOnScenes(Blocks(), Plains(), split="test", n_per_pair=2, image_size=16, test_share=0.3)
 
 
-def attributed(data, seed):
-    generator = torch.Generator().manual_seed(seed)
-    maps = {name: np.full((len(ROWS), 16, 16), (place + 1) / 10) for place, name in enumerate(SUBJECTS)}
-    inside = {name: torch.rand(len(data), generator=generator) for name in SUBJECTS}
-    return Attributed(inside, {}, maps)
-
-
-@pytest.mark.parametrize(
-    ("layout", "name", "first", "second"),
-    [
-        (CONTRAST, "mcs", OBJECT_MODEL, SCENE_MODEL),
-        (DEPENDENCE, "idr", SCENE_MODEL, SCENE_MODEL_BARE),
-        (INDEPENDENCE, "iir", BARE_MODEL, BARE_MODEL_PATCHED),
-    ],
-)
-def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail(data, layout, name, first, second):
+def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail(data):
     bare = data.with_view("0s")
-    views = {name: bare if "0s" in name else data for name in SUBJECTS}
-    subjects = {name: Subject(nn.Identity(), view.images, view.scene_labels) for name, view in views.items()}
-    methods = {"a": attributed(data, 0), "broken": Attributed(failure="why"), "b": attributed(data, 1)}
-    sheet = lay_out(layout, methods, subjects, ROWS, data)
-    assert sheet.name == name
-    assert sheet.columns == ["a", "b"]
-    assert len(sheet.rows) == 4
-    for place, line in enumerate(sheet.rows):
-        row, subject = ROWS[place // 2], (first, second)[place % 2]
-        np.testing.assert_allclose(line.image, views[subject].images([row])[0].permute(1, 2, 0).numpy() / 255)
-        np.testing.assert_array_equal(line.mask, data.masks([row])[0, 0])
-        assert line.values == pytest.approx([float(methods[m].inside[subject][row]) for m in ("a", "b")])
-        np.testing.assert_array_equal(line.maps[1], methods["b"].maps[subject][place // 2])
-    obj, scene = OBJECTS[data.object_labels[2]], SCENES[data.scene_labels[2]]
-    assert (obj if layout is CONTRAST else scene) in sheet.rows[0].label
-    assert plot_sheet(sheet)[1].shape == (4, 3)
+    views = {name: bare if "0s" in name else data for name in ("f_o", "f_s", "f_s 0s", "f_0 0s", "patched 0s")}
+    of = {name: Subject(nn.Identity(), view.images, view.scene_labels) for name, view in views.items()}
+    pairs = {"MCS": (of["f_o"], of["f_s"]), "IDR": (of["f_s"], of["f_s 0s"])}
+    pairs["IIR"] = (of["f_0 0s"], of["patched 0s"])
+
+    def attributed(seed):
+        generator = torch.Generator().manual_seed(seed)
+        maps = {each: np.full((len(ROWS), 16, 16), (place + seed) / 10) for place, each in enumerate(of.values())}
+        return RegionAttributions({each: torch.rand(len(data), generator=generator) for each in maps}, {}, maps)
+
+    methods = {"a": attributed(0), "broken": RegionAttributions(failure="why"), "b": attributed(1)}
+    enters = dict.fromkeys(pairs, torch.ones(len(data)).bool()) | {"IIR": torch.zeros(len(data)).bool()}
+    sheets = saliency_sheets(pairs, methods, dict.fromkeys(pairs, ROWS), enters, data)
+    assert list(sheets) == ["mcs", "idr", "iir"]
+    for (metric, pair), sheet in zip(pairs.items(), sheets.values(), strict=True):
+        assert sheet.columns == ["a", "b"]
+        assert len(sheet.rows) == 4
+        for place, line in enumerate(sheet.rows):
+            row, subject = ROWS[place // 2], pair[place % 2]
+            np.testing.assert_allclose(line.image, subject.images([row])[0].permute(1, 2, 0).numpy() / 255)
+            np.testing.assert_array_equal(line.mask, data.masks([row])[0, 0])
+            assert line.values == pytest.approx([float(methods[m].inside[subject][row]) for m in ("a", "b")])
+            np.testing.assert_array_equal(line.maps[1], methods["b"].maps[subject][place // 2])
+        obj, scene = OBJECTS[data.object_labels[2]], SCENES[data.scene_labels[2]]
+        assert (obj if metric == "MCS" else scene) in sheet.rows[0].label
+        assert ("None of these images enters IIR" in sheet.caption) == (metric == "IIR")
+        assert plot_grid(sheet)[1].shape == (4, 3)
 
 
 def test_the_first_images_show_all_classes_in_all_views(data):

@@ -19,7 +19,7 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
 from quantus_concepts.functional.intervals import distribution
-from quantus_concepts.studies.concepts.models import oracle_model, random_models
+from quantus_concepts.studies.concepts.evaluation import oracle_model, random_models
 from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 

@@ -19,7 +19,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.pasta.sentences import concept_sentence
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.rating.explanation_files import find_explanations
+from quantus_concepts.studies.rating.find import find_explanations
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUIET = ("--device", "cpu", "--no-progress")
@@ -74,7 +74,8 @@ def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
 def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
     scorer = load_scorer(trained / "scorer.safetensors")
     assert (scorer.settings["sentence"], scorer.labelled_by) == ("release", "image-name")
-    frame = score(release, trained / "scorer.safetensors", tmp_path / "scored")
+    # Of the folder, which holds a scorer of each split as well.
+    frame = score(release, trained, tmp_path / "scored")
     records = read_records(release)
     assert len(frame) == len(records) == 120
     assert set(frame.note) == {""}

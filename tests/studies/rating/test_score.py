@@ -15,9 +15,9 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import preparing
-from quantus_concepts.studies.rating.explanation_files import find_explanations
-from quantus_concepts.studies.rating.score import ScoreOptions, run_scoring
-from quantus_concepts.studies.rating.score_table import Scores
+from quantus_concepts.studies.rating.find import find_explanations
+from quantus_concepts.studies.rating.options import ScoreOptions
+from quantus_concepts.studies.rating.score import SCORE, by_explainer, mixture_of
 
 DIM = 4
 
@@ -63,13 +63,15 @@ def _scorer(path, labels, questions=("Q1", "Q5"), **metadata):
 
 def _options(root, **changes):
     settings = {
+        "images": root / "images",
+        "explanations": root / "explanations",
         "scorer": root / "scorer.safetensors",
         "out": root / "out",
         "progress": False,
         "device": "cpu",
         "n_shown": 1,
     }
-    return ScoreOptions(root / "images", root / "explanations", **(settings | changes))
+    return ScoreOptions(**(settings | changes))
 
 
 def _frame(out):
@@ -77,7 +79,7 @@ def _frame(out):
 
 
 def test_scores_are_those_of_the_parts(root, encoder):
-    frame = _frame(run_scoring(_options(root)))
+    frame = _frame(SCORE(_options(root)))
     assert list(frame) == [
         *("explainer", "explanation", "image", "dataset", "image_id", "label", "modality", "Q1", "Q5", "note")
     ]
@@ -97,32 +99,29 @@ def test_scores_are_those_of_the_parts(root, encoder):
 
 
 def test_questions_are_chosen_and_low_may_be_good(root):
-    frame = _frame(run_scoring(_options(root, question="Q5")))
+    frame = _frame(SCORE(_options(root, question="Q5")))
     assert "Q1" not in frame
     assert frame.Q5.is_monotonic_increasing
     with pytest.raises(ValueError, match=r"does not answer \['Q2'\]"):
-        run_scoring(_options(root, question="Q2", out=root / "other"))
+        SCORE(_options(root, question="Q2", out=root / "other"))
 
 
 def test_report_has_everything_in_it(root, capsys):
-    out = run_scoring(_options(root, n_shown=2))
+    out = SCORE(_options(root, n_shown=2))
     page = (out / "report.html").read_text()
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert page.count('class="card"') == 4
     assert "rated best" in page
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.*") if path.is_file()) == [
-        *(".quantus-concepts.json", "figures/mixture.png", "report.html", "scores.csv")
+        *(".quantus-concepts.json", "figures/mixture.png", "report.html", "results.csv", "scores.csv")
     ]
     printed = capsys.readouterr().out
-    for word in ("explainer", "grad-cam", "lime_2", "words", "Q1 ↑", "Q5 ↓", "wins (Q1)"):
+    for word in ("grad-cam", "lime_2", "words", "Q1 ↑", "Q5 ↓", "wins (Q1)"):
         assert word in printed
 
 
 def test_one_explainer_has_no_mixture(root):
-    options = ScoreOptions(
-        root / "images", root / "explanations" / "words", root / "scorer.safetensors", out=root / "out", progress=False
-    )
-    out = run_scoring(options)
+    out = SCORE(_options(root, explanations=root / "explanations" / "words", n_shown=12))
     assert not (out / "figures").exists()
     # None of the three is both among the best and among the worst.
     assert (out / "report.html").read_text().count('class="card"') == 3
@@ -137,12 +136,15 @@ def test_wins_follow_the_question():
         "Q5": [3.0, np.nan, 2.0, 2.5, 4.0],
     }
     frame = pd.DataFrame(table)
-    assert Scores(frame, ["Q1"], []).mixture.wins == {"a": 1, "b": 2}
-    assert Scores(frame, ["Q5"], []).mixture.wins == {"a": 0, "b": 3}
-    rows = Scores(frame, ["Q5", "Q1"], []).by_explainer
-    assert list(rows.index) == ["b", "a"]
+    assert mixture_of(frame, "Q1").wins == {"a": 1, "b": 2}
+    assert mixture_of(frame, "Q5").wins == {"a": 0, "b": 3}
+    rows = by_explainer(frame, ["Q5", "Q1"], mixture_of(frame, "Q5")).pivot(
+        index="explainer", columns="measure", values="value"
+    )
+    assert list(by_explainer(frame, ["Q5", "Q1"], None)["explainer"][:2]) == ["b", "a"]
     assert rows.loc["b", "Q1"] == pytest.approx(8.5 / 3)
-    assert list(rows["n"]) == [3, 1]
+    assert rows["n"].to_dict() == {"a": 1, "b": 3}
+    assert rows["wins (Q5)"].to_dict() == {"a": 0, "b": 3}
 
 
 def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
@@ -151,7 +153,7 @@ def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
     (folder / "words" / "pets_001_dog.json").write_text("{")
     np.save(folder / "lime_2" / "pets_007_dog.npy", np.eye(3))
     (folder / "lime_2" / "pets_002_bird.npy").rename(folder / "lime_2" / "pets_002_brd.npy")
-    frame = _frame(run_scoring(_options(root)))
+    frame = _frame(SCORE(_options(root)))
     notes = dict(zip(frame.explainer + "/" + frame.explanation, frame.note, strict=True))
     told = {name: note for name, note in notes.items() if note}
     assert len(told) == 4
@@ -161,7 +163,7 @@ def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
     assert re.search(r"'brd'.*nearest.*'bird'", told["lime_2/pets_002_brd.npy"])
     assert frame.Q1.isna().sum() == 4
     assert frame.Q1.tail(4).isna().all()
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().err.split())
     assert "Not scored, 4 of 10:" in printed
     for name in told:
         assert name in printed
@@ -171,14 +173,14 @@ def test_nothing_left_is_an_error_and_leaves_nothing(root):
     for file in (root / "explanations").rglob("*.*"):
         file.write_bytes(b"?")
     with pytest.raises(ValueError, match="None of the 9 explanations can be used"):
-        run_scoring(_options(root))
+        SCORE(_options(root))
     assert not (root / "out").exists()
 
 
 def test_labels_the_scorer_knows_none_of_are_told_once_each(root):
     _scorer(root / "scorer.safetensors", ["Heron", "Wren"])
     with pytest.raises(ValueError, match="None of the 9 explanations") as told:
-        run_scoring(_options(root))
+        SCORE(_options(root))
     message = str(told.value)
     assert message.count("named 'cat'") == message.count("named 'bird'") == 1
     assert message.count("--labels-from none") == 1
@@ -192,37 +194,30 @@ def test_labels_of_the_release_are_understood(root):
             file = folder / f"pets_002_bird{suffix}"
             if file.exists():
                 file.rename(folder / f"pets_002_SUN_large_hotel{suffix}")
-    frame = _frame(run_scoring(_options(root)))
+    frame = _frame(SCORE(_options(root)))
     row = frame[frame.explanation == "pets_002_SUN_large_hotel.npy"].iloc[0]
     assert (row.label, row.note) == ("home_or_hotel", "")
 
 
 def test_without_labels(root, capsys):
-    run_scoring(_options(root, labels_from="none"))
-    assert "no label, which the scorer was trained with" in capsys.readouterr().out
+    SCORE(_options(root, labels_from="none"))
+    assert "no label, which the scorer was trained with" in capsys.readouterr().err
     for file in [*(root / "explanations" / "words").iterdir()]:
         file.rename(file.with_name("_".join(file.stem.split("_")[:2]) + ".json"))
-    frame = _frame(run_scoring(_options(root, overwrite=True)))
+    frame = _frame(SCORE(_options(root, overwrite=True)))
     assert frame.Q1.notna().all()
-    assert "3 of 9 explanations have no label, which the scorer was trained with." in capsys.readouterr().out
+    assert "3 of 9 explanations have no label, which the scorer was trained with." in capsys.readouterr().err
     _scorer(root / "scorer.safetensors", None)
-    frame = _frame(run_scoring(_options(root, overwrite=True)))
+    frame = _frame(SCORE(_options(root, overwrite=True)))
     assert frame.Q1.notna().all()
-    assert "no label" not in capsys.readouterr().out
-
-
-def test_simulated_raters_are_named(root, capsys):
-    _scorer(root / "scorer.safetensors", ["cat", "dog", "bird"], simulated=True)
-    out = run_scoring(_options(root, encoder="tiny"))
-    assert "simulated raters" in capsys.readouterr().out
-    assert "simulated raters" in (out / "report.html").read_text()
+    assert "no label" not in capsys.readouterr().err
 
 
 def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
     scorer = Scorer(DIM, ("Q1",), None, (6, 5), encoder="siglip (mine.safetensors)", settings={})
     save_scorer(scorer, root / "scorer.safetensors")
     with pytest.raises(ValueError, match=r"siglip \(mine\.safetensors\): give that file with --encoder-weights"):
-        run_scoring(_options(root))
+        SCORE(_options(root))
     asked = []
 
     def as_encoder(name, **settings):
@@ -231,7 +226,7 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
 
     monkeypatch.setattr(preparing, "as_encoder", as_encoder)
     (root / "mine.safetensors").touch()
-    run_scoring(_options(root, encoder_weights=root / "mine.safetensors"))
+    SCORE(_options(root, encoder_weights=root / "mine.safetensors"))
     settings = {"weights": root / "mine.safetensors", "tokenizer": None, "device": torch.device("cpu")}
     assert asked == [("siglip", settings)]
 
@@ -239,15 +234,24 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
 def test_encoder_of_another_size_is_told(root):
     save_scorer(Scorer(DIM + 1, ("Q1",), None, (6, 5), encoder="tiny", settings={}), root / "scorer.safetensors")
     with pytest.raises(ValueError, match="embeddings of 5 numbers"):
-        run_scoring(_options(root))
+        SCORE(_options(root))
 
 
 def test_cache_spares_the_encoder(root, encoder):
-    first = _frame(run_scoring(_options(root, cache=root / "cache")))
+    first = _frame(SCORE(_options(root, cache=root / "cache")))
     assert encoder.n_images == 6
-    again = _frame(run_scoring(_options(root, cache=root / "cache", overwrite=True)))
+    again = _frame(SCORE(_options(root, cache=root / "cache", overwrite=True)))
     assert encoder.n_images == 6
     pd.testing.assert_frame_equal(first, again)
+
+
+def test_of_a_folder_of_trainings_the_best_scorer_is_taken(root):
+    folder = root / "trained"
+    folder.mkdir()
+    for name in ("scorer", "scorer-0", "scorer-1"):
+        _scorer(folder / f"{name}.safetensors", ["cat", "dog", "bird"])
+    one = _frame(SCORE(_options(root, scorer=folder)))
+    pd.testing.assert_frame_equal(one, _frame(SCORE(_options(root, overwrite=True))))
 
 
 def test_a_scorer_is_asked_for(root, capsys):
@@ -272,21 +276,23 @@ def test_concepts_in_ascending_order(root):
     many = {f"concept {i}" + "x" * i: i + 1.0 for i in range(20)}
     file = root / "explanations" / "words" / "pets_000_cat.json"
     file.write_text(json.dumps(many))
-    one = _frame(run_scoring(_options(root)))
-    two = _frame(run_scoring(_options(root, ascending="words", overwrite=True)))
+    one = _frame(SCORE(_options(root)))
+    two = _frame(SCORE(_options(root, ascending="words", overwrite=True)))
     values = [frame.set_index(["explainer", "explanation"]).Q1["words", file.name] for frame in (one, two)]
     assert values[0] != values[1]
 
 
-def test_concepts_the_scorer_never_saw_are_named(root, capsys):
-    _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"])
-    run_scoring(_options(root, scorer=root / "some.safetensors"))
-    assert re.search(
-        r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", capsys.readouterr().out
-    )
-    _scorer(root / "none.safetensors", ["cat", "dog", "bird"])
-    run_scoring(_options(root, scorer=root / "none.safetensors", out=root / "other"))
-    assert "in none of the ratings" not in capsys.readouterr().out
+def test_simulated_raters_and_concepts_the_scorer_never_saw_are_named(root, capsys):
+    _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"], simulated=True)
+    out = SCORE(_options(root, scorer=root / "some.safetensors", encoder="tiny"))
+    told = capsys.readouterr().err
+    assert re.search(r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", told)
+    assert "simulated raters" in told
+    assert "simulated raters" in (out / "report.html").read_text()
+    SCORE(_options(root, out=root / "other"))
+    told = capsys.readouterr().err
+    assert "in none of the ratings" not in told
+    assert "simulated" not in told
 
 
 def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path, capsys):
@@ -294,5 +300,5 @@ def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path, capsys)
     encoder = EmbeddedEncoder()
     scorer = Scorer(encoder.dim, ("Q1",), None, encoder=encoder.name, settings={"size": 64})
     save_scorer(scorer, tmp_path / "own.safetensors")
-    out = run_scoring(_options(tmp_path, scorer=tmp_path / "own.safetensors"))
+    out = SCORE(_options(tmp_path, scorer=tmp_path / "own.safetensors"))
     assert _frame(out)["Q1"].notna().all()

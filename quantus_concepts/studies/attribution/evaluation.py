@@ -1,0 +1,197 @@
+"""Scores of the methods: MCS, IDR and IIR, at other sizes and places, and over commonality; every map made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import method_from_spec
+from captum_concepts.paper_methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
+from quantus_concepts.datasets import ComposedDataset
+from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, attribute_regions, optimise_patch
+from quantus_concepts.metrics.contrast_scores import (
+    Pair,
+    contrast_scores,
+    contrast_table,
+    random_regions,
+    undefined_reasons,
+)
+from quantus_concepts.metrics.relative_scores import accuracy_table, relative_table, right_by_commonality
+from quantus_concepts.studies.attribution.data import AttributionData
+from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions
+from quantus_concepts.studies.attribution.placed_objects import CHANGES
+from quantus_concepts.studies.attribution.saliency import commonality_sheet, saliency_sheets, shown_rows
+from quantus_concepts.studies.run import Run
+
+#: The paper's k.
+COMMONALITIES = tuple(k / 10 for k in range(1, 11))
+#: What a network that was not built here is called within its model.
+LOADED = "network"
+
+Methods = Mapping[str, Callable[..., np.ndarray]]
+Models = Mapping[str, nn.Module]
+
+
+def model_name(commonality: float) -> str:
+    """Name the model trained with the object in a share of the scenes."""
+    return f"f_s^{commonality:.1f}"
+
+
+def methods_asked_for(options: AttributionOptions) -> dict[str, Callable[..., np.ndarray]]:
+    """Return the methods of `--methods`, or those of the paper, and the controls."""
+    asked_for = options.method_names
+    known = {name.lower(): name for name in METHOD_NAMES}
+    names = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]
+    return {
+        name: method_from_spec(
+            name,
+            layer=layer_asked_for(options),
+            n_samples=options.n_samples,
+            n_steps=options.n_steps,
+            noise=options.noise,
+            batch_size=options.batch_size,
+            device=options.torch_device(),
+            seed=options.seed,
+        )
+        for name in dict.fromkeys([*names, *CONTROL_METHODS])
+    }
+
+
+def layer_asked_for(options: AttributionOptions) -> str | None:
+    """Return the layer by its name in the networks that are trained: loaded ones have a normalisation in front."""
+    if options.layer is None or options.backbone == SMALL or options.layer.startswith(f"{LOADED}."):
+        return options.layer
+    return f"{LOADED}.{options.layer}"
+
+
+def score_absolute(
+    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods
+) -> pd.DataFrame:
+    """Score MCS, IDR and IIR, and lay out their saliency sheets."""
+    options, test = run.options, data.test
+    bare = test.with_view("0s")
+    n_images, n_patches = (min(count, len(test)) for count in (options.n_images, options.n_patches))
+    objects, scenes = test.object_labels[:n_images], test.scene_labels[:n_images]
+    patches = _patches(run, data, models["f_0"], n_patches)
+    object_model, scene_model = (
+        Subject(models[name], test.images, labels) for name, labels in (("f_o", objects), ("f_s", scenes))
+    )
+    pairs: dict[str, Pair] = {
+        "MCS": (object_model, scene_model),
+        "IDR": (scene_model, Subject(models["f_s"], bare.images, scenes)),
+        "IIR": (
+            Subject(models["f_0"], bare.images, scenes[:n_patches]),
+            Subject(models["f_0"], patches.images, scenes[:n_patches]),
+        ),
+    }
+    subjects = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
+    logits = {subject: subject.logits(options.batch_size) for subject in subjects}
+    why = undefined_reasons(pairs, logits, patches.converged.numpy())
+    enters = {metric: torch.from_numpy(reasons == "") for metric, reasons in why.items()}
+    both = enters["MCS"] & enters["IDR"]
+    rows = shown_rows(both if both.any() else enters["MCS"] | enters["IDR"], objects, scenes)
+    shown = {"MCS": rows, "IDR": rows, "IIR": shown_rows(enters["IIR"], objects[:n_patches], scenes[:n_patches])}
+    elsewhere = random_regions(test.masks, n_images, options.seed)
+    run.say("Explaining")
+    found = attribute_regions(
+        methods,
+        subjects,
+        test.masks,
+        elsewhere=dict.fromkeys(pairs["MCS"], elsewhere),
+        keep={subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
+        batch_size=options.batch_size,
+        display_progressbar=options.progress,
+    )
+    note_failures(run, found)
+    run.settings["images explained"] = f"{n_images} for MCS and IDR, {n_patches} for IIR"
+    run.facts["sheets"] = saliency_sheets(pairs, found, shown, enters, test)
+    scores = contrast_scores(found, pairs, why, threshold=options.threshold)
+    return contrast_table(scores, unconverged=int((~patches.converged).sum()))
+
+
+def score_robustness(
+    run: Run[AttributionOptions], changed: Callable[[str], ComposedDataset], models: Models, methods: Methods
+) -> pd.DataFrame:
+    """Return MCS of every method under every change of size and place, the models staying as they are."""
+    options, tables = run.options, []
+    for change in CHANGES:
+        data = changed(change)
+        count = min(options.n_images, len(data))
+        pair = (
+            Subject(models["f_o"], data.images, data.object_labels[:count]),
+            Subject(models["f_s"], data.images, data.scene_labels[:count]),
+        )
+        found = attribute_regions(
+            methods, pair, data.masks, batch_size=options.batch_size, display_progressbar=options.progress
+        )
+        logits = {subject: subject.logits(options.batch_size) for subject in pair}
+        why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool))
+        tables.append(contrast_table(contrast_scores(found, {"MCS": pair}, why)).assign(variant=change))
+    return pd.concat(tables).assign(metric="robustness", chance=np.nan)
+
+
+def score_commonality(
+    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Explain the target scene with the common object under every f_s^k; return curves, and accuracies."""
+    options = run.options
+    test = data.with_common_object(1.0, "test")
+    chosen = torch.nonzero(torch.as_tensor(test.scene_labels == test.target_scene)).flatten()[: options.n_relative]
+    labels, places = test.scene_labels[chosen], chosen.tolist()
+
+    def of(function: Callable[[list[int]], Tensor]) -> Callable[[list[int]], Tensor]:
+        return lambda rows: function([places[row] for row in rows])
+
+    images, bare, masks = (of(function) for function in (test.images, test.with_view("0s").images, test.masks))
+    with_object = {k: Subject(models[model_name(k)], images, labels) for k in COMMONALITIES}
+    without = {k: Subject(models[model_name(k)], bare, labels) for k in COMMONALITIES}
+    right = right_by_commonality(with_object, without, options.batch_size)
+    # The first image that as many models as possible classify correctly.
+    shown = int(right[0].double().sum(0).argmax())
+    found = attribute_regions(
+        methods,
+        with_object.values(),
+        masks,
+        keep={subject: [shown] for subject in with_object.values()},
+        batch_size=options.batch_size,
+        display_progressbar=options.progress,
+    )
+    note_failures(run, found)
+    run.facts["sheets"]["relative"] = commonality_sheet(with_object, found, shown, masks)
+    accuracies = accuracy_table(right, list(COMMONALITIES)).assign(model="f_s^k").drop(columns="method")
+    return relative_table(found, with_object, right, options.seed), accuracies
+
+
+def note_failures(run: Run[Any], found: Mapping[str, RegionAttributions]) -> None:
+    """Say which methods have no scores, and why."""
+    run.note(*(f"{name} failed and has no scores: {each.failure}" for name, each in found.items() if each.failure))
+
+
+def _patches(run: Run[AttributionOptions], data: AttributionData, model: nn.Module, count: int) -> PatchResult:
+    options, rows = run.options, list(range(count))
+    run.say(f"Optimising {count} patches")
+    settings = options.patch_settings
+    result = optimise_patch(
+        model,
+        data.test.with_view("0s").images(rows).float() / 255,
+        data.test.masks(rows),
+        data.test.images(rows).float() / 255,
+        steps=options.patch_steps,
+        tolerance=options.tolerance,
+        display_progressbar=options.progress,
+        step_size=settings["step_size"],
+        eta1=settings["eta1"],
+    )
+    patches = PatchResult(*(part.cpu() for part in result))
+    distance, size = patches.relative_distance.median(), patches.patch_size.median()
+    run.settings["patches"] = (
+        f"{int(patches.converged.sum())} of {count} converged in {options.patch_steps} steps; median logit distance "
+        f"{100 * distance:.1f} % of the logits' norm, median size {size:.0f} (of pixels from 0 to 255); step size "
+        f"{settings['step_size']:g}, eta1 {settings['eta1']:g}"
+    )
+    return patches

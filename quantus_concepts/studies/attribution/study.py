@@ -1,0 +1,163 @@
+"""The study: train models, verify what they ignore, and score methods of attribution by what they give to it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import typer
+from torch import nn
+
+from captum_concepts.layers import find_layer
+from quantus_concepts.metrics import PremiseCheck, check_premise
+from quantus_concepts.studies.attribution.augmentation import Augmentation
+from quantus_concepts.studies.attribution.data import AttributionData, load_data
+from quantus_concepts.studies.attribution.evaluation import (
+    COMMONALITIES,
+    layer_asked_for,
+    methods_asked_for,
+    model_name,
+    score_absolute,
+    score_commonality,
+    score_robustness,
+)
+from quantus_concepts.studies.attribution.global_method import score_tcav
+from quantus_concepts.studies.attribution.model_training import Job, train_models
+from quantus_concepts.studies.attribution.networks import network_builder
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.page import page
+from quantus_concepts.studies.networks import said_normalisation
+from quantus_concepts.studies.run import Run, Study
+
+COLUMNS = {
+    "method": object,
+    "metric": object,
+    "k": "float64",
+    "value": "float64",
+    "low": "float64",
+    "high": "float64",
+    "n": "Int64",
+    "undefined": "Int64",
+    "reference": "float64",
+    "unconverged": "Int64",
+    "seed": "Int64",
+    "variant": object,
+}
+#: What a premise check measures, by the name it has in premises.csv.
+QUANTITIES = {
+    "accuracy with": "accuracy_with",
+    "accuracy without": "accuracy_without",
+    "remains correct": "remains_correct",
+    "accuracy only": "accuracy_only",
+    "chance": "chance",
+    "median KL same": "median_kl_same",
+    "median KL changed": "median_kl_changed",
+}
+
+
+def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.DataFrame:
+    """Return a row for each number of each method; what was checked of the models goes into premises.csv."""
+    methods = methods_asked_for(options)
+    data = load_data(options)
+    run.settings |= {"device": str(options.torch_device())} | data.settings | {"methods": ", ".join(methods)}
+    models = trained_models(run, data)
+    run.say("Verifying the ground truth")
+    checks = [check_model(options, data, models[name], name) for name in ("f_o", "f_s")]
+    measured = [premise_table(checks)]
+    tables = [score_absolute(run, data, models, methods)]
+    if options.robustness and data.changed is not None:
+        run.say("Other sizes and places")
+        tables.append(score_robustness(run, data.changed, models, methods))
+    if options.relative:
+        run.say("Relative contrast")
+        curves, accuracies = score_commonality(run, data, models, methods)
+        tables.append(curves)
+        measured.append(accuracies)
+    premises = pd.concat(measured, ignore_index=True).reindex(columns=["model", "metric", "k", "value", "n"])
+    if options.tcav:
+        run.say("TCAV")
+        try:
+            tables.append(score_tcav(run, data, models, premises))
+        except Exception as error:  # a network of the user's own; everything else must not be lost
+            run.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")
+    run.frames["premises"] = premises
+    run.facts |= {"checks": checks, "paper": data.paper}
+    return tidy(tables, options.seed)
+
+
+def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
+    """Join the tables of all parts; the reference of MCS is its random mask, that of IDR chance."""
+    frame = pd.concat([table.dropna(axis="columns", how="all") for table in tables if len(table)], ignore_index=True)
+    frame = frame.reindex(columns=list(dict.fromkeys([*COLUMNS, "control", "chance"])))
+    chance = frame["chance"].where(frame["metric"] == "IDR")
+    frame = frame.assign(reference=frame["reference"].fillna(frame["control"]).fillna(chance), seed=seed)
+    counts = {name: frame[name].fillna(0) for name in ("undefined", "unconverged")}
+    variant = frame["variant"].astype(object).where(frame["variant"].notna(), "")
+    return frame.assign(**counts, variant=variant)[list(COLUMNS)].astype(COLUMNS)
+
+
+def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[str, nn.Module]:
+    """Train f_o, f_s and f_0, and the f_s^k where they are asked for, or take those of an interrupted run."""
+    options = run.options
+    jobs = [
+        Job("f_o", data.train, "object", len(data.train.object_names)),
+        Job("f_s", data.train, "scene", len(data.train.scene_names)),
+        Job("f_0", data.train.with_view("0s"), "scene", len(data.train.scene_names)),
+    ]
+    if options.relative:
+        n_scenes = len(data.train.scene_names)
+        jobs += [Job(model_name(k), data.with_common_object(k, "train"), "scene", n_scenes) for k in COMMONALITIES]
+    build = network_builder(
+        options.backbone,
+        options.weights,
+        image_size=data.train.image_size,
+        normalisation=said_normalisation(options.mean, options.std, options.unnormalised),
+    )
+    if (layer := layer_asked_for(options)) is not None:
+        find_layer(build(2, options.seed), layer)
+    run.say(f"Training {len(jobs)} models")
+    try:
+        return train_models(
+            jobs,
+            build,
+            folder=options.models or run.folder.keep(),
+            epochs=options.epochs,
+            batch_size=options.train_batch_size,
+            learning_rate=options.learning_rate,
+            device=options.torch_device(),
+            seed=options.seed,
+            augment=Augmentation(shift=data.train.image_size // 16) if options.augment else None,
+            display_progressbar=options.progress,
+        )
+    except KeyboardInterrupt:
+        if options.models is not None:
+            typer.echo(f"What was trained is kept: go on with the same --models {options.models}.", err=True)
+        raise
+
+
+def check_model(options: AttributionOptions, data: AttributionData, model: nn.Module, name: str) -> PremiseCheck:
+    """Verify that the model of objects ignores the scene, or that of scenes the object."""
+    views = {view: data.test.with_view(view).images for view in ("os", "og", "0s")}
+    objects = name == "f_o"
+    return check_premise(
+        model,
+        views["os"],
+        views["og" if objects else "0s"],
+        views["0s" if objects else "og"],
+        data.test.object_labels if objects else data.test.scene_labels,
+        name=name,
+        feature="scene" if objects else "object",
+        limits=options.limits,
+        batch_size=options.batch_size,
+        display_progressbar=options.progress,
+    )
+
+
+def premise_table(checks: list[PremiseCheck]) -> pd.DataFrame:
+    """Return what was measured of each model, a row a number."""
+    return pd.DataFrame(
+        {"model": check.model, "metric": metric, "value": getattr(check, name), "n": check.n}
+        for metric, name in QUANTITIES.items()
+        for check in checks
+    )
+
+
+STUDY = Study("attribution", collect, page)

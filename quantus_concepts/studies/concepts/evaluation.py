@@ -1,0 +1,218 @@
+"""The concept models of one seed, and their scores: post-hoc, traditional, the oracle and random directions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from captum_concepts.backbones import Backbone
+from captum_concepts.bank import ConceptBank
+from captum_concepts.bottleneck import BottleneckCBM
+from captum_concepts.cbm import ConceptLayer, PostHocCBM
+from captum_concepts.embedding import Embeddings, embed
+from captum_concepts.heads import fit_logistic
+from captum_concepts.running import device_of
+from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+from quantus_concepts.functional import random_banks
+from quantus_concepts.metrics import score_concepts
+from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
+from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class
+from quantus_concepts.studies.concepts.gallery import draw_gallery
+from quantus_concepts.studies.concepts.names import ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
+from quantus_concepts.studies.concepts.options import ConceptOptions
+from quantus_concepts.studies.concepts.oracle import OracleModel
+from quantus_concepts.studies.loading import KeptImages, sample_loader
+from quantus_concepts.studies.networks import Network, cut_network
+from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.training import SmallResNet, train_together
+from quantus_concepts.studies.usual_means import better_normalised
+
+TOPS = (1, 3, 5)
+#: Images on which the maps of one random bank are scored, at least.
+RANDOM_MAPS = 200
+#: The paper's Table 3.
+SWEEP_C = (0.001, 0.01, 0.1, 1.0, 10.0)
+SWEEP_N = (50, 100)
+
+
+def score_seed(
+    run: Run[ConceptOptions], network: Network | None, data: BenchmarkData, seed: int, *, first: bool
+) -> pd.DataFrame:
+    """Build the models of one seed and score them on the test images."""
+    options, bars = run.options, run.progress
+    train_loader = sample_loader(data.train, options.batch_size, options.workers)
+    test_loader = sample_loader(data.test, options.batch_size, options.workers)
+    models: dict[str, ConceptModel] = {}
+    if network is None:
+        small, of_concepts = small_networks(run, data, seed)
+        backbone = Backbone(small.features, "mean", None, small.channels)
+        description = "stride 8, before the average pool of the small network"
+        models[TRADITIONAL] = traditional_model(of_concepts, data.train, data.n_classes, options.batch_size)
+    else:
+        backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
+    run.settings["maps"] = description
+
+    train_set = embed(backbone, train_loader, display_progressbar=bars)
+    bank = fit_bank(train_set, data.concept_names, options, seed)
+    post_hoc = models[POST_HOC] = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+    if data.has_oracle:
+        models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
+    random = random_models(
+        backbone, train_set, data.concept_names, data.n_classes, options.values, options.random_banks, seed
+    )
+    sweep = options.sweep and options.method == "svm"
+    seen = network is None or sweep or first
+    test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
+    if network is None and test_set is not None:
+        plain = accuracy_rows(data, predicted_classes(small.classifier, test_set.features), PLAIN)
+    elif network is not None:
+        plain = _plain_accuracy(run, network.module, test_loader, data)
+        if first:
+            run.note(*better_normalised(network.module, data.test, data.mean, data.std))
+    scores = score_concepts(
+        models,
+        test_loader,
+        part_of_concept=data.part_of_concept,
+        class_concepts=data.class_concepts,
+        top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
+        value_threshold={TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
+        controls={RANDOM: random},
+        # Which images they are counts for little beside which bank it is, and maps take most of the time.
+        control_stride=max(1, len(data.test) // RANDOM_MAPS),
+        concept_names=data.concept_names,
+        class_names=data.class_names,
+        seed=seed,
+        display_progressbar=bars,
+    )
+    directions = item_rows(
+        bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
+    )
+    swept = _sweep(options, train_set, test_set, data, seed) if sweep and test_set is not None else []
+    if first and test_set is not None:
+        run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
+        run.settings["concept bank"] = repr(bank)
+        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
+        run.facts["gallery"] = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
+    return pd.concat([score_table(plain), scores, score_table(directions + swept)], ignore_index=True)
+
+
+def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
+    """Return a network trained on the classes and one trained on the concepts."""
+    train = data.train
+    if not isinstance(train, KeptImages):
+        raise TypeError(f"Expected the training images to be kept in memory but got {type(train).__name__}.")
+    device = run.options.torch_device()
+    targets = {"the backbone": train.labels, "the traditional CBM": train.concept_labels}
+    networks = {
+        name: SmallResNet(count, seed=seed).to(device)
+        for name, count in zip(targets, (data.n_classes, len(data.concept_names)), strict=True)
+    }
+
+    def trained(_: object) -> dict[str, Tensor]:
+        jobs = {f"training {name}": (networks[name], targets[name]) for name in networks}
+        train_together(jobs, train.images, epochs=run.options.epochs, seed=seed, display_progressbar=run.progress)
+        return {f"{name}.{key}": each for name in networks for key, each in networks[name].state_dict().items()}
+
+    content = hashlib.sha256(b"".join(each.numpy().tobytes() for each in (train.images, *targets.values())))
+    depends = {"data": content.hexdigest(), "epochs": run.options.epochs, "seed": seed, "device": str(device)}
+    state = run.kept(f"networks {seed}", depends, trained)
+    for name, network in networks.items():
+        own = f"{name}."
+        network.load_state_dict({key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
+        # As training leaves it: convolutions of another memory format round otherwise.
+        network.eval().to(memory_format=torch.channels_last)
+    return networks["the backbone"], networks["the traditional CBM"]
+
+
+def fit_bank(
+    train: Embeddings, names: Sequence[str], options: ConceptOptions, seed: int, **changed: Any
+) -> ConceptBank:
+    """Fit a concept bank to embeddings as the options say, but for what is changed."""
+    asked: dict[str, Any] = {name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C")}
+    return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **asked | changed)
+
+
+def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
+    """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
+    head = fit_logistic(ConceptLayer(bank, values)(train.features), train.labels, n_classes)
+    return PostHocCBM(backbone, bank, head, values).eval()
+
+
+def random_models(
+    backbone: Backbone, train: Embeddings, names: Sequence[str], n_classes: int, values: str, n_banks: int, seed: int
+) -> list[PostHocCBM]:
+    """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
+    if train.labels is None:
+        raise ValueError("Expected argument `train` to hold class labels but it has none.")
+    banks = random_banks(train.features, train.labels, len(names), n_classes, n_banks=n_banks, values=values, seed=seed)
+    return [
+        PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval() for bank in banks
+    ]
+
+
+def traditional_model(network: SmallResNet, data: ConceptDataset, n_classes: int, batch_size: int) -> BottleneckCBM:
+    """Make a sequential CBM of a network that was trained on the concepts."""
+    train = embed(network.features, sample_loader(data, batch_size))
+    with torch.no_grad():
+        values = network.classifier(train.features).sigmoid()
+    head = fit_logistic(values, train.labels, n_classes)
+    return BottleneckCBM(network.features, network.classifier, head).eval()
+
+
+def oracle_model(train: ConceptDataset, test: ConceptDataset, n_classes: int) -> OracleModel:
+    """Make the oracle for test images, its head fitted to the true attributes of the training images."""
+    head = fit_logistic(train.concept_labels, train.labels, n_classes)
+    return OracleModel(test, head).eval()
+
+
+@torch.no_grad()
+def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
+    """Return the classes (N,) that a head predicts for its inputs (N, L)."""
+    return head(inputs).argmax(1).cpu().numpy()
+
+
+def accuracy_rows(data: BenchmarkData, predicted: np.ndarray, model: str, **fields: Any) -> list[dict[str, Any]]:
+    """Return the row of a class accuracy on the test images."""
+    return [mean_row(data.test.labels.numpy() == predicted, model=model, metric="accuracy", **fields)]
+
+
+def _plain_accuracy(
+    run: Run[ConceptOptions], module: nn.Module, loader: DataLoader[ConceptSample], data: BenchmarkData
+) -> list[dict[str, Any]]:
+    """Return the accuracy of the network's own classifier, where it has one for these classes."""
+    predicted = []
+    device = device_of(module)
+    with torch.no_grad():
+        for batch in loader:
+            logits = module(batch.image.to(device))
+            if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch.image), data.n_classes):
+                run.note(
+                    f"The network has no output for each of the {data.n_classes} classes, so it has no accuracy "
+                    "of its own."
+                )
+                return []
+            predicted.append(logits.argmax(1).cpu().numpy())
+    return accuracy_rows(data, np.concatenate(predicted), PLAIN)
+
+
+def _sweep(
+    options: ConceptOptions, train_set: Embeddings, test_set: Embeddings, data: BenchmarkData, seed: int
+) -> list[dict[str, Any]]:
+    """Return the class accuracy for other settings of the bank: the paper's Table 3."""
+    rows = []
+    for count in SWEEP_N:
+        for strength in SWEEP_C:
+            bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
+            layer = ConceptLayer(bank, options.values)
+            head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
+            predicted = predicted_classes(head, layer(test_set.features))
+            rows += accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=setting_name(strength, count))
+    return rows

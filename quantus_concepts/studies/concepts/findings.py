@@ -1,0 +1,184 @@
+"""What the numbers of the concept study say, in sentences written from the numbers and their intervals."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.studies.concepts.names import (
+    BASELINES,
+    ORACLE,
+    PLAIN,
+    POST_HOC,
+    RANDOM,
+    TRADITIONAL,
+    baseline_name,
+)
+from quantus_concepts.studies.findings import (
+    RELATIONS,
+    Finding,
+    number,
+    percent,
+    percent_with_interval,
+    said,
+    share_decimals,
+)
+from quantus_concepts.studies.results import against, keys, one, pick
+
+BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
+COMPARED = {TRADITIONAL: "the traditional CBM", ORACLE: "the oracle"}
+
+
+def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
+    """Return what is said on existence, location, global importance and accuracy; `frame` has the column `mark`."""
+    # "Above" and "below" random directions are said where a number lies outside what 95 % of many random banks
+    # score (the mark); of two models where their 95 % intervals do not overlap.
+    models = list(dict.fromkeys(frame["model"]))
+    return said(
+        _existence(frame, by_class),
+        _existence_of_others(frame),
+        _explained_by_absence(frame),
+        *(_location(frame, model) for model in (POST_HOC, TRADITIONAL)),
+        _no_map_is_better(frame, [model for model in models if model in (POST_HOC, TRADITIONAL)]),
+        _global_importance(frame),
+        _accuracy(frame),
+    )
+
+
+def _existence(frame: pd.DataFrame, by_class: bool) -> str:
+    chosen = "correct" if _cem(frame) is not None else "all"
+    row = _cem(frame, set=chosen)
+    if row is None:
+        return ""
+    images = "the correctly classified images" if chosen == "correct" else "the images"
+    text = f"The concept the {POST_HOC} ranks first by contribution is "
+    text += f"{'one of its class' if by_class else 'present'} in {percent_with_interval(row)} of {images}"
+    text += _beside_control(frame, row)
+    text += "." if pd.isna(row["chance"]) else f"; the share of labelled concepts is {percent(row['chance'])}."
+    by_value = _cem(frame, set=chosen, explanation="value")
+    if by_value is not None:
+        text += f" Ranked by concept value alone it is {percent(by_value['value'])}{_beside_control(frame, by_value)}, "
+        text += "but the value alone does not decide the class."
+    return text
+
+
+def _cem(frame: pd.DataFrame, **wanted: str) -> pd.Series | None:
+    which = {"model": POST_HOC, "explanation": "contribution", "set": "correct"} | wanted
+    return one(frame, metric="CEM", l=1, **which)
+
+
+def _beside_control(frame: pd.DataFrame, row: pd.Series) -> str:
+    """Say after a comma how a number stands to the distribution over random banks, "" where there is none."""
+    same = {name: None if pd.isna(row[name]) else row[name] for name in keys(frame) if name not in ("model", "mark")}
+    control = one(frame, **same | {"model": RANDOM})
+    if control is None or row["mark"] not in RELATIONS:
+        return ""
+    mean, ends = percent(control["value"]), [control["low"], control["high"]]
+    if row["metric"] == "CGIM":
+        mean, span = number(control["value"]), " to ".join(number(end) for end in ends)
+    else:
+        span = "–".join(f"{100 * end:.{share_decimals(control['value'])}f}" for end in ends)
+    return f", {RELATIONS[row['mark']]} random directions (mean {mean}, 95 % of the banks {span})"
+
+
+def _existence_of_others(frame: pd.DataFrame) -> str:
+    ours = _cem(frame)
+    if ours is None:
+        return ""
+    parts = []
+    for model, name in COMPARED.items():
+        row = _cem(frame, model=model)
+        if row is not None:
+            relation = RELATIONS.get(against(row, ours), "")
+            parts.append(f"{percent(row['value'])} for {name}{f', {relation} it' if relation else ''}")
+    return f"The same number beside the {POST_HOC}'s: {'; '.join(parts)}." if parts else ""
+
+
+def _explained_by_absence(frame: pd.DataFrame) -> str:
+    row = one(frame, metric="negative first", model=POST_HOC)
+    if row is None or row["value"] == 0:
+        return ""
+    return (
+        f"In {percent_with_interval(row)} of the images that first concept has a negative value and a negative weight: "
+        "it speaks for the class by being absent. The model itself says that it is not there, so its map's strongest "
+        "region need not be where the part is."
+    )
+
+
+def _places(frame: pd.DataFrame, model: str) -> pd.DataFrame:
+    """Return the CLM of a model's first concept by contribution, the smallest region first."""
+    rows = pick(frame, metric="CLM", model=model, explanation="contribution", l=1)
+    return rows[rows["value"].notna()].sort_values("alpha")
+
+
+def _baselines(frame: pd.DataFrame, row: pd.Series) -> dict[str, pd.Series]:
+    """Return the honest baselines of a CLM row: those of its own ranking, else the bare ones."""
+    found = {}
+    for baseline in BASELINES:
+        for name in (baseline, baseline_name(baseline, row["model"])):
+            match = one(frame, metric="CLM", model=name, explanation=row["explanation"], l=row["l"], alpha=row["alpha"])
+            if match is not None:
+                found[baseline] = match
+    return found
+
+
+def _location(frame: pd.DataFrame, model: str) -> str:
+    rows = _places(frame, model)
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    parts = [_beside_control(frame, row).removeprefix(", ")]
+    for baseline, other in _baselines(frame, row).items():
+        relation = RELATIONS.get(against(row, other), "to compare with")
+        parts.append(f"{relation} {BASELINE_PHRASES[baseline]} ({percent(other['value'])})")
+    if not pd.isna(row["chance"]):
+        parts.append(f"a point anywhere would be in it in {percent(row['chance'])}")
+    told = ", ".join(part for part in parts if part)
+    return (
+        f"At α = {row['alpha']:g} the map of the {model}'s first concept contains the concept's part in "
+        f"{percent_with_interval(row)} of the cases{f': {told}' if told else ''}."
+    )
+
+
+def _no_map_is_better(frame: pd.DataFrame, trained: list[str]) -> str:
+    """Say so plainly when no trained model beats the honest baselines and random maps at any size of the region."""
+    compared = False
+    for model in trained:
+        for _, row in _places(frame, model).iterrows():
+            others = _baselines(frame, row).values()
+            compared = compared or bool(others)
+            beaten = [against(row, other) for other in others] + [row["mark"]] * (row["mark"] != "")
+            if others and all(relation == "above" for relation in beaten):
+                return ""
+    if not compared:
+        return ""
+    return (
+        "No trained model's maps rise above both honest baselines and the maps of random directions at any α: there is "
+        "no evidence that they tell more about where a concept is than that it is somewhere on the object."
+    )
+
+
+def _global_importance(frame: pd.DataFrame) -> str:
+    rows = pick(frame, metric="CGIM", model=POST_HOC, explanation="contribution", item_kind="concept")
+    items = rows[(rows["item"] != "") & rows["value"].notna()]
+    if items.empty:
+        return ""
+    mean, worst = one(rows, item=""), items.loc[items["value"].idxmin()]
+    text = (
+        f"Over the classes, the {POST_HOC}'s contributions agree with the truth with a mean cosine of "
+        f"{number(items['value'].mean())} per concept (CGIM₃)"
+    )
+    beside = "" if mean is None else _beside_control(frame, mean)
+    if beside:
+        weak = (items["mark"] != "above").sum()
+        text += f"{beside}; {weak} of {len(items)} concepts are not above their own random range"
+    return f"{text}; “{worst['item']}” is worst with {number(worst['value'])}."
+
+
+def _accuracy(frame: pd.DataFrame) -> str:
+    ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
+    if ours is None:
+        return ""
+    text = f"The {POST_HOC} classifies {percent(ours['value'])} of the test images correctly"
+    beside = "" if plain is None else f", the backbone without a bottleneck {percent(plain['value'])}"
+    return f"{text}{beside}."

@@ -1,0 +1,48 @@
+"""The study of concept models: from its options to one tidy frame, a row a number."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from quantus_concepts.studies.concepts.data_option import load_data
+from quantus_concepts.studies.concepts.evaluation import score_seed
+from quantus_concepts.studies.concepts.names import baseline_name
+from quantus_concepts.studies.concepts.options import ConceptOptions
+from quantus_concepts.studies.concepts.page import page
+from quantus_concepts.studies.networks import Network, load_network
+from quantus_concepts.studies.run import Run, Study
+
+COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
+COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
+
+
+def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
+    """Build and score the models of every seed."""
+    network = None if options.trains else _user_network(options)
+    frames = []
+    for number, data in enumerate(load_data(options, network)):
+        seed = options.seed + number
+        run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
+        run.settings |= data.settings
+        run.note(*data.notes)
+        frames.append(score_seed(run, network, data, seed, first=number == 0).assign(seed=seed))
+    frame = pd.concat(frames, ignore_index=True)
+    if not run.facts["linear pool"] and (frame["metric"] == "CLM").any():
+        run.note(
+            "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
+            "decomposition of the concept's value."
+        )
+    frame["model"] = [
+        baseline_name(baseline, model) if baseline else model
+        for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
+    ]
+    return frame[COLUMNS]
+
+
+def _user_network(options: ConceptOptions) -> Network:
+    network = load_network(options.backbone_name, options.weights, **options.normalisation)
+    network.module.to(options.torch_device())
+    return network
+
+
+STUDY = Study("concepts", collect, page)

@@ -1,0 +1,117 @@
+"""The command `pasta join`: the files of several annotators become one folder of ratings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quantus_concepts.datasets.ratings.annotations import read_records
+from quantus_concepts.datasets.ratings.files import (
+    CONCEPT_SUFFIX,
+    MAP_SUFFIX,
+    attribution_path,
+    list_some,
+    read_json,
+)
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.rating.options import JoinOptions
+from quantus_concepts.studies.rating.release import MODALITY, VOTES
+
+#: In a file of the page: who answered. Left out of the joined file.
+ANNOTATOR = "annotator"
+
+
+@dataclass
+class JoinedRatings:
+    """The votes of several annotators on the same explanations: by explanation, then by annotator."""
+
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    votes: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+
+    @property
+    def annotators(self) -> list[str]:
+        """Who answered, in alphabetical order."""
+        return sorted({annotator for given in self.votes.values() for annotator in given})
+
+    def as_records(self) -> list[dict[str, Any]]:
+        """Return the records of the release's format, without the annotators' names."""
+        return [
+            self.records[name] | {VOTES: [self.votes[name][who] for who in sorted(self.votes[name])]}
+            for name in sorted(self.records)
+        ]
+
+
+def join(options: JoinOptions) -> str:
+    """Write a folder that `PastaRatings` reads, and return what it holds."""
+    joined = join_ratings(options.files)
+    with OutputFolder("pasta-ratings", options.out, overwrite=options.overwrite) as folder:
+        for name in _rated_files(joined, options.data):
+            folder.write_bytes(name, (options.data / name).read_bytes())
+        folder.write_text(ANNOTATIONS, json.dumps(joined.as_records(), ensure_ascii=False, indent=1))
+    ratings = PastaRatings(folder.path, name="joined ratings")
+    lines = [f"{len(joined.annotators)} annotators: {', '.join(joined.annotators)}.", *ratings.notes, str(folder.path)]
+    return "\n".join(lines)
+
+
+def join_ratings(files: Sequence[Path]) -> JoinedRatings:
+    """Join files of ratings."""
+    # An annotator may have several files, such as one saved early and one complete; what they share must agree.
+    joined, faults = JoinedRatings(), []
+    for file in files:
+        try:
+            read_records(file)
+        except ValueError as error:
+            faults.append(str(error))
+            continue
+        for entry in read_json(file, "File of ratings"):
+            faults += _add(joined, entry, file)
+    if faults:
+        raise ValueError(f"These files of ratings cannot be joined: {list_some(dict.fromkeys(faults))}")
+    return joined
+
+
+def _add(joined: JoinedRatings, entry: dict[str, Any], file: Path) -> list[str]:
+    """Add a record; return what contradicts."""
+    name = entry["explication"]
+    bare = {key: value for key, value in entry.items() if key != VOTES}
+    known = joined.records.setdefault(name, bare)
+    if known != bare:
+        return [f"{file.name} has another image or label for {name} than the files before it"]
+    faults = []
+    for number, given in enumerate(entry[VOTES]):
+        fallback = file.stem if len(entry[VOTES]) == 1 else f"{file.stem} {number + 1}"
+        annotator = str(given.get(ANNOTATOR) or fallback)
+        votes = {question: int(given[question]) for question in QUESTIONS if given.get(question) not in (None, "")}
+        before = joined.votes.setdefault(name, {}).setdefault(annotator, {})
+        unlike = [question for question in votes if before.get(question, votes[question]) != votes[question]]
+        if unlike:
+            faults.append(
+                f"{annotator} gave {name} other votes in {file.name} than in a file before it ({', '.join(unlike)}): "
+                "leave one of the files out"
+            )
+        joined.votes[name][annotator] = before | votes
+    return faults
+
+
+def _rated_files(joined: JoinedRatings, data: Path) -> list[str]:
+    """Return the files the records refer to, by their path in the folder."""
+    found: list[str] = []
+    missing: list[str] = []
+    for name, record in joined.records.items():
+        values = [attribution_path(name, suffix) for suffix in (MAP_SUFFIX, CONCEPT_SUFFIX)]
+        there = [value for value in values if (data / value).is_file()]
+        if record.get(MODALITY) != "drawing":
+            there = there or values[:1]
+        for place in (record["img"], name, *there):
+            (found if (data / place).is_file() else missing).append(place)
+    if missing:
+        raise ValueError(
+            f"Expected the rated images and explanations in {data} but {len(set(missing))} are missing: "
+            f"{list_some(dict.fromkeys(missing))}. Give the folder that `quantus-concepts pasta sheet` wrote as --data."
+        )
+    return list(dict.fromkeys(found))

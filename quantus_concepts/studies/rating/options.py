@@ -1,0 +1,119 @@
+"""The options of `pasta score`, `pasta sheet` and `pasta join`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantus_concepts.studies.command import (
+    MANY,
+    RUN,
+    DeviceOptions,
+    Options,
+    OutOptions,
+    ProgressOptions,
+    SeedOptions,
+    option,
+)
+
+SCORER, PAGE, PERTURBED = "Scorer and encoder", "Page", "For Q5 and Q6"
+ALL = "all"
+#: What labels are taken from, where not from a file.
+FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
+LABELS = (
+    "file-name (of the explanation), image-name, none, or a CSV file with the columns image, label and, if wanted, "
+    "true_label"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationOptions(Options):
+    """Which explanations, of which images."""
+
+    images: Path = option(help="Folder of images called {dataset}_{image id}_{label}.png or .jpg.")
+    explanations: Path = option(
+        help="Folder of .npy maps, .png drawings and .json concepts called like their images, or with one such folder "
+        "for each explainer."
+    )
+    labels_from: str | None = option(FROM_FILE_NAME, LABELS + ".")
+    ascending: str | None = option(None, "Explainers whose small values mean important, with commas.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(ExplanationOptions, ProgressOptions, OutOptions, DeviceOptions):
+    """Predict how people would rate explanations on disk: maps, drawings and lists of concepts, on one scale.
+
+    Prints a table of the explainers; the last line is the folder with scores.csv (a row for each explanation), and
+    report.html with the best and the worst and, of several explainers, which one is best how often.
+    """
+
+    labels_from: str | None = option(
+        None,
+        LABELS + "; by default image-name for scorers trained so, as the released ones, else file-name.",
+        shown=False,
+    )
+    scorer: Path | None = option(
+        None,
+        "File or folder: PASTA_Q1.pth, ... of ENSTA-U2IS/PASTA_weights, what `pasta train` wrote, or the "
+        "demonstration of `benchmark pasta`.",
+        panel=SCORER,
+    )
+    question: str = option(ALL, "all, or some with commas; the first is sorted by.", panel=SCORER)
+    encoder: str | None = option(
+        None,
+        "siglip, clip, eva02, embedded or MODEL/TAG of open_clip; by default what the scorer was trained on.",
+        panel=SCORER,
+        shown=False,
+    )
+    encoder_weights: Path | None = option(
+        None, "File of the encoder's weights; by default open_clip downloads them.", panel=SCORER
+    )
+    encoder_tokenizer: Path | None = option(
+        None, "Folder of the encoder's tokenizer, where it is one of transformers.", panel=SCORER
+    )
+    clip: bool = option(True, "Set scores above 5 to 5; the release leaves them.", panel=SCORER, shown=False)
+    n_shown: int = option(12, "How many of the best, and of the worst, the sheet shows.", bounds=(0, MANY), shown=False)
+    cache: Path | None = option(
+        None, "Folder of embeddings: what is there is not embedded again.", panel=SCORER, shown=False
+    )
+    batch_size: int = option(16, "Images at once.", panel=RUN, bounds=(1, MANY), shown=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions):
+    """Write a page on which people rate explanations, for a browser without network.
+
+    It shows an image and an explanation, without the explainer's name and for everybody in another order, asks the
+    questions of the PASTA paper on five points, and saves the answers in the format of its release. The last line is
+    the folder with rate.html and what the ratings refer to.
+    """
+
+    questions: str | None = option(
+        None, "Which, with commas; by default Q1 to Q4, and Q5 and Q6 where --light and --strong are given.", panel=PAGE
+    )
+    n_items: int | None = option(
+        None, "Explanations to take, drawn with --seed; by default all.", panel=PAGE, bounds=(1, MANY)
+    )
+    picture_size: int = option(384, "Longer side of the pictures in pixels.", panel=PAGE, bounds=(32, 2048))
+    max_megabytes: float = option(50.0, "Most the page may hold.", panel=PAGE, bounds=(0, 2000), open_low=True)
+    light: Path | None = option(
+        None, "Folder with the folders images and explanations of the same images, lightly perturbed.", panel=PERTURBED
+    )
+    strong: Path | None = option(
+        None,
+        "The same, perturbed until the prediction changed; the label of their names is the new prediction.",
+        panel=PERTURBED,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions(OutOptions):
+    """Join the files of several annotators to one folder of ratings, which `pasta train` reads."""
+
+    files: list[Path] = option(help="What the annotators saved.", argument=True)
+    data: Path = option(help="The folder that `pasta sheet` wrote.")
+
+
+def words(text: str | None) -> list[str]:
+    """Split what was given with commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]

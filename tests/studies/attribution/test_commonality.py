@@ -1,0 +1,224 @@
+"""Relative contrast on models whose use of the object is known, against an independent loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from block_sources import Blocks, Plains
+from quantus_concepts.datasets import ObjectsOnScenes
+from quantus_concepts.studies.attribution.data import AttributionData
+from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name, score_commonality
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.results import pick
+from quantus_concepts.studies.run import Run
+from reference import attribution as reference
+
+SIZE, N_EACH = 16, 4
+TARGET = 1
+
+
+class Bright(Blocks):
+    """Cut-outs of different reds."""
+
+    def __getitem__(self, index):
+        cutout = super().__getitem__(index)
+        cutout.pixels[..., 0] = 100 + 12 * (index % 12)
+        return cutout
+
+
+class Gradients(Plains):
+    """Scenes whose blue grows from left to right, each to its own height."""
+
+    def __getitem__(self, index):
+        pixels = super().__getitem__(index)
+        pixels[..., 2] = np.linspace(0, 90 + 12 * (index % 9), pixels.shape[1]).astype(np.uint8)
+        return pixels
+
+
+class Uses(nn.Module):
+    """The target scene is where blue, and red by a share of its own, are enough."""
+
+    def __init__(self, red: float) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.tensor([red, 0.0, 1.0]))
+
+    def forward(self, images: Tensor) -> Tensor:
+        evidence = (images.mean((2, 3)) * self.weights).sum(1) - 0.2
+        return torch.stack([0 * evidence, evidence], 1)
+
+
+def contributions(model, inputs, targets, **kwargs):
+    return inputs * model.weights.detach().numpy()[:, None, None]
+
+
+def blue_only(model, inputs, targets, **kwargs):
+    return inputs[:, 2:]
+
+
+def fails(model, inputs, targets, **kwargs):
+    if model.weights[0] < 0.5:
+        raise RuntimeError("too little red")
+    return inputs
+
+
+METHODS = {"contributions": contributions, "blue only": blue_only, "fails": fails}
+
+
+@pytest.fixture(scope="module")
+def data() -> AttributionData:
+    def compose(split: str, n_per_pair: int, commonality: float | None = None) -> ObjectsOnScenes:
+        return ObjectsOnScenes(
+            Bright(12),
+            Gradients(12, names=("attic", "bamboo forest")),
+            split=split,
+            n_per_pair=n_per_pair,
+            image_size=SIZE,
+            test_share=0.5,
+            commonality=commonality,
+        )
+
+    return AttributionData(
+        compose("train", 2), compose("test", 2), lambda commonality, split: compose(split, N_EACH, commonality)
+    )
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, nn.Module]:
+    return {model_name(k): Uses(1.2 * (1 - k)) for k in COMMONALITIES}
+
+
+OPTIONS = AttributionOptions(n_relative=10, batch_size=4, progress=False, device="cpu", seed=1)
+
+
+class Outcome:
+    """What a run says of some methods."""
+
+    def __init__(self, models, methods, data, options=OPTIONS) -> None:
+        run = Run(options, OutputFolder(), facts={"sheets": {}})
+        self.curves, self.accuracies = score_commonality(run, data, models, methods)
+        self.sheet, self.notes = run.facts["sheets"]["relative"], run.notes
+
+    def of(self, method: str, metric: str = "relative MCS"):
+        return pick(self.curves, method=method, metric=metric)
+
+
+@pytest.fixture(scope="module")
+def outcome(data, models):
+    return Outcome(models, METHODS, data)
+
+
+def by_loops(data: AttributionData, models: dict[str, nn.Module], method: str, n: int = 10):
+    """Curve, drop, correlation and counts of the first n images of the target scene, one at a time."""
+    test = data.at_commonality(1.0, "test")
+    rows = [row for row in range(len(test)) if test.scene_labels[row] == TARGET][:n]
+    shown = [test[row].image.double().numpy() for row in rows]
+    bare = [test.with_view("0s")[row].image.double().numpy() for row in rows]
+    masks = [test[row].mask.numpy() for row in rows]
+
+    def right(k: float, image: np.ndarray) -> bool:
+        weights = models[model_name(k)].weights.detach().double().numpy()
+        return sum(weights[c] * image[c].mean() for c in range(3)) > 0.2
+
+    def g(k: float, image: np.ndarray, mask: np.ndarray) -> float:
+        weights = models[model_name(k)].weights.detach().double().numpy()
+        raw = image[2:] if method == "blue only" else np.stack([weights[c] * image[c] for c in range(3)])
+        return reference.concept_attribution(reference.positive_percentile(raw[None]), mask[None])[0]
+
+    last = [g(1.0, image, mask) for image, mask in zip(shown, masks, strict=True)]
+    last_right = [right(1.0, image) for image in shown]
+    scores, with_, without = [], [], []
+    for k in COMMONALITIES[:-1]:
+        with_.append([right(k, image) for image in shown])
+        without.append([right(k, image) for image in bare])
+        scores.append(
+            [
+                g(k, image, mask) - other if here and there else math.nan
+                for image, mask, other, here, there in zip(shown, masks, last, with_[-1], last_right, strict=True)
+            ]
+        )
+    return scores, with_, without
+
+
+def test_scores_and_correlation_are_those_of_plain_loops(data, models, outcome):
+    scores, with_, without = by_loops(data, models, "contributions")
+    curve, drop, correlation = reference.relative_contrast(scores, with_, without)
+    found = outcome.of("contributions")
+    # The last model is the second of every contrast, and has none itself.
+    assert found["k"].tolist() == list(COMMONALITIES[:-1])
+    np.testing.assert_allclose(found["value"], curve, atol=1e-6)
+    assert found["n"].tolist() == [sum(not math.isnan(score) for score in row) for row in scores]
+    assert (found["n"] + found["undefined"] == 10).all()
+    # Some images are wrong, or nothing would be left out.
+    assert found["undefined"].min() > 0
+    assert (found["low"] <= found["value"]).all()
+    assert (found["value"] <= found["high"]).all()
+    row = outcome.of("contributions", "correlation").iloc[0]
+    assert row["value"] == pytest.approx(correlation, abs=1e-6)
+    assert row["value"] > 0.5
+    assert row["low"] <= row["value"] <= row["high"]
+    assert row["n"] + row["undefined"] == 10
+    # As the object matters less, so does its contrast.
+    assert curve[0] > curve[4] > curve[8] > 0
+    drops = pick(outcome.accuracies, metric="accuracy drop")
+    np.testing.assert_allclose(drops["value"][:-1], drop, atol=1e-12)
+
+
+def test_the_accuracy_is_that_of_the_target_scene_with_and_without_the_object(outcome, data, models):
+    _, with_, without = by_loops(data, models, "contributions")
+    for metric, right in (("accuracy with", with_), ("accuracy without", without)):
+        found = pick(outcome.accuracies, metric=metric)
+        assert found["k"].tolist() == list(COMMONALITIES)
+        assert found["value"].tolist()[:-1] == [np.mean(row) for row in right]
+        assert set(found["n"]) == {10}
+    drops = pick(outcome.accuracies, metric="accuracy drop")["value"].tolist()
+    assert drops[0] > 0.3
+    # The last model does not look at red, but what the object covers is gone.
+    assert drops[-1] <= 0
+
+
+def test_a_method_that_does_not_look_at_the_model_has_no_contrast(outcome):
+    assert outcome.of("blue only")["value"].tolist() == [0] * 9
+    # A constant curve correlates with nothing.
+    assert outcome.of("blue only", "correlation")["value"].isna().all()
+
+
+def test_a_method_that_fails_for_one_model_is_noted(outcome):
+    found = pick(outcome.curves, method="fails")
+    assert len(found) == 10
+    assert found["value"].isna().all()
+    assert (found["n"] == 0).all()
+    assert (found["undefined"] == 10).all()
+    assert outcome.notes == ["fails failed and has no scores: RuntimeError: too little red"]
+    assert [row.label for row in outcome.sheet.rows] == ["contributions", "blue only"]
+
+
+def test_the_sheet_shows_one_image_under_all_models(outcome, data):
+    assert outcome.sheet.columns == [f"k = {k:g}" for k in COMMONALITIES]
+    first, second = outcome.sheet.rows
+    np.testing.assert_array_equal(first.image, second.image)
+    assert first.mask.any()
+    assert len(first.maps) == len(first.values) == 10
+    for maps, value in zip(first.maps, first.values, strict=True):
+        assert maps.shape == (SIZE, SIZE)
+        assert value == pytest.approx(maps[first.mask].mean(), abs=1e-6)
+    # The object's values fall with k.
+    assert first.values[0] > first.values[-1]
+
+
+def test_the_contrast_is_to_the_last_model(data, models, outcome):
+    others = models | {model_name(1.0): Uses(0.3)}
+    changed = Outcome(others, {"contributions": contributions}, data)
+    assert (changed.of("contributions")["value"].to_numpy() < outcome.of("contributions")["value"].to_numpy()).all()
+
+
+def test_the_batch_size_plays_no_role(data, models, outcome):
+    again = Outcome(models, METHODS, data, dataclasses.replace(OPTIONS, batch_size=64))
+    pd.testing.assert_frame_equal(again.curves, outcome.curves, atol=1e-9, rtol=0)

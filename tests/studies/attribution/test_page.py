@@ -1,0 +1,164 @@
+"""The page of made-up numbers: well-formed, with every table and chart, and the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from quantus_concepts.metrics import PremiseCheck
+from quantus_concepts.studies import charts
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.page import page, signs
+from quantus_concepts.studies.attribution.placed_objects import CHANGES
+from quantus_concepts.studies.attribution.study import premise_table, tidy
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.page import render
+from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow
+from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.tables import Table
+
+F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)
+F_S = PremiseCheck("f_s", "object", 0.94, 0.935, 0.1, 0.98, 1e-7, 1.0, 0.1, 500)
+LEVELS = [0.1, 0.5, 1.0]
+METHODS = {"Grad-CAM": 0.3, "a <b> & $c$": 0.1, "random": 0.0}
+
+
+def numbers() -> pd.DataFrame:
+    """Rows of every metric, of two methods and a control; the second method has no IIR."""
+    rows = []
+    for method, value in METHODS.items():
+        rows += [
+            {"metric": "MCS", "value": value, "control": 0.1},
+            {"metric": "MCS baseline", "value": 0.1},
+            {"metric": "IDR", "value": 0.5 + value, "chance": 0.5},
+            {"metric": "IIR", "value": np.nan if value == 0.1 else value, "unconverged": 2},
+            {"metric": "perturbation", "value": 0.01 + 3 * value, "unconverged": 2},
+            *({"metric": "relative MCS", "k": k, "value": value * (1 - k)} for k in LEVELS[:-1]),
+            {"metric": "correlation", "value": value * 3},
+            *({"metric": "robustness", "variant": change, "value": value} for change in CHANGES),
+        ]
+        for row in rows[-len(CHANGES) - 8 :]:
+            row["method"] = method
+    frame = pd.DataFrame(rows)
+    return frame.assign(low=frame["value"] - 0.02, high=frame["value"] + 0.02, n=90, undefined=10)
+
+
+def a_run(tmp_path, checks, paper: bool = True) -> Run[AttributionOptions]:
+    accuracies = [
+        ("accuracy with", [0.9] * 3),
+        ("accuracy without", [0.4, 0.8, 0.89]),
+        ("accuracy drop", [0.5, 0.1, 0.01]),
+    ]
+    measured = [
+        pd.DataFrame({"model": "f_s^k", "metric": name, "k": LEVELS, "value": v, "n": 50}) for name, v in accuracies
+    ]
+    sheet = PictureGrid(
+        "", ["Grad-CAM"], [PictureRow("x", np.zeros((4, 4, 3)), [np.eye(4)], np.eye(4), [0.5])], "A caption."
+    )
+    return Run(
+        AttributionOptions(device="cpu"),
+        OutputFolder(out=tmp_path),
+        settings={"data": "made-up <data>"},
+        facts={"checks": checks, "paper": paper, "sheets": dict.fromkeys(("mcs", "idr", "iir", "relative"), sheet)},
+        frames={"premises": pd.concat([premise_table(checks), *measured], ignore_index=True)},
+    )
+
+
+class WellFormed(HTMLParser):
+    """Looks whether each tag is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("meta", "img", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def cells(table: Table, row: str) -> list[str]:
+    (found,) = [each for _, rows in table.groups for each in rows if each.label == row]
+    return [f"{cell.mark}{cell.text}" for cell in found.cells]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    frame = tidy([numbers()], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "DPI", 30)
+        run = a_run(tmp_path_factory.mktemp("out"), [F_O, F_S])
+        made = page(frame, run)
+        return made, render(made, settings=run.settings, notes=["a note"], files=["results.csv"])
+
+
+def test_the_page_is_one_well_formed_file_with_everything(made):
+    _, text = made
+    parsed = WellFormed()
+    parsed.feed(text)
+    assert not parsed.open
+    # Premises, commonality, methods, counts, robustness, relative; seven charts and four sheets.
+    assert (text.count("<table"), text.count("<figure"), text.count("<details")) == (6, 11, 3)
+    assert "a &lt;b&gt; &amp; $c$" in text
+    assert "<b> &" not in text
+    assert not re.search(r'(src|href)="(?!data:|#)', text)
+    # All premises hold, and the object matters where it is rare only.
+    assert 'class="unverified"' not in text
+    assert 'class="banner"' not in text
+
+
+def test_numbers_stand_beside_the_papers(made):
+    premises, commonality = (made[0].content[name] for name in ("premise_table", "commonality_table"))
+    assert cells(premises, "accuracy on X_os") == ["91.0", "91.1", "94.0", "94.0"]
+    assert cells(premises, "median KL, same prediction") == ["1.0e−7", "7.9e−8", "1.0e−7", "7.7e−8"]
+    assert cells(premises, "chance") == ["10.0", "–", "10.0", "–"]
+    assert cells(commonality, "drop") == ["50.0", "10.0", "1.0"]
+    assert cells(commonality, "paper, with the object") == ["97", "96", "95"]
+    assert cells(commonality, "paper, without it") == ["78", "78", "93"]
+
+
+def test_tables_say_what_numbers_are_held_against(made):
+    methods, counts, robustness, relative = (
+        next(
+            table
+            for section in made[0].sections
+            for table in (*section.tables, *section.folded)
+            if title == table.title
+        )
+        for title in ("All methods", "Scores that were defined", "Robustness", "Relative MCS")
+    )
+    assert cells(methods, "Grad-CAM") == ["0.300", "0.100", "80.0", "30.0", "0.91"]
+    assert cells(methods, "a <b> & $c$") == ["≈0.100", "0.100", "60.0", "–", "0.31"]
+    # Of a control no sign is shown.
+    assert cells(methods, "random") == ["0", "0.100", "50.0", "0.0", "0.010"]
+    assert cells(counts, "Grad-CAM") == ["90 of 100"] * 4 + ["2"]
+    assert cells(robustness, "Grad-CAM") == ["0.300"] * 5
+    assert cells(relative, "Grad-CAM") == ["0.270", "0.150", "0.90"]
+    assert cells(relative, "accuracy drop") == ["0.500", "0.100", ""]
+    (main,) = made[0].main
+    assert cells(main, "Grad-CAM")[:4] == ["0.300 ±0.020", "0.100", "80 (78–82)", "30 (28–32)"]
+
+
+def test_that_the_ground_truth_is_not_verified_is_said_wherever_it_matters(tmp_path):
+    made = page(tidy([numbers()], 0), a_run(tmp_path, [F_O, replace(F_S, accuracy_without=0.9)], paper=False))
+    assert made.banner.startswith("Ground truth not verified (f_s). MCS and IDR rest on what these models")
+    marked = {chart.name: chart.unverified for chart in made.charts}
+    assert {name for name, mark in marked.items() if mark} == {"mcs", "robustness", "idr", "sheet_mcs", "sheet_idr"}
+    assert marked["mcs"] == "ground truth not verified (f_s)"
+    assert [finding.topic for finding in made.told] == ["Not verified"]
+    assert "patch is checked on its own image" in next(each.caption for each in made.charts if each.name == "iir")
+    assert [key for (key,) in made.content["premise_table"].column_keys] == ["f_o", "f_s"]
+
+
+def test_signs():
+    assert (
+        signs("f_o, f_s^k and X_0s <b>")
+        == "<i>f</i><sub>o</sub>, <i>f</i><sub>s</sub><sup>k</sup> and <i>X</i><sub>0s</sub> &lt;b&gt;"
+    )

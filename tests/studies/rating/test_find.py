@@ -1,0 +1,207 @@
+"""Explanations on disk, and what may be wrong with them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from explanation_folders import CONCEPTS, write_folders
+from quantus_concepts.studies.rating.files import check_explanations, problems, usable
+from quantus_concepts.studies.rating.find import find_explanations
+
+
+@pytest.fixture
+def root(tmp_path):
+    return write_folders(tmp_path)
+
+
+def _found(root, **settings):
+    return find_explanations(root / "images", root / "explanations", **settings)
+
+
+def test_explainers_images_and_labels(root):
+    files = check_explanations(_found(root))
+    assert [file.explainer for file in files] == ["grad-cam"] * 3 + ["lime_2"] * 3 + ["words"] * 3
+    assert [file.modality for file in files] == ["map"] * 6 + ["concepts"] * 3
+    assert [file.label for file in files[:3]] == ["cat", "dog", "bird"]
+    assert problems(files) == ""
+    explanations = [file.read() for file in usable(files)]
+    np.testing.assert_array_equal(
+        explanations[4].map, np.load(root / "explanations" / "lime_2" / "pets_001_dog.npy", allow_pickle=False)
+    )
+    assert explanations[4].image.shape == (3, 20, 20)
+    assert explanations[7].values == CONCEPTS | {"part 1": 1.0}
+
+
+def test_files_of_one_explainer_need_no_folder_of_their_own(root):
+    files = find_explanations(root / "images", root / "explanations" / "words")
+    assert [file.explainer for file in files] == ["words"] * 3
+
+
+def test_label_explained_may_differ_from_the_true_one(root):
+    file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
+    file.rename(file.with_name("pets_001_big_goat.npy"))
+    found = next(file for file in _found(root) if file.path.stem == "pets_001_big_goat")
+    assert (found.label, found.true_label) == ("big_goat", "dog")
+    assert found.image.name == "pets_001_dog.png"
+
+
+def test_labels_from_a_file(root, tmp_path):
+    table = tmp_path / "labels.csv"
+    table.write_text("image,label,true_label\npets_000_cat.png,lion,tiger\npets_001_dog,wolf,\n")
+    files = _found(root, labels_from=str(table))
+    assert [(file.label, file.true_label) for file in files[:2]] == [("lion", "tiger"), ("wolf", "dog")]
+    assert files[2].note == "not in the file of labels"
+    assert {file.label for file in _found(root, labels_from="none")} == {""}
+    table.write_text("picture,label\na,b\n")
+    with pytest.raises(ValueError, match=r"columns image and label but got \['picture', 'label'\]"):
+        _found(root, labels_from=str(table))
+    with pytest.raises(ValueError, match="file-name, image-name, none or a CSV file"):
+        _found(root, labels_from=str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        # The last of two rows for one image won without a word.
+        ("image,label\na,cat\nb,dog\na,bird\n", "line 4 names a again, after line 2"),
+        ("image,label,true_label\na,cat,\nb,dog\n\nc\n", "line 3 has 2 of 3 columns, line 5 has 1 of 3 columns"),
+        ("image,label\na,cat,dog\n", "line 2 has 3 of 2 columns"),
+        ("image,label\n,cat\n", "line 2 names no image"),
+        ("", r"columns image and label but got \[\]"),
+    ],
+)
+def test_faulty_files_of_labels(root, tmp_path, text, message):
+    table = tmp_path / "labels.csv"
+    table.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        _found(root, labels_from=str(table))
+    assert str(table) in str(error.value)
+
+
+def test_labels_of_the_images(root):
+    file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
+    file.rename(file.with_name("pets_001_goat.npy"))
+    labels = {found.path.stem: found.label for found in _found(root, labels_from="image-name")}
+    assert labels == {"pets_000_cat": "cat", "pets_001_dog": "dog", "pets_001_goat": "dog", "pets_002_bird": "bird"}
+
+
+def test_drawings(root):
+    folder = root / "explanations" / "drawn"
+    folder.mkdir()
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    Image.fromarray(pixels).save(folder / "pets_000_cat.png")
+    Image.new("RGB", (4, 4), "white").save(folder / "pets_001_dog.png")
+    # A map of which there is a drawing is not an explanation of its own.
+    Image.fromarray(pixels).save(root / "explanations" / "lime_2" / "pets_000_cat.png")
+    files = check_explanations(_found(root))
+    drawn = [file for file in files if file.explainer == "drawn"]
+    assert [file.modality for file in drawn] == ["drawing"] * 2
+    assert [file.note for file in drawn] == ["", "the drawing is of one colour"]
+    picture = drawn[0].read().picture
+    np.testing.assert_allclose(picture.permute(1, 2, 0) * 255, pixels, atol=1e-4)
+    noted = {file.path.name: file.note for file in files if file.explainer == "lime_2" and file.note}
+    assert noted == {"pets_000_cat.npy": "its drawing pets_000_cat.png is taken"}
+    # In a folder that holds the images too, they are no drawings.
+    np.save(root / "images" / "pets_000_cat.npy", np.eye(4))
+    assert [file.path.name for file in find_explanations(root / "images", root / "images")] == ["pets_000_cat.npy"]
+
+
+def test_small_values_may_mean_important(root):
+    assert {file.ascending for file in _found(root, ascending=["words"]) if file.explainer == "words"} == {True}
+    with pytest.raises(ValueError, match=r"--ascending.*\['word'\]"):
+        _found(root, ascending=["word"])
+
+
+MAPS = {
+    "constant": (np.full((5, 5), 0.5, dtype=np.float32), "the map is constant: every value is 0.5"),
+    "nan": (np.array([[np.nan, 1.0], [2.0, np.inf]]), "2 of the map's 4 values are NaN or infinite"),
+    "size": (np.random.default_rng(0).random((4, 16)), "map of 4 x 16 for an image of 20 x 16"),
+    "rank": (np.zeros((2, 3, 4, 5)), "have shape"),
+    "words": (np.array(["a", "b"]), "hold numbers"),
+    "objects": (np.array([{}, {}], dtype=object), "cannot be read"),
+}
+LISTS = {
+    "broken": ('{"fur": 1', "is no JSON"),
+    "empty": ("{}", "an object of names and numbers"),
+    "text": ('{"fur": "much"}', "finite numbers"),
+    "infinite": ('{"fur": NaN}', "finite numbers"),
+    "nameless": ('{" ": 1, "fur": 2}', "has no name"),
+    "zero": ('{"beak": 0, "fur": 0}', "every value is 0"),
+}
+
+
+@pytest.mark.parametrize("case", [*MAPS, *LISTS])
+def test_one_bad_file_is_noted_and_the_others_stay(root, case):
+    kind, suffix = ("grad-cam", ".npy") if case in MAPS else ("words", ".json")
+    file = root / "explanations" / kind / f"pets_000_cat{suffix}"
+    if case in MAPS:
+        np.save(file, MAPS[case][0])
+    else:
+        file.write_text(LISTS[case][0])
+    expected = (MAPS | LISTS)[case][1]
+    files = check_explanations(_found(root))
+    bad = [found for found in files if found.note]
+    assert [found.path for found in bad] == [file]
+    assert expected in bad[0].note
+    assert str(root) not in bad[0].note
+    assert len(usable(files)) == 8
+
+
+def test_all_that_is_wrong_is_told_at_once(root):
+    for file in (root / "explanations" / "grad-cam").iterdir():
+        file.write_bytes(b"\x93NUMPY broken")
+    (root / "explanations" / "words" / "pets_009_cat.json").write_text(json.dumps(CONCEPTS))
+    np.save(root / "explanations" / "lime_2" / "pets_009_cat.npy", np.eye(3))
+    np.save(root / "explanations" / "lime_2" / "nameless.npy", np.eye(3))
+    (root / "images" / "pets_002_bird.png").write_bytes(b"no image")
+    Image.new("RGB", (4, 4)).save(root / "images" / "pets_001_wolf.png")
+    told = problems(check_explanations(_found(root)))
+    for name in ("pets_000_cat", "pets_001_dog", "pets_002_bird"):
+        assert f"grad-cam/{name}.npy" in told
+    assert "lime_2/pets_009_cat.npy (no image called pets_009_cat or pets_009_*)" in told
+    assert "lime_2/nameless.npy (Expected the name of a file to be DATASET_IMAGE_LABEL.npy" in told
+    assert "lime_2/pets_002_bird.npy (Image cannot be read" in told
+    # Concepts can be scored without their image, but not shown to people.
+    assert "words/pets_009_cat.json" not in told
+    assert "words/pets_009_cat.json (no image" in problems(_found(root, with_images=True))
+    few = problems(check_explanations(_found(root)), 2)
+    assert all(reason in few for reason in ("no image called", "Expected the name of a file", "Image cannot be read"))
+    assert ", and 1 more (" in few
+
+
+def test_several_images_are_not_guessed_between(root):
+    Image.new("RGB", (4, 4)).save(root / "images" / "pets_001_wolf.png")
+    file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
+    assert not next(found for found in _found(root) if found.path == file).note
+    file.rename(file.with_name("pets_001_fox.npy"))
+    note = next(found.note for found in _found(root) if found.path.stem == "pets_001_fox")
+    assert note == "several images: pets_001_dog.png, pets_001_wolf.png"
+
+
+def test_nothing_to_work_with(root, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ValueError, match=r"--images.*holds none"):
+        find_explanations(empty, root / "explanations")
+    with pytest.raises(ValueError, match=r"--explanations.*holds none"):
+        find_explanations(root / "images", empty)
+    with pytest.raises(ValueError, match=r"--images` to be a folder"):
+        find_explanations(tmp_path / "nowhere", root / "explanations")
+    for file in (root / "explanations").rglob("*.*"):
+        file.write_bytes(b"broken")
+    with pytest.raises(ValueError, match=r"None of the 9 explanations can be used: .*words/pets_002_bird\.json"):
+        usable(check_explanations(_found(root)))
+
+
+def test_a_reason_is_told_once_and_every_reason_is_told(root):
+    files = [replace(file, note="no such label") for file in check_explanations(_found(root))]
+    files[-1] = replace(files[-1], note="broken")
+    told = problems(files, 3)
+    assert told.startswith("words/pets_002_bird.json (broken); grad-cam/")
+    assert told.count("(broken)") == told.count("(no such label)") == 1
+    assert "and 6 more" in told
+    assert "more" not in problems(files)
+    assert problems(check_explanations(_found(root))) == ""

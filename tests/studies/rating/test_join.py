@@ -1,0 +1,157 @@
+"""The files of several annotators, joined; and the sheet's other outputs."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from explanation_folders import write_folders
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.rating.join import join, join_ratings
+from quantus_concepts.studies.rating.options import JoinOptions, SheetOptions
+from quantus_concepts.studies.rating.sheet import asked_questions, make_sheet
+
+
+def _sheet(root, **changes):
+    return SheetOptions(images=root / "images", explanations=root / "explanations", progress=False, **changes)
+
+
+@pytest.fixture
+def data(tmp_path):
+    root = write_folders(tmp_path / "data", 2, ("grad-cam", "words"))
+    make_sheet(_sheet(root, picture_size=40, out=tmp_path / "sheet"))
+    return tmp_path / "sheet"
+
+
+def _record(explainer, image, label, *votes):
+    return {
+        "img": f"images/pets_{image}_{label}.png",
+        "explication": f"expl/pets_{image}_{explainer}_{label}.png",
+        "GTclass": label,
+        "predictedclass": label,
+        "Annotation": list(votes),
+    }
+
+
+def _write(path, *records):
+    path.write_text(json.dumps(records))
+    return path
+
+
+def test_sheet_writes_what_the_ratings_refer_to(data):
+    stems = {
+        f"pets_00{i}_{explainer}_{label}"
+        for i, label in enumerate(("cat", "dog"))
+        for explainer in ("grad-cam", "words")
+    }
+    assert {path.stem for path in (data / "expl").iterdir()} == stems
+    assert {path.stem for path in (data / "activations").iterdir()} == stems
+    assert Image.open(data / "expl" / "pets_000_grad-cam_cat.png").size == (32, 40)
+    assert sorted(path.name for path in (data / "images").iterdir()) == ["pets_000_cat.png", "pets_001_dog.png"]
+
+
+def test_votes_are_joined_by_explanation(data, tmp_path):
+    anna = {"annotator": "Anna"}
+    first = _write(
+        tmp_path / "a.json",
+        _record("grad-cam", "000", "cat", anna | {"Q1": 4, "Q2": 2}),
+        _record("words", "001", "dog", anna | {"Q1": 1}),
+    )
+    # Saved later: agrees, and has more.
+    again = _write(
+        tmp_path / "b.json",
+        _record("words", "001", "dog", anna | {"Q1": 1, "Q2": 5}),
+        _record("grad-cam", "000", "cat", anna | {"Q1": 4, "Q2": 2}),
+    )
+    nameless = _write(tmp_path / "carl.json", _record("grad-cam", "000", "cat", {"Q1": 3}))
+    joined = join_ratings([first, again, nameless])
+    assert joined.annotators == ["Anna", "carl"]
+    told = join(JoinOptions(files=[first, again, nameless], data=data, out=tmp_path / "out"))
+    assert told.startswith("2 annotators: Anna, carl.")
+    assert told.endswith(str(tmp_path / "out"))
+    ratings = PastaRatings(tmp_path / "out")
+    np.testing.assert_array_equal(ratings.votes[0][:, :3], [[4, 2, np.nan], [3, np.nan, np.nan]])
+    np.testing.assert_array_equal(ratings.votes[1][:, :3], [[1, 5, np.nan], [np.nan] * 3])
+    assert not (tmp_path / "out" / "images" / "pets_002_bird.png").exists()
+
+
+def test_contradictions_are_all_listed(data, tmp_path):
+    anna = {"annotator": "Anna"}
+    first = _write(
+        tmp_path / "a.json",
+        _record("grad-cam", "000", "cat", anna | {"Q1": 4, "Q3": 1}),
+        _record("words", "001", "dog", anna | {"Q1": 1}),
+    )
+    other = _record("words", "001", "dog", anna | {"Q1": 1}) | {"predictedclass": "wolf"}
+    second = _write(tmp_path / "b.json", _record("grad-cam", "000", "cat", anna | {"Q1": 5, "Q3": 1}), other)
+    broken = tmp_path / "c.json"
+    broken.write_text("[")
+    outside = _write(tmp_path / "d.json", _record("words", "001", "dog", {"Q1": 6}))
+    with pytest.raises(ValueError, match="cannot be joined") as error:
+        join_ratings([first, second, broken, outside])
+    message = str(error.value)
+    assert "Anna gave expl/pets_000_grad-cam_cat.png other votes in b.json than in a file before it (Q1)" in message
+    assert "b.json has another image or label for expl/pets_001_words_dog.png" in message
+    assert "c.json is no JSON" in message
+    assert "d.json has 1 faulty votes" in message
+
+
+def test_missing_files_are_all_listed(data, tmp_path):
+    (data / "activations" / "pets_000_grad-cam_cat.npy").unlink()
+    (data / "images" / "pets_001_dog.png").unlink()
+    file = _write(
+        tmp_path / "a.json",
+        _record("grad-cam", "000", "cat", {"Q1": 4}),
+        _record("words", "001", "dog", {"Q1": 1}),
+    )
+    with pytest.raises(
+        ValueError, match=r"2 are missing: activations/pets_000_grad-cam_cat\.npy, images/pets_001_dog\.png"
+    ):
+        join(JoinOptions(files=[file], data=data, out=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_questions_about_change_need_what_they_ask_about(tmp_path):
+    options = _sheet(tmp_path, questions="Q1,Q6")
+    with pytest.raises(ValueError, match=r"Q6 asks how .* with --strong"):
+        asked_questions(options)
+    with pytest.raises(ValueError, match="Q9"):
+        asked_questions(_sheet(tmp_path, questions="Q9"))
+    with pytest.raises(ValueError, match="at least one question"):
+        asked_questions(_sheet(tmp_path, questions=" , "))
+    assert asked_questions(_sheet(tmp_path)) == ("Q1", "Q2", "Q3", "Q4")
+    assert asked_questions(_sheet(tmp_path, light=tmp_path)) == ("Q1", "Q2", "Q3", "Q4", "Q5")
+
+
+def test_sheet_on_the_command_line(tmp_path, capsys):
+    root = write_folders(tmp_path)
+    np.save(root / "explanations" / "grad-cam" / "pets_000_cat.npy", np.zeros((4, 4)))
+    given = ["pasta", "sheet", "--images", str(root / "images"), "--explanations", str(root / "explanations")]
+    given += ["--out", str(tmp_path / "out"), "--no-progress", "--picture-size", "40"]
+    assert main([*given, "--n-items", "4"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("4 explanations of ")
+    assert "MB and needs no network" in out[0]
+    assert "Left out, 1: grad-cam/pets_000_cat.npy (the map is constant: every value is 0)" in out[1]
+    assert out[-1] == str(tmp_path / "out")
+    assert main([*given, "--overwrite", "--max-megabytes", "0.001"]) == 2
+    assert "of 8 explanations fill it. Take fewer with --n-items" in capsys.readouterr().err
+    assert (tmp_path / "out" / "rate.html").is_file(), "a run that fails leaves the earlier one"
+    assert main([*given, "--overwrite", "--light", str(tmp_path / "nowhere")]) == 2
+    assert "to be a folder" in capsys.readouterr().err
+
+
+def test_explainers_of_one_name_in_files_are_refused(tmp_path):
+    root = write_folders(tmp_path, 1, ("grad_cam", "grad cam"))
+    with pytest.raises(ValueError, match=r"'grad cam' and 'grad_cam' .* same explainer"):
+        make_sheet(_sheet(root, out=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_join_on_the_command_line(data, tmp_path, capsys):
+    file = _write(tmp_path / "a.json", _record("words", "001", "dog", {"annotator": "Anna", "Q2": 3}))
+    assert main(["pasta", "join", str(file), "--data", str(data), "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out")
+    assert len(PastaRatings(tmp_path / "out")) == 1

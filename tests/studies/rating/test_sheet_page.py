@@ -1,0 +1,332 @@
+"""The page on which people rate explanations, in a browser; and back to ratings."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from chromium import Visit, find_chromium, visit_all
+from explanation_folders import write_folders
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.studies.rating.join import join
+from quantus_concepts.studies.rating.options import JoinOptions, SheetOptions
+from quantus_concepts.studies.rating.sheet import make_sheet
+
+N_ITEMS = 9
+#: Answer k of an annotator is a function of k: known for every explanation through the order in which they are shown.
+ANSWER_ALL = """
+    begin("{name}");
+    const places = [];
+    for (let k = 0; k < 18; k++) {{
+      if (k % 2 === 0) places.push(byId("place").textContent);
+      key(String({vote}));
+    }}
+    const title = byId("done-title").textContent;
+    tell({{ places, title, file: await saved() }});
+"""
+ORDERS = """
+    localStorage.clear();
+    const orders = {};
+    for (const name of ["Cy", "Di"]) {
+      begin(name);
+      orders[name] = [];
+      for (let i = 0; i < 9; i++) {
+        const pictures = [...byId("sections").querySelectorAll("img")].map((image) => image.src.slice(-80));
+        orders[name].push(pictures.join() + byId("sections").textContent);
+        key("ArrowRight");
+        key("ArrowRight");
+      }
+      byId("start").hidden = false;
+    }
+    tell(orders);
+"""
+KEYS = """
+    begin("Eve");
+    const at = () => [byId("place").textContent, document.querySelector("fieldset.now").id, byId("given").textContent];
+    const steps = [];
+    const press = (...names) => { names.forEach((name) => key(name)); steps.push(at()); };
+    press("4");                  // answered: on to the second question
+    press("ArrowRight");         // skipped: on to the second explanation
+    press("ArrowLeft");          // back
+    press("Backspace");          // back to the answer
+    press("2");                  // another answer
+    press("6", "0", "x");        // none of the keys
+    key("3", { ctrlKey: true }); // the browser's own
+    steps.push(at());
+    press("ArrowDown");          // chosen, without going on
+    press("ArrowDown", "ArrowDown", "ArrowUp");
+    press("Enter");
+    byId("leave").click();
+    const title = byId("done-title").textContent, tally = byId("tally").textContent;
+    const file = await saved();
+    byId("missing").click();
+    tell({ steps, title, tally, file: file.records, missing: at() });
+"""
+MOUSE = """
+    begin("Finn");
+    const click = (element) => {
+      element.focus();
+      element.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, detail: 1 }));
+    };
+    const points = (question) => document.querySelectorAll(`input[name=${question}]`);
+    click(points("Q3")[4]);  // the second question first: goes on to the next explanation
+    const after = byId("place").textContent;
+    const clean = document.querySelectorAll("input:checked").length;
+    byId("back").click();
+    byId("back").click();
+    click(points("Q1")[1]);
+    const checked = [...document.querySelectorAll("input:checked")].map((input) => input.name + input.value);
+    byId("leave").click();
+    tell({ after, clean, checked, file: (await saved()).records });
+"""
+RELOADED = """
+    if (!sessionStorage.getItem("again")) {
+      begin("Gus");
+      key("5"); key("4"); key("3");
+      sessionStorage.setItem("again", "1");
+      location.reload();
+    } else {
+      const resume = byId("resume").textContent, name = byId("annotator").value, button = byId("begin").textContent;
+      byId("begin").click();
+      const place = byId("place").textContent, now = document.querySelector("fieldset.now").id;
+      byId("leave").click();
+      const mine = await saved();
+      byId("start").hidden = false;
+      begin("Hal");
+      tell({ resume, name, button, place, now, file: mine.records, other: byId("given").textContent });
+    }
+"""
+WITHOUT_STORAGE = """
+    begin("Ida");
+    for (let k = 0; k < 18; k++) key("1");
+    tell({ warned: !byId("forgetful").hidden, records: (await saved()).records.length });
+"""
+BLOCKED = 'Object.defineProperty(window, "localStorage", { get() { throw new DOMException("blocked"); } });'
+UNSEEN = """
+    begin("Jo");
+    const all = [...document.querySelectorAll("#rate button, #rate input, #rate img, #rate progress")];
+    const unnamed = all.filter((element) => !(element.textContent || element.ariaLabel || element.alt));
+    tell({
+      n: all.length,
+      unnamed: unnamed.map((element) => element.outerHTML.slice(0, 80)),
+      focus: document.activeElement.id,
+      legend: document.querySelector("fieldset legend").textContent,
+      ends: [...document.querySelectorAll("input[name=Q1]")].map((input) => input.ariaLabel),
+      spoken: byId("spoken").textContent,
+      fits: document.documentElement.scrollWidth <= window.innerWidth,
+    });
+"""
+PERTURBED = """
+    begin("Kim");
+    const seen = [];
+    while (!byId("says").textContent.includes("dog")) for (let i = 0; i < 6; i++) key("3");
+    for (let k = 0; k < 6; k++) {
+      seen.push([...document.querySelectorAll("#sections h2")].map((heading) => heading.textContent));
+      key("1");
+    }
+    tell(seen);
+"""
+
+
+@pytest.fixture(scope="module")
+def sheet(tmp_path_factory):
+    root = write_folders(tmp_path_factory.mktemp("sheet"))
+    folders = {"images": root / "images", "explanations": root / "explanations"}
+    options = SheetOptions(**folders, questions="Q3,Q1", picture_size=48, out=root / "out", progress=False)
+    make_sheet(options)
+    return options
+
+
+@pytest.fixture(scope="module")
+def page(sheet):
+    return (sheet.out / "rate.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def perturbed_page(sheet, tmp_path_factory):
+    root = tmp_path_factory.mktemp("perturbed")
+    for name in ("light", "strong"):
+        shutil.copytree(sheet.images, root / name / "images")
+        shutil.copytree(sheet.explanations, root / name / "explanations")
+    for file in [*(root / "strong").rglob("pets_001_dog.*")]:
+        file.rename(file.with_name(f"pets_001_big_goat{file.suffix}"))
+    make_sheet(replace(sheet, questions=None, light=root / "light", strong=root / "strong", out=root / "out"))
+    return (root / "out" / "rate.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def told(page, perturbed_page, tmp_path_factory):
+    visits = {
+        "Anna": Visit(page, ANSWER_ALL.format(name="Anna", vote="1 + k % 5")),
+        "7": Visit(page, ANSWER_ALL.format(name="7", vote="5 - k % 5")),
+        "orders": Visit(page, ORDERS),
+        "orders again": Visit(page, ORDERS),
+        "keys": Visit(page, KEYS),
+        "mouse": Visit(page, MOUSE),
+        "reloaded": Visit(page, RELOADED),
+        "without storage": Visit(page, WITHOUT_STORAGE, BLOCKED),
+        "unseen": Visit(page, UNSEEN),
+        "perturbed": Visit(perturbed_page, PERTURBED),
+    }
+    found = visit_all(visits, tmp_path_factory.mktemp("browser"))
+    for name, result in found.items():
+        assert not (isinstance(result, dict) and "error" in result), f"{name}: {result['error']}"
+    return found
+
+
+def _data(page):
+    return json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+
+
+def test_page_needs_no_network_and_names_no_explainer(page):
+    for word in ("http://", "https://", "src=", "@import", "url("):
+        assert word not in page
+    data = _data(page)
+    assert [question["name"] for question in data["questions"]] == ["Q1", "Q3"]
+    assert len(data["items"]) == N_ITEMS
+    # Three images, shared, and six maps.
+    assert len(data["pictures"]) == 9
+    shown = json.dumps([{key: value for key, value in item.items() if key != "record"} for item in data["items"]])
+    for explainer in ("grad-cam", "lime", "words"):
+        assert explainer not in shown
+    listed = [
+        item["sections"]["shown"]["concepts"] for item in data["items"] if "concepts" in item["sections"]["shown"]
+    ]
+    assert listed[0] == [
+        ["whiskers", "−2.00", -1],
+        ["part 0", "1.00", 0.5],
+        ["fur", "0.500", 0.25],
+        ["beak", "0.250", 0.125],
+    ]
+
+
+def test_text_cannot_leave_the_data(tmp_path):
+    write_folders(tmp_path, 1, ("words",))
+    file = next((tmp_path / "explanations" / "words").iterdir())
+    file.write_text(json.dumps({"</script><script>alert(1)</script>": 1.0, "<b>": 0.5}))
+    folders = {"images": tmp_path / "images", "explanations": tmp_path / "explanations"}
+    make_sheet(SheetOptions(**folders, out=tmp_path / "out", progress=False))
+    page = (tmp_path / "out" / "rate.html").read_text()
+    assert "alert(1)</script>" not in page
+    assert _data(page)["items"][0]["sections"]["shown"]["concepts"][0][0] == "</script><script>alert(1)</script>"
+
+
+def test_keys_answer_and_the_file_is_read_back(sheet, told, tmp_path):
+    saved = {}
+    for name in ("Anna", "7"):
+        assert told[name]["places"] == [f"Explanation {i + 1} of {N_ITEMS}" for i in range(N_ITEMS)]
+        assert told[name]["title"] == "Thank you, that was all"
+        assert told[name]["file"]["name"] == f"human_annotations_{name}.json"
+        saved[name] = told[name]["file"]["records"]
+        (tmp_path / told[name]["file"]["name"]).write_text(json.dumps(saved[name]))
+    first = saved["Anna"][0]
+    assert list(first) == ["img", "explication", "GTclass", "predictedclass", "Annotation"]
+    assert first["img"] == "images/pets_000_cat.png"
+    assert first["explication"] == "expl/pets_000_grad-cam_cat.png"
+    assert first["GTclass"] == first["predictedclass"] == "cat"
+    assert list(first["Annotation"][0]) == ["annotator", "Q1", "Q3"]
+
+    files = [tmp_path / f"human_annotations_{name}.json" for name in saved]
+    join(JoinOptions(files=files, data=sheet.out, out=tmp_path / "joined"))
+    ratings = PastaRatings(tmp_path / "joined")
+    assert ratings.votes.shape == (N_ITEMS, 2, 6)
+    assert sorted(set(ratings.explainer_ids)) == ["grad-cam", "lime-2", "words"]
+    joined = json.loads((tmp_path / "joined" / "human_annotations.json").read_text())
+    for name, column in (("Anna", 1), ("7", 0)):
+        by_name = {record["explication"]: record["Annotation"][0] for record in saved[name]}
+        expected = [[by_name[record["explication"]][question] for question in ("Q1", "Q3")] for record in joined]
+        np.testing.assert_array_equal(ratings.votes[:, column][:, [0, 2]], expected)
+        assert np.isnan(ratings.votes[:, column][:, [1, 3, 4, 5]]).all()
+        # Every explanation was shown once: the votes are those of k = 0, 1, ..., 17.
+        given = [1 + k % 5 if name == "Anna" else 5 - k % 5 for k in range(2 * N_ITEMS)]
+        assert sorted(np.ravel(expected)) == sorted(given)
+    assert "annotator" not in (tmp_path / "joined" / "human_annotations.json").read_text()
+    row = int(np.flatnonzero((ratings.explainer_ids == "words") & (ratings.image_ids == "pets_001"))[0])
+    concepts = ratings.explanations[row]
+    assert isinstance(concepts, ConceptExplanation)
+    assert concepts.values["whiskers"] == -2.0
+    row = int(np.flatnonzero((ratings.explainer_ids == "lime-2") & (ratings.image_ids == "pets_001"))[0])
+    assert isinstance(ratings.explanations[row], DrawingExplanation)
+    redrawn = PastaRatings(tmp_path / "joined", drawings=False).explanations[row]
+    assert isinstance(redrawn, MapExplanation)
+    source = sheet.explanations / "lime_2" / "pets_001_dog.npy"
+    np.testing.assert_array_equal(redrawn.map, np.load(source))
+
+
+def test_order_differs_between_annotators_and_is_the_same_again(told):
+    orders = told["orders"]
+    assert told["orders again"] == orders
+    assert orders["Cy"] != orders["Di"]
+    assert sorted(orders["Cy"]) == sorted(orders["Di"])
+    assert len(set(orders["Cy"])) == N_ITEMS
+
+
+def test_back_skip_change_and_other_keys(told):
+    one, two, given = "Explanation 1 of 9", "Explanation 2 of 9", "of 18 answers"
+    assert told["keys"]["steps"] == [
+        [one, "field-1", f"1 {given}"],
+        [two, "field-0", f"1 {given}"],
+        [one, "field-1", f"1 {given}"],
+        [one, "field-0", f"1 {given}"],
+        [one, "field-1", f"1 {given}"],
+        [one, "field-1", f"1 {given}"],
+        [one, "field-1", f"1 {given}"],
+        [one, "field-1", f"2 {given}"],
+        [one, "field-1", f"2 {given}"],
+        [two, "field-0", f"2 {given}"],
+    ]
+    assert told["keys"]["title"] == "Not finished yet"
+    assert told["keys"]["tally"].startswith("You gave 2 of 18 answers")
+    assert [record["Annotation"] for record in told["keys"]["file"]] == [[{"annotator": "Eve", "Q1": 2, "Q3": 2}]]
+    assert told["keys"]["missing"] == [two, "field-0", f"2 {given}"]
+
+
+def test_mouse_answers(told):
+    assert told["mouse"]["after"] == "Explanation 2 of 9"
+    assert told["mouse"]["clean"] == 0
+    assert told["mouse"]["checked"] == ["Q12", "Q35"]
+    assert [record["Annotation"] for record in told["mouse"]["file"]] == [[{"annotator": "Finn", "Q1": 2, "Q3": 5}]]
+
+
+def test_reloaded_page_goes_on(told):
+    again = told["reloaded"]
+    assert again["resume"].startswith("3 of 18 answers are kept")
+    assert (again["name"], again["button"]) == ("Gus", "Continue")
+    assert (again["place"], again["now"]) == ("Explanation 2 of 9", "field-1")
+    votes = [votes for record in again["file"] for votes in record["Annotation"]]
+    assert sorted(vote for given in votes for name, vote in given.items() if name != "annotator") == [3, 4, 5]
+    assert again["other"] == "0 of 18 answers"
+
+
+def test_browser_without_storage_is_told(told):
+    assert told["without storage"] == {"warned": True, "records": N_ITEMS}
+
+
+def test_page_can_be_used_without_seeing_it(told):
+    unseen = told["unseen"]
+    assert unseen["n"] > 10
+    assert unseen["unnamed"] == []
+    assert unseen["focus"] == "field-0"
+    assert "consistent with how I would explain" in unseen["legend"]
+    assert unseen["ends"] == ["1, not at all", "2", "3", "4", "5, fully"]
+    assert unseen["spoken"].startswith("Explanation 1 of 9. The program sees: ")
+    assert unseen["fits"]
+
+
+def test_perturbed_images_are_shown_with_their_questions(perturbed_page, told):
+    asked = [question["name"] for question in _data(perturbed_page)["questions"]]
+    assert asked == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
+    assert told["perturbed"][:4] == [[], [], [], []]
+    assert told["perturbed"][4:] == [
+        ["Before", "After: lightly changed"],
+        ["Before", "After: strongly changed: the program now sees big goat"],
+    ]
+
+
+def test_driver_skips_with_a_reason_without_browser(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(pytest.skip.Exception, match="Chromium is not installed"):
+        find_chromium()
