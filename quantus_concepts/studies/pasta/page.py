@@ -123,8 +123,7 @@ def measure_table(
                 rows = [each for each in (ours.assign(label=model), asked) if len(each)]
                 parts += [each.assign(group=MEASURES[measure]) for each in rows]
     shown = written(pd.concat(parts), small=["deviation"])
-    columns = {"heads": heads or {}, "controls": [SHUFFLED], "key": key}
-    return Table(title, note, shown, ["group", "label"], ["question"], **columns)
+    return Table(title, note, shown, ["group", "label"], ["question"], heads=heads or {}, controls=[SHUFFLED], key=key)
 
 
 def agreement_note(frame: pd.DataFrame) -> str:

@@ -22,7 +22,7 @@ three = partial(number, decimals=3)
 
 def paper_table(table: int | str) -> pd.DataFrame:
     """Return a table of the paper as it is printed: model ("paper"), row, question, measure, value, deviation, p."""
-    found = published("quantus_concepts.studies.pasta", table=str, row=str)
+    found = published("quantus_concepts.studies.pasta", table=str, row=str, deviation=float, p=float)
     chosen = found[found["table"] == str(table)].reset_index(drop=True)
     if chosen.empty:
         raise ValueError(f"Expected the number of a table, one of {sorted(set(found['table']))}, but got {table}.")
