@@ -14,7 +14,7 @@ from quantus_concepts.functional.intervals import relation, t_interval
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
-NUMBERS = ("value", "low", "high", "n", "undefined", "chance", "reference", "seed", "deviation", "p")
+NUMBERS = ("value", "low", "high", "n", "undefined", "chance", "reference", "seed")
 UNBOUNDED = (-math.inf, math.inf)
 
 

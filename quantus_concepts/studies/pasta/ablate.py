@@ -140,11 +140,7 @@ def variant_figures(
     rows = []
     for seed, split in trainer.splits.items():
         for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled(split, seed))):
-            if variant.regressor:
-                scorer = trainer.fit(variant.regressor, goal, split)
-            else:
-                scorer = trainer.train("scorer" if model == SCORER else "control", goal, split, seed).scorer
-            scores = trainer.predict(scorer, split.test)
+            scores = trainer.scores(model, goal, split, seed, variant.regressor)
             found = (model, scores, trainer.targets[split.test], plan.questions, seed, modalities[split.test])
             rows += figure_rows(*found, kinds)
     frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])

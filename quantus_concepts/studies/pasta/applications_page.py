@@ -72,7 +72,7 @@ def application_sections(
         if facts.get(name)
     ]
     if pairs:
-        sections.append(Section("Perturbations", charts=pairs))
+        sections.append(Section("Perturbations", charts=pairs, beside=True))
     if "correlations" in frames:
         sections.append(Section("Do other metrics say the same?", tables=[correlation_table(frames["correlations"])]))
     return sections
@@ -126,7 +126,7 @@ def correlation_table(related: pd.DataFrame) -> Table:
             asked = pick(printed, row=metric, measure=measure, question=list(rows["question"]))
             beside = asked.assign(label=f"paper, {name}")
             parts += [each.assign(group=group) for each in (ours, beside) if len(each)]
-    shown = written(pd.concat(parts), 2, small=[])
+    shown = written(pd.concat(parts), number, small=[])
     shown["small"] = ["" if math.isnan(p) else "p < 0.001" if p < 0.001 else f"p = {p:.3f}" for p in shown["p"]]
     return Table(
         "Votes and metrics",
@@ -200,7 +200,7 @@ def _draw_shown(panel: Axes, row: Ranked) -> None:
     if len(row.shown) > LINES:
         lines[-1] = f"and {len(row.shown) - LINES + 1} more"
     panel.set_facecolor("#F6F6F6")
-    style = {"va": "top", "fontsize": 6.2, "color": INK, "linespacing": 1.25}
+    style: dict[str, Any] = {"va": "top", "fontsize": 6.2, "color": INK, "linespacing": 1.25}
     panel.text(0.05, 0.95, "\n".join(lines), transform=panel.transAxes, **style)
 
 

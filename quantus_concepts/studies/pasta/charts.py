@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,7 +59,7 @@ def plot_measure(
         values, place = group["value"].to_numpy(), questions.index(question)
         if model in LINES:
             ends = (place - 0.43, place + 0.43)
-            style = {"color": COLOURS[model], "linestyle": LINES[model]}
+            style: dict[str, Any] = {"color": COLOURS[model], "linestyle": LINES[model]}
             ax.plot(ends, [values.mean()] * 2, linewidth=2, zorder=4, **style)
             continue
         x = place - 0.4 + (bars.index(model) + 0.5) * step

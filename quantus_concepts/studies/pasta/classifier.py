@@ -97,7 +97,12 @@ def train_classifier(
         )
         return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
 
-    settings = {"birds": birds.n_train, "size": birds.image_size, "seed": birds.seed, "network": network}
+    settings: dict[str, Any] = {
+        "birds": birds.n_train,
+        "size": birds.image_size,
+        "seed": birds.seed,
+        "network": network,
+    }
     settings |= {"channels": channels, "epochs": epochs, "device": str(device)}
     model.load_state_dict(keep(f"network of {channels} channels {network}", settings, make))
     model.eval()

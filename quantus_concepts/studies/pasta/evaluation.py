@@ -97,39 +97,49 @@ class Trainer:
             self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
         self._digest = digest(embeddings.numpy(), self.labels)
 
-    def train(self, name: str, goal: np.ndarray, split: Split, seed: int) -> Training:
+    def train(self, goal: np.ndarray, split: Split, seed: int) -> Training:
         """Train a scorer, or read the one that an interrupted run has trained."""
-        plan = self.plan
-
-        def make(_: Any) -> dict[str, Tensor]:
-            training = train_scorer(
-                self.embeddings,
-                goal,
-                self.labels,
-                train=split.train,
-                validation=split.validation,
-                questions=plan.questions,
-                label_names=plan.label_names,
-                settings=plan.settings,
-                seed=seed,
-                device=plan.device,
-                display_progressbar=plan.progress,
-            )
-            return training_tensors(training)
-
-        settings = {
-            "embeddings": self._digest,
-            "votes": digest(goal, split.train, split.validation),
-            "questions": plan.questions,
-            "labels": plan.label_names,
-            "training": asdict(plan.settings),
-            "seed": seed,
-            "device": str(plan.device),
-        }
-        found = self.keep(f"{name} {seed}", settings, make)
+        plan, settings = self.plan, self._settings(goal, split, seed)
+        found = self.keep(f"scorer {seed}", settings, lambda _: training_tensors(self._train(goal, split, seed)))
         training = training_of(found, plan.questions, plan.label_names, self.embeddings.shape[1])
         training.scorer.to(plan.device)
         return training
+
+    def scores(self, model: str, goal: np.ndarray, split: Split, seed: int, regressor: str = "") -> np.ndarray:
+        """Return what a scorer, or a regressor, that learned from some votes gives the test explanations: (n, Q)."""
+
+        def make(_: Any) -> dict[str, Tensor]:
+            fitted = self.fit(regressor, goal, split) if regressor else self._train(goal, split, seed).scorer
+            return {"scores": torch.as_tensor(self.predict(fitted, split.test))}
+
+        settings = self._settings(goal, split, seed) | {"regressor": regressor}
+        return self.keep(f"scores of {model} {seed}", settings, make)["scores"].numpy()
+
+    def _settings(self, goal: np.ndarray, split: Split, seed: int) -> dict[str, Any]:
+        return {
+            "embeddings": self._digest,
+            "votes": digest(goal, split.train, split.validation, split.test),
+            "questions": self.plan.questions,
+            "labels": self.plan.label_names,
+            "training": asdict(self.plan.settings),
+            "seed": seed,
+            "device": str(self.plan.device),
+        }
+
+    def _train(self, goal: np.ndarray, split: Split, seed: int) -> Training:
+        return train_scorer(
+            self.embeddings,
+            goal,
+            self.labels,
+            train=split.train,
+            validation=split.validation,
+            questions=self.plan.questions,
+            label_names=self.plan.label_names,
+            settings=self.plan.settings,
+            seed=seed,
+            device=self.plan.device,
+            display_progressbar=self.plan.progress,
+        )
 
     def fit(self, kind: str, goal: np.ndarray, split: Split) -> Any:
         """Fit a regressor."""
@@ -204,16 +214,16 @@ def train_splits(
     plan, results, rows = trainer.plan, [], []
     for seed, split in trainer.splits.items():
         say(f"Split {seed - plan.seed + 1} of {plan.n_splits}: {split.summary()}")
-        training = trainer.train("scorer", trainer.targets, split, seed)
+        training = trainer.train(trainer.targets, split, seed)
         scores = trainer.predict(training.scorer, split.test)
         results.append(SplitResult(seed, split, training, scores, trainer.targets[split.test]))
         rows += trainer.figures(SCORER, scores, split, seed)
         if plan.control:
-            control = trainer.train("control", trainer.shuffled(split, seed), split, seed).scorer
-            rows += trainer.figures(SHUFFLED, trainer.predict(control, split.test), split, seed)
+            shuffled = trainer.scores(SHUFFLED, trainer.shuffled(split, seed), split, seed)
+            rows += trainer.figures(SHUFFLED, shuffled, split, seed)
         for kind in KINDS if plan.regressors else ():
-            fitted = trainer.fit(kind, trainer.targets, split)
-            rows += trainer.figures(REGRESSORS[kind], trainer.predict(fitted, split.test), split, seed)
+            fitted = trainer.scores(REGRESSORS[kind], trainer.targets, split, seed, kind)
+            rows += trainer.figures(REGRESSORS[kind], fitted, split, seed)
         rows += _rater_rows(trainer, split, seed, expected)
     frame = pd.DataFrame(rows)
     return frame.assign(raters="simulated" if trainer.ratings.simulated else "people"), results

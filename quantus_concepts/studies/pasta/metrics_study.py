@@ -88,13 +88,13 @@ def raw_table(means: pd.DataFrame) -> Table:
 
 def vote_table(means: pd.DataFrame, shares: pd.DataFrame, ratings: RatedExplanations) -> Table:
     """Return the mean votes (columns questions) by explainer (row), and how much of their variance explainers make."""
-    votes = written(means[means["measure"].isin(list(QUESTIONS))].assign(question=means["measure"]), 2)
+    votes = written(means[means["measure"].isin(list(QUESTIONS))].assign(question=means["measure"]), number)
     parts = [votes]
     if set(ratings.datasets.tolist()) == RELEASE[0] and len(ratings) >= RELEASE[1] and not ratings.simulated:
         printed = pick(paper_table("text"), measure="vote", question=names(votes, "question"))
-        parts.append(written(printed, 2).assign(explainer="paper, all"))
+        parts.append(written(printed, number).assign(explainer="paper, all"))
     dealt = [f"dealt anew: to {number(high)}" for high in shares["control high"]]
-    parts.append(written(shares, 2).assign(explainer=SHARE, small=dealt))
+    parts.append(written(shares, number).assign(explainer=SHARE, small=dealt))
     return Table(
         "Votes by explainer",
         "Mean of the joined votes, 1 to 5.",
@@ -115,7 +115,7 @@ def human_table(means: pd.DataFrame) -> Table:
     return Table(
         "Score and marked pixels",
         "Mean absolute difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating.",
-        ordered(written(means, 2), explainer=methods, measure=list(heads)),
+        ordered(written(means, number), explainer=methods, measure=list(heads)),
         [EXPLAINER],
         ["measure"],
         labels=heads,

@@ -123,8 +123,7 @@ def measure_table(
                 rows = [each for each in (ours.assign(label=model), asked) if len(each)]
                 parts += [each.assign(group=MEASURES[measure]) for each in rows]
     shown = written(pd.concat(parts), small=["deviation"])
-    columns = {"heads": heads or {}, "controls": [SHUFFLED], "key": key}
-    return Table(title, note, shown, ["group", "label"], ["question"], **columns)
+    return Table(title, note, shown, ["group", "label"], ["question"], heads=heads or {}, controls=[SHUFFLED], key=key)
 
 
 def agreement_note(frame: pd.DataFrame) -> str:
@@ -160,10 +159,8 @@ def _range(counts: pd.Series) -> str:
     return str(low) if low == high else f"{low}–{high}"
 
 
-def _with_interval(rows: pd.DataFrame, label: str, write: Callable[[float], str] = number) -> pd.DataFrame:
-    texts = [write(value) for value in rows["value"]]
-    small = ["" if row.low != row.low else f"{write(row.low)} to {write(row.high)}" for row in rows.itertuples()]
-    return rows.assign(label=label, text=texts, small=small).sort_values("question")
+def _rows(rows: pd.DataFrame, label: str, write: Callable[[float], str] = number) -> pd.DataFrame:
+    return written(rows.sort_values("question"), write, small=["interval"]).assign(label=label)
 
 
 def ceiling_table(means: pd.DataFrame, simulated: bool) -> Table:
@@ -171,9 +168,9 @@ def ceiling_table(means: pd.DataFrame, simulated: bool) -> Table:
     parts = [means.head(0)]
     if CEILING in set(means["model"]):
         of_all = pick(means, modality="all")
-        parts += [_with_interval(pick(of_all, model=model, measure="SCC"), model) for model in (SCORER, CEILING)]
-        parts.append(_with_interval(pick(of_all, measure=SHARE), SHARE, whole))
-        parts.append(_with_interval(pick(of_all, model=SHUFFLED, measure="SCC"), SHUFFLED))
+        parts += [_rows(pick(of_all, model=model, measure="SCC"), model) for model in (SCORER, CEILING)]
+        parts.append(_rows(pick(of_all, measure=SHARE), SHARE, whole))
+        parts.append(_rows(pick(of_all, model=SHUFFLED, measure="SCC"), SHUFFLED))
     return Table(
         "Share of the ceiling",
         "Spearman's correlation of scores with the joined votes, beside that of votes without the raters' noise."
@@ -198,7 +195,7 @@ def kind_table(frame: pd.DataFrame, means: pd.DataFrame) -> Table:
             rows = pick(means, model=model, measure="SCC", modality=kind)
             if len(rows):
                 group = f"{name.capitalize()} alone, n = {_range(counts)}"
-                parts.append(_with_interval(rows, model).assign(group=group))
+                parts.append(_rows(rows, model).assign(group=group))
     return Table(
         "Within one kind",
         "Spearman's correlation of scores with the joined votes: an order of all explanations may come from one kind "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ three = partial(number, decimals=3)
 
 def paper_table(table: int | str) -> pd.DataFrame:
     """Return a table of the paper as it is printed: model ("paper"), row, question, measure, value, deviation, p."""
-    found = published("quantus_concepts.studies.pasta", table=str, row=str)
+    found = published("quantus_concepts.studies.pasta", table=str, row=str, deviation=float, p=float)
     chosen = found[found["table"] == str(table)].reset_index(drop=True)
     if chosen.empty:
         raise ValueError(f"Expected the number of a table, one of {sorted(set(found['table']))}, but got {table}.")
@@ -30,23 +30,26 @@ def paper_table(table: int | str) -> pd.DataFrame:
 
 
 def written(
-    frame: pd.DataFrame, decimals: int = 3, *, small: Sequence[str] = ("interval", "deviation")
+    frame: pd.DataFrame,
+    write: Callable[[float], str] = three,
+    *,
+    small: Sequence[str] = ("interval", "deviation"),
 ) -> pd.DataFrame:
     """Write numbers as text, with the first of interval and deviation that there is in small type below."""
     return frame.assign(
-        text=[number(value, decimals) for value in frame["value"].astype(float)],
-        small=[_small(row, decimals, small) for row in frame.to_dict("records")],
+        text=[write(value) for value in frame["value"].astype(float)],
+        small=[_small(row, write, small) for row in frame.to_dict("records")],
         style=[PAPER if model == PAPER else "" for model in frame.get("model", frame["value"])],
     )
 
 
-def _small(row: Mapping[str, Any], decimals: int, wanted: Sequence[str]) -> str:
+def _small(row: Mapping[str, Any], write: Callable[[float], str], wanted: Sequence[str]) -> str:
     low, high, deviation = (float(row.get(name, math.nan)) for name in ("low", "high", "deviation"))
     parts = []
     if "interval" in wanted and not math.isnan(low):
-        parts.append(span(low, high, decimals))
+        parts.append(f"{write(low)} to {write(high)}")
     elif "deviation" in wanted and not math.isnan(deviation):
-        parts.append(f"± {deviation:.{decimals}f}")
+        parts.append(f"± {write(deviation)}")
     if "interval" in wanted and row.get("undefined", 0) > 0:
         parts.append(f"{int(row['undefined'])} undefined")
     return ", ".join(parts)

@@ -19,7 +19,7 @@ from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies.charts import Chart, new_axes, tidy
-from quantus_concepts.studies.findings import said
+from quantus_concepts.studies.findings import number, said
 from quantus_concepts.studies.page import Page, Section
 from quantus_concepts.studies.pasta.ablate import variant_figures
 from quantus_concepts.studies.pasta.ablations import Variant
@@ -204,7 +204,7 @@ def networks_table(networks: pd.DataFrame) -> Table:
     return Table(
         "Networks that are explained",
         "Mean predicted rating, 1 to 5, by number of parameters. The two in grey do not look at the network.",
-        ordered(written(pd.concat([shown, steep]), 2), name=["network", *METHODS], head=order),
+        ordered(written(pd.concat([shown, steep]), number), name=["network", *METHODS], head=order),
         ["name"],
         ["head"],
         labels={"network": "share the network classifies correctly"},
