@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from quantus_concepts.summary import plot_summary, summarise
 else:
-    from quantus_concepts.host import explaining
+    from quantus_concepts.metrics.host import explaining
 
     __getattr__, __dir__ = lazily(__name__, __file__)
     __getattr__ = explaining(__getattr__)

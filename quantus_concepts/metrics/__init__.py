@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.relative_scores import score_relative
     from quantus_concepts.metrics.subjects import Subject
 else:
-    from quantus_concepts.host import explaining
+    from quantus_concepts.metrics.host import explaining
 
     __getattr__, __dir__ = lazily(__name__, __file__)
     __getattr__ = explaining(__getattr__)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from quantus_concepts.host import explained
+from quantus_concepts.metrics.host import explained
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_options import ComposeOptions
