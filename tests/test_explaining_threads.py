@@ -112,8 +112,9 @@ def test_tcav_beside_an_explanation():
 
     alone = [tcav(0), tcav(1), saliency()]
     together = concurrently([lambda: tcav(0), lambda: tcav(1), saliency])
-    assert together[0] == [alone[0]] * ROUNDS
-    assert together[1] == [alone[1]] * ROUNDS
+    # By what they print: a score without a passed layer is NaN, which since Python 3.13 makes dataclasses unequal.
+    for expected, found in zip(alone[:2], together[:2], strict=True):
+        assert [repr(each) for each in found] == [repr(expected)] * ROUNDS
     for each in together[2]:
         np.testing.assert_array_equal(each, alone[2])
 
