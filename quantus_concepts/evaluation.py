@@ -14,7 +14,7 @@ from quantus.functions.explanation_func import explain
 
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.call import Record
+from quantus_concepts.metrics.records import Record
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 

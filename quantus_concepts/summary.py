@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.text import Text
 
 from quantus_concepts.functional.intervals import distribution, interval
-from quantus_concepts.metrics.call import Record
+from quantus_concepts.metrics.records import Record
 
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 #: From so many controls on, their 2.5 and 97.5 % quantiles are told.

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from captum_concepts.checks import check_whole, to_numpy
 from captum_concepts.running import alone_with, evaluation_mode
 from quantus_concepts.metrics.attributions import as_attributions, missing, normalised
-from quantus_concepts.metrics.call import Call, Explanations, Record, nanmean
 from quantus_concepts.metrics.inputs import check_aligned_truth, check_inputs, check_passed
 from quantus_concepts.metrics.plotting import DrawsScores
 from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments, check_keywords
+from quantus_concepts.metrics.records import Call, Explanations, Record, nanmean
 from quantus_concepts.metrics.truth import no_concept_model
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.

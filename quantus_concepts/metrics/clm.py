@@ -21,7 +21,6 @@ from quantus_concepts.functional import (
 )
 from quantus_concepts.functional.regions import check_places
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.call import nanmean
 from quantus_concepts.metrics.inference import (
     IMPORTANCES,
     concept_importance,
@@ -32,6 +31,7 @@ from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import binary_masks
 from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.records import nanmean
 from quantus_concepts.metrics.truth import checked_classes, checked_parts, checked_points, no_concept_model
 
 MASK_HITS = ("centre", "share")

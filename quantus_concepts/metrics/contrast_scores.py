@@ -14,11 +14,11 @@ from torch import Tensor
 from captum_concepts.checks import check_range, to_numpy
 from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks
 from quantus_concepts.functional.intervals import interval
-from quantus_concepts.metrics.call import nanmean
 from quantus_concepts.metrics.idr import IDR
 from quantus_concepts.metrics.iir import IIR, UNATTRIBUTED, UNCONVERGED, patch_effect
 from quantus_concepts.metrics.masks import unusable_masks
 from quantus_concepts.metrics.mcs import MCS
+from quantus_concepts.metrics.records import nanmean
 from quantus_concepts.metrics.reexplaining import first_unmet
 from quantus_concepts.metrics.region_attributions import (
     ExplainFunc,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import matplotlib.pyplot as plt
 import numpy as np
 
-from quantus_concepts.metrics.call import Record
+from quantus_concepts.metrics.records import Record
 
 
 class DrawsScores:

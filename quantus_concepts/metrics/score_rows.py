@@ -11,7 +11,6 @@ import pandas as pd
 
 from captum_concepts.checks import to_numpy
 from quantus_concepts.functional.intervals import distribution, interval
-from quantus_concepts.metrics.call import nanmean
 from quantus_concepts.metrics.concept_scorer import (
     CONCEPT_ACCURACY,
     DENSITY,
@@ -21,6 +20,7 @@ from quantus_concepts.metrics.concept_scorer import (
     ConceptScorer,
     Score,
 )
+from quantus_concepts.metrics.records import nanmean
 
 #: Of the tables `score_concepts` returns, with what a row holds that says nothing of them.
 COLUMNS: dict[str, Any] = {

@@ -22,7 +22,7 @@ from quantus_concepts.studies.tables import Table
 RANDOM = "random"
 
 
-# The study itself: 46 lines.
+# The study itself, some forty lines.
 @dataclass(frozen=True, kw_only=True)
 class ToyOptions(RunOptions):
     """Ask whether a coin that is said to be biased falls on its head more often than fair ones."""
