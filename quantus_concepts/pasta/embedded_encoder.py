@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.nn.utils import skip_init
 
 from captum_concepts.checks import check_whole
+from captum_concepts.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
 from quantus_concepts.pasta.encoder import BatchEncoder
@@ -123,7 +124,7 @@ class EmbeddedEncoder(BatchEncoder):
         self._mean, self._std = self._mean.to(where), self._std.to(where)
         # Of one norm, whatever the width.
         scale = _PICTURE_SCALE * math.sqrt(_WIDTH / self.width)
-        with torch.autocast(where.type, enabled=False):
+        with without_autocast(where):
             pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * scale
         return functional.pad(pooled, (0, 2 * _TEXT))
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_whole
+from captum_concepts.running import without_autocast
 from quantus_concepts.pasta.encoder import BatchEncoder
 from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
 
@@ -227,13 +228,13 @@ class OpenClipEncoder(BatchEncoder):
     def _embed_images(self, images: Tensor) -> Tensor:
         built = self._model(images.device)
         prepared = built.preprocessing(images.to(self._built_on))
-        with torch.autocast(prepared.device.type, enabled=False):
+        with without_autocast(prepared.device):
             return built.model.encode_image(prepared).float()
 
     def _embed_texts(self, texts: list[str]) -> Tensor:
         built = self._model(self._built_on or torch.device("cpu"))
         tokens = built.tokens(texts).to(self._built_on)
-        with torch.autocast(tokens.device.type, enabled=False):
+        with without_autocast(tokens.device):
             return built.model.encode_text(tokens).float()
 
     def _check_unchanged(self) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -82,7 +82,12 @@ class Table:
         }
         places = self.column_keys
         laid = [
-            (key, Row(self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in places), self._grey(key)))
+            (
+                key,
+                Row(
+                    self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in places), key[-1] in self.controls
+                ),
+            )
             for key in _found(self.frame, self.rows)
         ]
         if len(self.rows) == 1:
@@ -114,13 +119,6 @@ class Table:
     def label(self, name: Any) -> str:
         """Return how a value is written."""
         return self.labels.get(name, str(name))
-
-    def with_frame(self, frame: pd.DataFrame) -> Table:
-        """Return the same table of another frame."""
-        return replace(self, frame=frame)
-
-    def _grey(self, key: tuple[Any, ...]) -> bool:
-        return key[-1] in self.controls
 
     def _cell(self, row: Mapping[str, Any]) -> Cell:
         value = row.get("value", math.nan)
