@@ -1,0 +1,73 @@
+"""What every bad input has to meet: it is refused by name, in time, and nothing is written."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
+
+#: Far above what a refusal takes on a loaded machine: what takes longer hangs, or computes before it looks.
+SECONDS = 20
+
+
+@contextmanager
+def in_time(seconds: int = SECONDS) -> Iterator[None]:
+    """Fail if the block takes too long; a read that waits for ever is interrupted."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"Not done in {seconds} s.")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def files(folder: Path = Path()) -> set[tuple[str, int]]:
+    """Return what lies below a folder: names and, but for folders, sizes."""
+    return {(str(path), 0 if path.is_dir() else path.lstat().st_size) for path in folder.rglob("*")}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One bad input: the call that gets it and what the message has to name."""
+
+    call: Callable[[], object]
+    names: str
+    kinds: type[Exception] | tuple[type[Exception], ...] = (ValueError, TypeError)
+
+    def check(self) -> None:
+        """Assert that the call is refused early, by name, and leaves no file in the working directory."""
+        before = files()
+        with in_time(), pytest.raises(self.kinds) as caught:
+            self.call()
+        message = str(caught.value)
+        assert self.names in message, message
+        assert len(message.split()) > 3, message
+        assert files() == before
+
+
+def check_command(arguments: Sequence[str], names: str, capsys: pytest.CaptureFixture[Any]) -> None:
+    """Assert that a command ends with the code of bad input and one line that names it, and writes nothing."""
+    before = files()
+    with in_time():
+        code = main(arguments)
+    told = capsys.readouterr()
+    assert code == EXIT_BAD_INPUT, told
+    lines = [line for line in told.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, told.err
+    assert names in lines[0], lines[0]
+    assert "Traceback" not in told.err
+    assert told.out == ""
+    assert files() == before
