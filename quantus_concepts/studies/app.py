@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -22,6 +26,7 @@ from quantus_concepts.studies.rating.train_options import TrainOptions
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 STUDIES = "quantus_concepts.studies"
 
 app = typer.Typer(name="quantus-concepts", add_completion=False, pretty_exceptions_enable=False)
@@ -72,11 +77,17 @@ def _pasta() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Returns 0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C.
+    Returns 0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C, 143 after SIGTERM.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
+    with _terminated_like_interrupted() as terminated:
+        code = _run(given or ["--help"])
+    return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
-        code = app(args=given or ["--help"], standalone_mode=False)
+        code = app(args=arguments, standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):  # newer versions of typer return the code instead
         code = EXIT_INTERRUPTED
     except (UsageError, ValueError, TypeError, OSError) as error:
@@ -92,6 +103,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == EXIT_INTERRUPTED:
         typer.echo("Interrupted; nothing half-written was left.", err=True)
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[list[int]]:
+    """Let SIGTERM, by which schedulers end a run, do what Ctrl-C does; yield a list that then holds its number."""
+    received: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # where no signal can be handled
+        yield received
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Chart:
 
     name: str
     caption: str
-    figure: Figure
+    figure: Figure | bytes
     wide: bool = False
     unverified: str = ""
 
@@ -187,19 +187,18 @@ def legend_above(ax: Axes, handles: Sequence[Any], labels: Sequence[str], column
 
 def save_figures(folder: OutputFolder, figures: Mapping[str, Figure | bytes]) -> list[Path]:
     """Save figures as PNG files under ``figures/``."""
-    return [
-        folder.write_bytes(f"figures/{name}.png", figure if isinstance(figure, bytes) else png(figure))
-        for name, figure in figures.items()
-    ]
+    return [folder.write_bytes(f"figures/{name}.png", png(figure)) for name, figure in figures.items()]
 
 
 def png_base64(figure: Figure | bytes) -> str:
     """Return a figure as a PNG in base64, as a page embeds it."""
-    return base64.b64encode(figure if isinstance(figure, bytes) else png(figure)).decode("ascii")
+    return base64.b64encode(png(figure)).decode("ascii")
 
 
-def png(figure: Figure) -> bytes:
-    """Return a figure as a PNG."""
+def png(figure: Figure | bytes) -> bytes:
+    """Return a figure as a PNG, which it may be already."""
+    if isinstance(figure, bytes):
+        return figure
     buffer = io.BytesIO()
     # A `$` in the name of a class or concept is no formula, here nor in the ticks that drawing makes.
     with mpl.rc_context({"text.parse_math": False}):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.metadata
 import inspect
+import os
+import stat
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,15 +36,17 @@ def option(
     choices: Sequence[str] | str | None = None,
     argument: bool = False,
     shown: bool = True,
+    matters: bool = True,
 ) -> Any:
     """Declare an option as the field of a dataclass.
 
     `bounds` and `choices` are checked where the options are made, by a command or by a call; None passes. `choices`
     may name where they stand, ``"package.module:NAME"``, so that ``--help`` need not load it. `flag` replaces the
-    name on the command line, `argument` makes it positional, and without `shown` no report lists it.
+    name on the command line, `argument` makes it positional, and without `shown` no report lists it. Where it does not
+    `matters`, results are the same, and an interrupted run goes on with another value.
     """
     metadata: dict[str, Any] = {"help": help, "panel": panel, "flag": flag, "bounds": bounds, "open_low": open_low}
-    metadata |= {"choices": choices, "argument": argument, "shown": shown}
+    metadata |= {"choices": choices, "argument": argument, "shown": shown, "matters": matters}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -50,10 +55,11 @@ class Options:
     """The base of all options: checks what their declarations say."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds or is no choice."""
+        """Write ``~`` out in paths, and raise ValueError for what lies out of bounds or is no choice."""
         from captum_concepts.checks import check_choice, check_range
 
         for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _without_tilde(getattr(self, field.name)))
             value, said = getattr(self, field.name), field.metadata
             if value is None or not said:
                 continue
@@ -70,20 +76,29 @@ class Options:
             if field.metadata.get("shown") and (value := getattr(self, field.name)) is not None
         }
 
+    def identity(self) -> dict[str, str]:
+        """Return what an interrupted run must share with the one that goes on: what matters, and the files it names."""
+        said = {
+            option_name(field.name): f"{value}{_stamp(value)}"
+            for field in ordered(type(self))
+            if field.metadata.get("matters", True) and (value := getattr(self, field.name)) is not None
+        }
+        return said | {"version": importlib.metadata.version("quantus-concepts")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressOptions(Options):
     """Whether to show how far a run is."""
 
-    progress: bool = option(True, "Progress bars.", panel=RUN, shown=False)
+    progress: bool = option(True, "Progress bars.", panel=RUN, shown=False, matters=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutOptions(Options):
     """Where a run writes."""
 
-    out: Path | None = option(None, "Folder to write; by default a new one under reports/.", panel=RUN)
-    overwrite: bool = option(False, "Replace an earlier run in --out.", panel=RUN, shown=False)
+    out: Path | None = option(None, "Folder to write; by default a new one under reports/.", panel=RUN, matters=False)
+    overwrite: bool = option(False, "Replace an earlier run in --out.", panel=RUN, shown=False, matters=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +181,23 @@ def _declaration(field: dataclasses.Field[Any]) -> Any:
     # A switch that is off needs no --no-.
     flag = said["flag"] or (option_name(field.name) if field.default is False else None)
     return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"])
+
+
+def _without_tilde(value: Any) -> Any:
+    # A shell leaves --out=~/x as it is. Who cannot be found stays, and is told by name as what does not exist.
+    if isinstance(value, list | tuple):
+        return type(value)(_without_tilde(each) for each in value)
+    return type(value)(os.path.expanduser(value)) if isinstance(value, str | Path) else value  # noqa: PTH111
+
+
+def _stamp(value: Any) -> str:
+    """Return what changes with a file that an option names."""
+    try:
+        # The file of a network comes with the name of a function in it.
+        file = Path(value if isinstance(value, Path) else value.partition(":")[0]).stat()
+    except (AttributeError, OSError, ValueError):
+        return ""
+    return f" ({file.st_size} bytes of {file.st_mtime_ns})" if stat.S_ISREG(file.st_mode) else ""
 
 
 def torch_device(name: str) -> torch.device:

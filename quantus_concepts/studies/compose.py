@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantus_concepts.datasets.scenes.bam_writer import check_out, write_bam
+from quantus_concepts.datasets.scenes.bam_writer import compose_files
 from quantus_concepts.datasets.scenes.coco_objects import COCOObjects
 from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
 from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
@@ -16,24 +16,19 @@ from quantus_concepts.studies.output import OutputFolder
 
 def compose(options: ComposeOptions) -> Path:
     """Compose images and write them in the layout that `BAMFolder` reads."""
-    out = options.out
-    if out is None:
-        # Only its name is wanted: an empty folder goes away on leaving, and comes back complete.
-        with OutputFolder("compose") as folder:
-            out = folder.path
-    check_out(out, options.overwrite)
-    return write_bam(
-        load_objects(options.objects, options.annotations, options.seed),
-        load_scenes(options.scenes, options.seed),
-        out,
-        n_per_pair=options.n_per_pair,
-        image_size=options.image_size,
-        test_share=options.test_share,
-        seed=options.seed,
-        lossless=options.lossless,
-        overwrite=options.overwrite,
-        display_progressbar=options.progress,
-    )
+    with OutputFolder("compose", options.out, options.identity(), overwrite=options.overwrite) as folder:
+        compose_files(
+            load_objects(options.objects, options.annotations, options.seed),
+            load_scenes(options.scenes, options.seed),
+            folder.new,
+            n_per_pair=options.n_per_pair,
+            image_size=options.image_size,
+            test_share=options.test_share,
+            seed=options.seed,
+            lossless=options.lossless,
+            display_progressbar=options.progress,
+        )
+    return folder.path
 
 
 def load_objects(objects: str, annotations: Path | None = None, seed: int = 0) -> ObjectSource:

@@ -8,16 +8,18 @@ import pickle
 import re
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from captum_concepts.writing import written
+from captum_concepts.writing import clear_abandoned, written
 
 DAMAGE = (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError, ValueError, KeyError, TypeError)
 STATE = ("step", "network", "optimiser", "schedule")
@@ -50,6 +52,7 @@ class Kept:
         self.record = folder / f"{stem}.json"
         self.checkpoint = folder / f"{stem}.checkpoint.pt"
         self._written = time.monotonic()
+        clear_abandoned(folder)
 
     def load(self) -> dict[str, Tensor] | None:
         """Read the tensors, None where they are not finished."""
@@ -68,18 +71,18 @@ class Kept:
         """Write the finished tensors, and remove the checkpoint."""
         # Copies: safetensors takes neither shared nor non-contiguous memory.
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with written(self.weights) as temporary:
-            save_file(plain, temporary)
-        content = {
-            "name": self.name,
-            "fingerprint": self.fingerprint,
-            "sha256": _file_hash(self.weights),
-            "settings": self.settings,
-        }
-        with written(self.record) as temporary:
-            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        self.checkpoint.unlink(missing_ok=True)
+        with self._warned_if_full():
+            with written(self.weights) as temporary:
+                save_file(plain, temporary)
+            content = {
+                "name": self.name,
+                "fingerprint": self.fingerprint,
+                "sha256": _file_hash(self.weights),
+                "settings": self.settings,
+            }
+            with written(self.record) as temporary:
+                temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            self.checkpoint.unlink(missing_ok=True)
 
     def read(self) -> dict[str, Any] | None:
         """Read the checkpoint."""
@@ -95,8 +98,7 @@ class Kept:
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Write the checkpoint in place of the one before."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with written(self.checkpoint) as temporary:
+        with self._warned_if_full(), written(self.checkpoint) as temporary:
             torch.save({**state, "fingerprint": self.fingerprint}, temporary)
         self._written = time.monotonic()
 
@@ -104,9 +106,48 @@ class Kept:
         """Tell whether to write a checkpoint now."""
         return end_of_epoch or time.monotonic() - self._written >= self.seconds
 
+    @contextmanager
+    def _warned_if_full(self) -> Iterator[None]:
+        """Go on where a file cannot be written: nothing is lost but time, if the run is interrupted."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            yield
+        except (OSError, SafetensorError, RuntimeError) as error:  # what torch raises where a disk is full
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            warnings.warn(
+                f"{self.name} cannot be kept in {self.folder} ({reason}): the run goes on without it.",
+                UserWarning,
+                stacklevel=4,
+            )
+
     def _warn(self, path: Path, error: Exception, consequence: str) -> None:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(f"{path} cannot be used ({reason}): {self.name} is {consequence}.", UserWarning, stacklevel=3)
+
+
+def frame_tensors(frame: pd.DataFrame, said: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return a frame, and what was said of it, as tensors; bytes among what was said too."""
+    data = {name: value for name, value in said["facts"].items() if isinstance(value, bytes)}
+    plain = {name: value for name, value in said["facts"].items() if name not in data}
+    # Python's JSON reads floats back to the bit, NaN too; of pandas' NA it knows nothing.
+    columns = {
+        name: [str(column.dtype), [None if each is pd.NA else each for each in column.tolist()]]
+        for name, column in frame.items()
+    }
+    text = json.dumps({"columns": columns, "said": {**said, "facts": plain}})
+    parts = {"frame": text.encode()} | {f"fact {name}": value for name, value in data.items()}
+    return {name: torch.frombuffer(bytearray(value), dtype=torch.uint8) for name, value in parts.items()}
+
+
+def frame_of(tensors: Mapping[str, Tensor]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return what `frame_tensors` took apart."""
+    content = json.loads(tensors["frame"].numpy().tobytes())
+    frame = pd.DataFrame({name: pd.Series(of, dtype=dtype) for name, (dtype, of) in content["columns"].items()})
+    said = content["said"]
+    said["facts"] |= {
+        name.removeprefix("fact "): tensor.numpy().tobytes() for name, tensor in tensors.items() if name != "frame"
+    }
+    return frame, said
 
 
 def _check_same(found: str, wanted: str, problem: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.command import OutOptions
-from quantus_concepts.studies.kept import Kept
+from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.page import Page, render
 from quantus_concepts.studies.tables import terminal, terminal_table
@@ -58,12 +58,36 @@ class Run(Generic[O]):
 
         `settings` are all that they depend on. `make` is handed the files, to write and read checkpoints.
         """
-        files = Kept(self.folder.keep(), name, settings)
+        files = Kept(self.folder.kept, name, settings)
         found = files.load()
         if found is None:
             found = {key: tensor.detach().cpu() for key, tensor in make(files).items()}
             files.save(found)
         return found
+
+    def kept_frame(self, name: str, settings: Mapping[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """Return a frame that is expensive to make, as `kept` does, and repeat the notes, settings, facts with it."""
+        made: list[pd.DataFrame] = []
+
+        def told(_: Kept) -> dict[str, Tensor]:
+            notes, settings, facts = list(self.notes), dict(self.settings), dict(self.facts)
+            with warnings_as_notes() as warned:
+                made.append(make())
+            said = {
+                "warnings": warned,
+                "notes": [note for note in self.notes if note not in notes],
+                "settings": {key: value for key, value in self.settings.items() if settings.get(key) != value},
+                "facts": {key: value for key, value in self.facts.items() if key not in facts},
+            }
+            return frame_tensors(made[0], said)
+
+        frame, said = frame_of(self.kept(name, settings, told))
+        self.note(*said["notes"])
+        self.settings |= said["settings"]
+        self.facts |= said["facts"]
+        for text in said["warnings"]:
+            warnings.warn(text, UserWarning, stacklevel=2)
+        return made[0] if made else frame
 
 
 @dataclass(frozen=True)
@@ -77,26 +101,22 @@ class Study(Generic[O]):
     def __call__(self, options: O) -> Path:
         """Run the study, print its main tables, and write results.csv, figures and report.html."""
         started = time.monotonic()
-        with OutputFolder(self.name, options.out, overwrite=options.overwrite) as folder:
+        with OutputFolder(self.name, options.out, options.identity(), overwrite=options.overwrite) as folder:
             run = Run(options, folder, settings=options.settings())
-            with told_if_interrupted(folder), warnings_as_notes() as warned:
-                frame = self.collect(options, run)
-            run.note(*warned)
-            run.settings["time"] = f"{time.monotonic() - started:.0f} s"
-            write(self.page(frame, run), frame, run)
-            folder.finish()
+            with told_if_interrupted(folder):
+                if folder.resumed:
+                    typer.echo(f"Going on with the run that was interrupted in {folder.path}.", err=True)
+                with warnings_as_notes() as warned:
+                    frame = self.collect(options, run)
+                run.note(*warned)
+                run.settings["time"] = f"{time.monotonic() - started:.0f} s"
+                write(self.page(frame, run), frame, run)
         return folder.path
 
 
 def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
-    """Write frames, figures and report.html, and print notes, the main tables and the findings told."""
-    for name, each in {"results": frame, **run.frames}.items():
-        with run.folder.file(f"{name}.csv") as path:
-            each.to_csv(path, index=False)
-    saved = save_figures(run.folder, {chart.name: chart.figure for chart in page.charts})
-    drawn = {chart.name: path.read_bytes() for chart, path in zip(page.charts, saved, strict=True)}
-    files = [f"{name}.csv" for name in ("results", *run.frames)]
-    run.folder.write_text("report.html", render(page, settings=run.settings, notes=run.notes, files=files, drawn=drawn))
+    """Print notes, the main tables and the findings told; then write frames, figures and report.html."""
+    # What is on the screen cannot be lost to a full disk, and the numbers come before the pictures.
     for note in run.notes:
         typer.echo(f"Note: {note}", err=True)
     console = terminal()
@@ -104,6 +124,13 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
         console.print(terminal_table(table))
     for finding in page.told:
         console.print(str(finding), highlight=False)
+    for name, each in {"results": frame, **run.frames}.items():
+        with run.folder.file(f"{name}.csv") as path:
+            each.to_csv(path, index=False)
+    saved = save_figures(run.folder, {chart.name: chart.figure for chart in page.charts})
+    drawn = {chart.name: path.read_bytes() for chart, path in zip(page.charts, saved, strict=True)}
+    files = [f"{name}.csv" for name in ("results", *run.frames)]
+    run.folder.write_text("report.html", render(page, settings=run.settings, notes=run.notes, files=files, drawn=drawn))
 
 
 @contextmanager
@@ -112,7 +139,7 @@ def told_if_interrupted(folder: OutputFolder) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if folder.kept_any:
+        if folder.started:
             typer.echo(f"What is done is kept: go on with the same options and --out {folder.path}.", err=True)
         raise
 

@@ -2,11 +2,14 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from datetime import datetime
 
 import pytest
+from safetensors import SafetensorError
 
-from quantus_concepts.studies.output import MANIFEST, OutputFolder
+from captum_concepts.whole_folder import MANIFEST
+from quantus_concepts.studies.output import OutputFolder
 
 NOW = datetime(2025, 3, 1, 9, 5, 7)
 
@@ -16,7 +19,7 @@ def names(folder):
 
 
 def earlier_run(folder, *files):
-    with OutputFolder(out=folder) as output:
+    with OutputFolder(out=folder, settings={"--seed": "1"}) as output:
         for file in files:
             output.write_text(file, "old")
 
@@ -26,7 +29,6 @@ def test_default_folder_is_named_by_command_and_time(tmp_path):
         output.write_text("a.txt", "é")
     assert output.path == tmp_path / "reports" / "concepts-20250301-090507"
     assert (output.path / "a.txt").read_bytes() == "é".encode()
-    assert output.files == [output.path / "a.txt"]
 
 
 def test_running_twice_in_a_second_just_works(tmp_path):
@@ -74,24 +76,31 @@ def test_overwrite_replaces_an_earlier_run_and_nothing_else(tmp_path):
     assert (tmp_path / "results.csv").read_text() == "new"
 
 
-def test_overwrite_keeps_the_earlier_run_until_there_is_something_new(tmp_path):
+def test_overwrite_keeps_the_earlier_run_until_all_is_new(tmp_path):
     earlier_run(tmp_path, "results.csv")
-    with pytest.raises(KeyboardInterrupt), OutputFolder(out=tmp_path, overwrite=True):
+    output = OutputFolder(out=tmp_path, overwrite=True)
+    with output:
+        output.write_text("results.csv", "new")
+        output.write_text("results.csv", "newer")
+        assert (tmp_path / "results.csv").read_text() == "old"
+    assert (tmp_path / "results.csv").read_text() == "newer"
+    with suppress(KeyboardInterrupt), OutputFolder(out=tmp_path, overwrite=True) as output:
+        output.write_text("results.csv", "newest")
         raise KeyboardInterrupt
-    assert (tmp_path / "results.csv").read_text() == "old"
+    assert (tmp_path / "results.csv").read_text() == "newer"
 
 
-def test_overwrite_gives_way_to_a_file_of_the_user(tmp_path):
+def test_a_file_of_the_user_is_not_replaced(tmp_path):
     earlier_run(tmp_path, "results.csv")
     (tmp_path / "report.html").write_text("mine")
-    with OutputFolder(out=tmp_path, overwrite=True) as output:
-        written = output.write_text("report.html", "ours")
-        output.write_text("results.csv", "1")
-        output.write_text("results.csv", "2")
-    assert written == tmp_path / "report-2.html"
-    assert names(tmp_path) == [MANIFEST, "report-2.html", "report.html", "results.csv"]
-    assert (tmp_path / "report.html").read_text() == "mine"
-    assert (tmp_path / "results.csv").read_text() == "2"
+    output = OutputFolder(out=tmp_path, overwrite=True).__enter__()
+    output.write_text("report.html", "ours")
+    with pytest.raises(ValueError, match=r"\(report.html\). Move them away"):
+        output.__exit__(None, None, None)
+    assert {file: (tmp_path / file).read_text() for file in ("report.html", "results.csv")} == {
+        "report.html": "mine",
+        "results.csv": "old",
+    }
 
 
 def test_a_manifest_cannot_point_outside(tmp_path):
@@ -104,13 +113,13 @@ def test_a_manifest_cannot_point_outside(tmp_path):
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', "{"])
+@pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', "{", "[" * 100_000])
 def test_a_damaged_manifest_removes_nothing(tmp_path, content):
     (tmp_path / MANIFEST).write_text(content)
     (tmp_path / "mine.txt").write_text("mine")
-    with OutputFolder(out=tmp_path, overwrite=True) as output:
+    with suppress(ValueError), OutputFolder(out=tmp_path, overwrite=True) as output:
         output.write_text("a.txt", "x")
-    assert names(tmp_path) == [MANIFEST, "a.txt", "mine.txt"]
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -155,18 +164,42 @@ def test_an_interrupted_run_that_wrote_nothing_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_run_leaves_whole_files_only(tmp_path):
-    def run():
-        with OutputFolder(out=tmp_path / "run") as output:
-            output.write_text("results.csv", "whole")
-            with output.file("figures/half.png") as path:
-                path.write_text("half")
+def test_an_interrupted_run_without_out_goes_on_in_its_folder(tmp_path):
+    def run(seed, *, interrupt=False):
+        with OutputFolder("concepts", settings={"--seed": seed}, root=tmp_path / "reports") as output:
+            (output.kept / "model").write_text("x")
+            if interrupt:
                 raise KeyboardInterrupt
+        return output
 
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert names(tmp_path / "run") == [MANIFEST, "results.csv"]
-    assert not (tmp_path / "run" / "figures").exists()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run("1", interrupt=True)
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert run("2").path != folder
+    again = run("1")
+    assert again.path == folder
+    assert again.resumed
+    assert names(folder) == [MANIFEST]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left")])
+def test_a_failed_write_names_the_file_and_what_is_complete(tmp_path, error):
+    output = OutputFolder(out=tmp_path / "run").__enter__()
+    output.write_text("results.csv", "x")
+    (output.kept / "model").write_text("x")
+    with (
+        pytest.raises(
+            OSError, match=r"run/figures/a.png cannot be written .*No space left.*new: results.csv.*goes on"
+        ) as told,
+        output.file("figures/a.png"),
+    ):
+        raise error
+    output.__exit__(type(told.value), told.value, None)
+    assert (output.new / "results.csv").read_text() == "x"
+    with OutputFolder(out=tmp_path / "run") as output:
+        assert output.resumed
+        assert not any(output.new.iterdir())
 
 
 def test_an_empty_folder_of_the_user_stays_after_a_failure(tmp_path):
@@ -198,6 +231,6 @@ def test_the_manifest_lists_what_was_written(tmp_path):
     manifest = json.loads((tmp_path / MANIFEST).read_text())
     assert manifest == {
         "program": "quantus-concepts",
-        "command": "concepts",
-        "files": ["results.csv", "figures/a.png"],
+        "settings": {"command": "concepts", "--seed": "1"},
+        "files": ["figures/a.png", "results.csv"],
     }

@@ -166,5 +166,5 @@ def test_another_command_does_not_go_on_in_an_interrupted_folder(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         Study("other", interrupted, page)(ToyOptions(out=tmp_path / "toy", progress=False))
-    with pytest.raises(ValueError, match="already holds files"):
+    with pytest.raises(ValueError, match=r"interrupted run with other settings .*other there, toy here"):
         TOY(ToyOptions(out=tmp_path / "toy", progress=False))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +13,8 @@ from PIL import Image
 
 from captum_concepts.checks import check_whole
 from captum_concepts.progress import progress
+from captum_concepts.whole_folder import WholeFolder
 from quantus_concepts.datasets.base import SPLITS, check_test_share
-from quantus_concepts.datasets.folders import some_names
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -57,8 +55,9 @@ def write_bam(
 
     Images are JPEG of quality 95 without subsampled colours, as the release's are JPEG and a tenth of the size of
     PNG; `lossless` writes PNG, with which a scene is the same to the bit with and without its object. Everything is
-    written to a hidden folder beside `out` that takes its name at the end: there is no half-written data set. An
-    interrupted run starts again: it takes minutes, and the rest of it might be composed from other sources.
+    written to a hidden folder in `out` and takes its place at the end, all at once: there is no half-written data set,
+    and files that this function did not write stay. An interrupted run starts again: it takes minutes, and the rest of
+    it might be composed from other sources.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ def write_bam(
     lossless : bool
         Whether to write PNG instead of JPEG.
     overwrite : bool
-        Whether `out` may be a folder that this function wrote and that holds no other file; it is replaced.
+        Whether `out` may hold an earlier data set; its files are replaced, others stay.
     display_progressbar : bool
         Whether to show a progress bar.
 
@@ -93,12 +92,41 @@ def write_bam(
     TypeError
         If a number of something is not a whole number.
     ValueError
-        If `out` is a file, holds files that are not to be replaced, or cannot be written; if names of classes
-        become the same as folders; and what `ObjectsOnScenes` raises.
+        If `out` is a file, holds files that are not to be replaced, is being written by another process, or cannot be
+        written; if names of classes become the same as folders; and what `ObjectsOnScenes` raises.
+    OSError
+        If a file cannot be written, on a full disk for instance.
     """
+    settings = {"command": "write_bam", "seed": str(seed), "n_per_pair": str(n_per_pair), "image_size": str(image_size)}
     # A link is written through, and even "." then has a name.
-    target = Path(out).resolve()
-    check_out(target, overwrite)
+    with WholeFolder(Path(out).expanduser().resolve(), settings, overwrite=overwrite) as folder:
+        compose_files(
+            objects,
+            scenes,
+            folder.new,
+            n_per_pair=n_per_pair,
+            image_size=image_size,
+            test_share=test_share,
+            seed=seed,
+            lossless=lossless,
+            display_progressbar=display_progressbar,
+        )
+    return Path(out)
+
+
+def compose_files(
+    objects: ObjectSource,
+    scenes: SceneSource,
+    root: Path,
+    *,
+    n_per_pair: int,
+    image_size: int,
+    test_share: float,
+    seed: int,
+    lossless: bool,
+    display_progressbar: bool,
+) -> None:
+    """Write the files of `write_bam` into an empty folder."""
     check_whole("n_per_pair", n_per_pair, 2)
     check_test_share(test_share)
     n_test = min(max(round(n_per_pair * test_share), 1), n_per_pair - 1)
@@ -115,61 +143,19 @@ def write_bam(
         )
         for split, count in zip(SPLITS, (layout.n_train, layout.n_test), strict=True)
     ]
-    temporary = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
     try:
-        temporary.mkdir(parents=True)
-        _make_folders(temporary, layout)
+        _make_folders(root, layout)
         total = sum(len(dataset) for dataset in splits)
         with progress(description="composing", total=total, unit="image", show=display_progressbar) as bar:
-            boxes = [_write_images(dataset, temporary, layout, bar) for dataset in splits]
-        _write_lists(temporary, layout, splits, boxes)
+            boxes = [_write_images(dataset, root, layout, bar) for dataset in splits]
+        _write_lists(root, layout, splits, boxes)
         settings = {"program": _PROGRAM, "seed": seed, "image_size": image_size, "test_share": test_share}
-        (temporary / SETTINGS).write_text(json.dumps(settings | asdict(layout), indent=1), encoding="utf-8")
-        _take_place(temporary, target)
+        (root / SETTINGS).write_text(json.dumps(settings | asdict(layout), indent=1), encoding="utf-8")
     except OSError as error:
-        raise ValueError(
-            f"The folder `{target}` cannot be written ({error.strerror or error}). Choose another one."
+        raise OSError(
+            f"{error.filename or root} cannot be written ({error.strerror or error}); nothing was replaced. Make room, "
+            "or choose another folder (--out), and compose again."
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return Path(out)
-
-
-def check_out(out: Path, overwrite: bool) -> None:
-    """Raise unless a data set may be written to a folder."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"The output folder `{out}` is a file. Choose a folder.")
-    present = (
-        [path.relative_to(out) for path in out.rglob("*") if path.is_symlink() or not path.is_dir()]
-        if out.is_dir()
-        else []
-    )
-    if not present:
-        return
-    if not overwrite:
-        raise ValueError(
-            f"The output folder `{out}` already holds files ({some_names(present, 3)}). Choose another one, or "
-            "replace an earlier data set with overwrite (--overwrite)."
-        )
-    foreign = sorted(set(present).difference(_read_layout(out)))
-    if foreign:
-        raise ValueError(
-            f"The output folder `{out}` holds files that this program did not write ({some_names(foreign, 3)}). "
-            "They are not overwritten: choose another folder."
-        )
-
-
-def _read_layout(out: Path) -> set[Path]:
-    """Return the files of an earlier data set; none if that is no data set of ours."""
-    try:
-        settings = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
-        if settings["program"] != _PROGRAM:
-            return set()
-        objects, scenes = (tuple(str(name) for name in settings[key]) for key in ("objects", "scenes"))
-        layout = Layout(objects, scenes, int(settings["n_train"]), int(settings["n_test"]), str(settings["suffix"]))
-        return set(layout.paths())
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
 
 
 def _make_folders(root: Path, layout: Layout) -> None:
@@ -231,17 +217,3 @@ def _write_lists(
         for file, listed in (("val_loc.txt", test_boxes), ("loc.txt", train_boxes | test_boxes)):
             lines = sorted(f"{name} {','.join(map(str, box))}\n" for name, box in listed.items())
             (root / folder / file).write_text("".join(lines), encoding="utf-8")
-
-
-def _take_place(temporary: Path, target: Path) -> None:
-    """Rename the finished folder; what it replaces stays until then."""
-    old = temporary.with_name(f"{temporary.name}-old")
-    if target.exists():
-        target.rename(old)
-    try:
-        temporary.rename(target)
-    except OSError:
-        if old.exists():
-            old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

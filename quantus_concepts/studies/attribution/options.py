@@ -75,6 +75,7 @@ class AttributionOptions(RunOptions):
         "default a new one in --out.",
         panel=_MODELS,
         shown=False,
+        matters=False,
     )
     methods: str | None = option(
         None,

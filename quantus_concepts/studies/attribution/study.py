@@ -118,7 +118,7 @@ def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[
         return train_models(
             jobs,
             build,
-            folder=options.models or run.folder.keep(),
+            folder=options.models or run.folder.kept,
             epochs=options.epochs,
             batch_size=options.train_batch_size,
             learning_rate=options.learning_rate,

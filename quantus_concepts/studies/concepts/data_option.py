@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -53,6 +54,15 @@ class BenchmarkData:
     def n_classes(self) -> int:
         """K."""
         return len(self.class_names)
+
+    def digest(self) -> str:
+        """Return what tells data apart: all labels, and the images that are in memory."""
+        found = hashlib.sha256()
+        for data in (self.train, self.test):
+            images = [data.images] if isinstance(data, KeptImages) else []
+            for tensor in (data.labels, data.concept_labels, *images):
+                found.update(tensor.numpy().tobytes())
+        return found.hexdigest()
 
 
 def load_data(options: ConceptOptions, network: Network | None) -> Iterator[BenchmarkData]:

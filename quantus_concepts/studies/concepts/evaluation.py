@@ -24,6 +24,7 @@ from quantus_concepts.functional import random_banks
 from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
+from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class
 from quantus_concepts.studies.concepts.gallery import draw_gallery
 from quantus_concepts.studies.concepts.names import ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
@@ -100,7 +101,8 @@ def score_seed(
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
         predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
-        run.facts["gallery"] = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
+        drawn = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
+        run.facts["gallery"] = png(drawn)
     return pd.concat([score_table(plain), scores, score_table(directions + swept)], ignore_index=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from quantus_concepts.studies.concepts.data_option import load_data
@@ -25,7 +27,8 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
         run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
         run.settings |= data.settings
         run.note(*data.notes)
-        frames.append(score_seed(run, network, data, seed, first=number == 0).assign(seed=seed))
+        score = partial(score_seed, run, network, data, seed, first=number == 0)
+        frames.append(run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score).assign(seed=seed))
     frame = pd.concat(frames, ignore_index=True)
     if not run.facts["linear pool"] and (frame["metric"] == "CLM").any():
         run.note(

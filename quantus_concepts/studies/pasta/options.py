@@ -170,7 +170,9 @@ class ScorersOptions(RatingsOptions):
         bounds=(0, math.inf),
         open_low=True,
     )
-    cache: Path | None = option(None, "Folder that keeps embeddings for the next run.", panel=TRAINING, shown=False)
+    cache: Path | None = option(
+        None, "Folder that keeps embeddings for the next run.", panel=TRAINING, shown=False, matters=False
+    )
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""

@@ -49,7 +49,7 @@ class JoinedRatings:
 def join(options: JoinOptions) -> str:
     """Write a folder that `PastaRatings` reads, and return what it holds."""
     joined = join_ratings(options.files)
-    with OutputFolder("pasta-ratings", options.out, overwrite=options.overwrite) as folder:
+    with OutputFolder("pasta-ratings", options.out, options.identity(), overwrite=options.overwrite) as folder:
         for name in _rated_files(joined, options.data):
             folder.write_bytes(name, (options.data / name).read_bytes())
         folder.write_text(ANNOTATIONS, json.dumps(joined.as_records(), ensure_ascii=False, indent=1))

@@ -74,7 +74,7 @@ class ScoreOptions(ExplanationOptions, ProgressOptions, OutOptions, DeviceOption
     clip: bool = option(True, "Set scores above 5 to 5; the release leaves them.", panel=SCORER, shown=False)
     n_shown: int = option(12, "How many of the best, and of the worst, the sheet shows.", bounds=(0, MANY), shown=False)
     cache: Path | None = option(
-        None, "Folder of embeddings: what is there is not embedded again.", panel=SCORER, shown=False
+        None, "Folder of embeddings: what is there is not embedded again.", panel=SCORER, shown=False, matters=False
     )
     batch_size: int = option(16, "Images at once.", panel=RUN, bounds=(1, MANY), shown=False)
 

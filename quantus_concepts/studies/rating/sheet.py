@@ -23,7 +23,7 @@ DEFAULT_QUESTIONS = ("Q1", "Q2", "Q3", "Q4")
 def make_sheet(options: SheetOptions) -> str:
     """Write the page, and beside it images and explanations in the layout of the release; return what to do next."""
     questions = asked_questions(options)
-    with OutputFolder("pasta-sheet", options.out, overwrite=options.overwrite) as folder:
+    with OutputFolder("pasta-sheet", options.out, options.identity(), overwrite=options.overwrite) as folder:
         found = find_explanations(
             options.images,
             options.explanations,

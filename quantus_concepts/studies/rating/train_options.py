@@ -86,7 +86,9 @@ class EmbeddingOptions(Options):
         panel=EMBEDDING,
         choices="quantus_concepts.pasta.sentences:SENTENCES",
     )
-    cache: Path | None = option(None, "Folder that keeps embeddings for the next run.", panel=EMBEDDING, shown=False)
+    cache: Path | None = option(
+        None, "Folder that keeps embeddings for the next run.", panel=EMBEDDING, shown=False, matters=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,274 @@
+"""At every moment a folder holds the files of one run, or of the next."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import filelock
+import pytest
+
+from captum_concepts.whole_folder import MANIFEST, WORK, WholeFolder, interrupted
+from kills import changes, contents, killed
+
+OLD, NEW = {"--epochs": "1"}, {"--epochs": "2"}
+OLD_FILES = {"results.csv": "old", "figures/a.png": "old a", "figures/gone.png": "old g", "only/old.txt": "o"}
+NEW_FILES = {"results.csv": "new", "figures/a.png": "new a", "figures/b.png": "new b", "deep/er/c.txt": "c"}
+
+
+def write(path, files, settings, **options):
+    with WholeFolder(path, settings, **options) as folder:
+        folder.kept.mkdir(exist_ok=True)
+        (folder.kept / "model").write_text("trained")
+        for name, text in files.items():
+            (folder.new / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder.new / name).write_text(text)
+
+
+def interrupt_keeping(path, settings, **options):
+    """Do a run that is interrupted after it kept one thing more."""
+    with suppress(KeyboardInterrupt), WholeFolder(path, settings, **options) as folder:
+        folder.kept.mkdir(exist_ok=True)
+        (folder.kept / f"{len(list(folder.kept.iterdir()))}").write_text("x")
+        raise KeyboardInterrupt
+
+
+def texts(path):
+    return {
+        name.relative_to(path).as_posix(): name.read_text()
+        for name in path.rglob("*")
+        if name.is_file() and not {WORK, MANIFEST} & set(name.relative_to(path).parts)
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "run"
+    write(path, OLD_FILES, OLD)
+    (path / "mine.txt").write_text("mine")
+    (path / "figures" / "mine.png").write_text("mine")
+    return path
+
+
+MINE = {"mine.txt": "mine", "figures/mine.png": "mine"}
+
+
+def test_files_take_their_places_and_nothing_else_is_left(tmp_path):
+    write(tmp_path / "run", NEW_FILES, NEW)
+    assert texts(tmp_path / "run") == NEW_FILES
+    assert not (tmp_path / "run" / WORK).exists()
+    assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
+    manifest = json.loads((tmp_path / "run" / MANIFEST).read_text())
+    assert manifest == {"program": "quantus-concepts", "settings": NEW, "files": sorted(NEW_FILES)}
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_an_earlier_run_is_replaced_and_the_users_files_stay(folder, links, monkeypatch):
+    if not links:
+        monkeypatch.setattr(os, "symlink", lambda *_, **__: (_ for _ in ()).throw(OSError("no links here")))
+        monkeypatch.setattr(os, "link", lambda *_, **__: (_ for _ in ()).throw(OSError("no links here")))
+    before = (folder / "mine.txt").stat()
+    write(folder, NEW_FILES, NEW, overwrite=True)
+    assert texts(folder) == NEW_FILES | MINE
+    assert not (folder / "only").exists()
+    assert (folder / "mine.txt").stat() == before
+
+
+def test_a_process_killed_at_any_change_leaves_one_run_or_the_other(folder, tmp_path):
+    """SIGKILL before every rename, link, unlink and mkdir: whole, and the same run then goes on to its end."""
+    seen = []
+    for number in count(1):
+        path = tmp_path / f"run {number}"
+        shutil.copytree(folder, path)
+        ended = killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=True), number)
+        left = texts(path)
+        assert left in (OLD_FILES | MINE, NEW_FILES | MINE), number
+        seen.append(left == NEW_FILES | MINE)
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL
+        write(path, NEW_FILES, NEW, overwrite=True)
+        assert texts(path) == NEW_FILES | MINE
+        assert not (path / WORK).exists()
+    assert number > 30
+    # Once it is the new run it stays so.
+    assert seen == sorted(seen)
+    assert not seen[0]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_first_run_killed_at_any_change_shows_nothing_or_all(tmp_path, overwrite):
+    for number in count(1):
+        path = tmp_path / f"run {number}"
+        ended = killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=overwrite), number)
+        assert texts(path) in ({}, NEW_FILES), number
+        if ended == 0:
+            break
+        # Killed when there was nothing left to do but to clear up, it is finished.
+        finished = texts(path) == NEW_FILES and not (path / WORK / "run.json").exists()
+        if overwrite or not finished:
+            write(path, NEW_FILES, NEW, overwrite=overwrite)
+        assert texts(path) == NEW_FILES, number
+    assert number > 20
+
+
+def test_an_exception_at_any_change_of_the_swap_leaves_one_run_or_the_other(folder, tmp_path):
+    for number in count(1):
+        path = tmp_path / f"run {number}"
+        shutil.copytree(folder, path)
+
+        def at(count, strike=number):
+            if count == strike:
+                raise KeyboardInterrupt
+
+        try:
+            with changes(at):
+                write(path, NEW_FILES, NEW, overwrite=True)
+        except (KeyboardInterrupt, FileNotFoundError):
+            assert texts(path) in (OLD_FILES | MINE, NEW_FILES | MINE), number
+            continue
+        break
+    assert number > 30
+
+
+def test_without_links_a_killed_swap_is_ended_by_the_next_run(folder, tmp_path):
+    def without_links(path):
+        def none(*_, **__):
+            raise OSError("no links here")
+
+        os.symlink = os.link = none
+        write(path, NEW_FILES, NEW, overwrite=True)
+
+    for number in count(1):
+        path = tmp_path / f"run {number}"
+        shutil.copytree(folder, path)
+        if killed(lambda path=path: without_links(path), number) == 0:
+            break
+        write(path, NEW_FILES, NEW, overwrite=True)
+        assert texts(path) == NEW_FILES | MINE
+    assert number > 20
+
+
+def test_the_same_run_goes_on_and_others_are_told_the_difference(tmp_path):
+    for _ in range(2):
+        interrupt_keeping(tmp_path / "run", OLD)
+    assert interrupted(tmp_path / "run", OLD)
+    assert not interrupted(tmp_path / "run", NEW)
+    with pytest.raises(ValueError, match=r"interrupted run with other settings \(--epochs: 1 there, 2 here\)"):
+        write(tmp_path / "run", NEW_FILES, NEW)
+    with WholeFolder(tmp_path / "run", OLD) as folder:
+        assert folder.resumed
+        assert sorted(path.name for path in folder.kept.iterdir()) == ["0", "1"]
+    interrupt_keeping(tmp_path / "run", OLD, overwrite=True)
+    with WholeFolder(tmp_path / "run", NEW, overwrite=True) as folder:
+        assert not folder.resumed
+        assert not folder.kept.exists()
+
+
+def test_a_finished_run_is_not_replaced_by_going_on_with_another(folder):
+    interrupt_keeping(folder, NEW, overwrite=True)
+    with pytest.raises(ValueError, match="--overwrite"):
+        write(folder, NEW_FILES, NEW)
+    assert texts(folder) == OLD_FILES | MINE
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from captum_concepts.whole_folder import WholeFolder
+with WholeFolder(Path(sys.argv[1]), {}):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_is_there_until_that_one_is_killed(tmp_path):
+    path = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "in\n"
+        with pytest.raises(ValueError, match=rf"in use: process {other.pid} on .* since 20.*another folder"):
+            write(path, NEW_FILES, {})
+        assert not interrupted(path, {})
+        assert texts(path) == {}
+        other.kill()
+    write(path, NEW_FILES, {})
+    assert texts(path) == NEW_FILES
+
+
+def test_two_in_one_process_are_refused_too(tmp_path):
+    with WholeFolder(tmp_path / "run", OLD), pytest.raises(ValueError, match=f"in use: process {os.getpid()}"):
+        write(tmp_path / "run", NEW_FILES, OLD)
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+    def none(*_, **__):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", none)
+    with pytest.warns(UserWarning, match="locks no files: let no second run"):
+        write(tmp_path / "run", NEW_FILES, NEW)
+    assert texts(tmp_path / "run") == NEW_FILES
+    assert not (tmp_path / "run" / WORK).exists()
+
+
+def test_a_strangers_file_in_the_way_is_named_and_stays(tmp_path):
+    folder = WholeFolder(tmp_path, NEW).__enter__()
+    (folder.new / "results.csv").write_text("ours")
+    (tmp_path / "results.csv").write_text("mine")
+    with pytest.raises(ValueError, match=r"did not write.*\(results.csv\).*it goes on"):
+        folder.__exit__(None, None, None)
+    assert texts(tmp_path) == {"results.csv": "mine"}
+
+
+def test_a_file_put_there_while_a_run_works_stays(tmp_path):
+    with WholeFolder(tmp_path, NEW) as folder:
+        (folder.new / "a.txt").write_text("ours")
+        (tmp_path / "b.txt").write_text("mine")
+    assert texts(tmp_path) == {"a.txt": "ours", "b.txt": "mine"}
+
+
+def test_a_manifest_cannot_point_outside_by_a_link(tmp_path):
+    run, precious = tmp_path / "run", tmp_path / "precious"
+    precious.mkdir()
+    (precious / "a.txt").write_text("mine")
+    run.mkdir()
+    (run / "link").symlink_to(precious)
+    (run / MANIFEST).write_text(json.dumps({"settings": {}, "files": ["link/a.txt", "../precious/a.txt"]}))
+    write(run, NEW_FILES, NEW, overwrite=True)
+    assert (precious / "a.txt").read_text() == "mine"
+
+
+def test_a_full_disk_at_the_end_names_where_the_files_are(folder, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    whole = WholeFolder(folder, NEW, overwrite=True).__enter__()
+    for name, text in NEW_FILES.items():
+        (whole.new / name).parent.mkdir(parents=True, exist_ok=True)
+        (whole.new / name).write_text(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "symlink_to", full)
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match=r"cannot be put in their places \(No space.*complete in .*new"):
+            whole.__exit__(None, None, None)
+    assert texts(folder) == OLD_FILES | MINE
+    assert texts(folder / WORK / "new") == NEW_FILES
+    write(folder, NEW_FILES, NEW, overwrite=True)
+    assert texts(folder) == NEW_FILES | MINE
+
+
+def test_contents_of_two_equal_runs_are_equal(tmp_path):
+    for name in ("a", "b"):
+        write(tmp_path / name, NEW_FILES, NEW)
+    assert contents(tmp_path / "a", hidden=True) == contents(tmp_path / "b", hidden=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write(tmp_path / "c", {}, NEW)

@@ -1,0 +1,64 @@
+"""Kill a process at a chosen change of the file system, and see what it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from captum_concepts.whole_folder import MANIFEST, WORK
+
+#: By which files change their names, or come and go; before each of them a process may be killed.
+OPERATIONS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir")
+
+
+@contextmanager
+def changes(do: Callable[[int], object], operations: tuple[str, ...] = OPERATIONS) -> Iterator[list[int]]:
+    """Call `do` with the number of each change of the file system before it happens; yield a list with the count."""
+    count = [0]
+
+    def watched(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            count[0] += 1
+            do(count[0])
+            return operation(*arguments, **keywords)
+
+        return call
+
+    with mock.patch.multiple(os, **{name: watched(getattr(os, name)) for name in operations}):
+        yield count
+
+
+def killed(work: Callable[[], object], number: int, sign: int = signal.SIGKILL) -> int:
+    """Do some work in a child that gets a signal before its change of the given number; return how it ended."""
+
+    def strike(count: int) -> None:
+        if count == number:
+            os.kill(os.getpid(), sign)
+
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with changes(strike):
+                work()
+            code = 0
+        except BaseException:
+            code = 3
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def contents(folder: Path, *, hidden: bool = False) -> dict[str, str]:
+    """Return the digest of every file of a folder, by way of links too; without what a run keeps for itself."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and (hidden or not {WORK, MANIFEST} & set(path.relative_to(folder).parts))
+    }
