@@ -1,6 +1,7 @@
 """The small runs of every command and every metric give what was recorded, as far as other kernels may round it.
 
-To the bit it is compared by ``tests/golden/record.py --compare``, on the machine that recorded.
+Every command that keeps what is expensive is interrupted once and goes on. To the bit it is compared by
+``tests/golden/record.py --compare``, on the machine that recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", RUNS)
 def test_results_are_those_recorded(name: str, place: Place) -> None:
-    for file, frame in tables_of(name, place.folder, place.done).items():
+    for file, frame in tables_of(name, place.folder, place.done, interrupt=2).items():
         recorded = read_table(RECORDED / name / file)
         tolerance = tolerance_of(name, file)
         wrong, _ = differences(recorded, frame, RUNS[name].tables[file], tolerance.same)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import re
 import shlex
@@ -19,12 +20,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
+from torch import Tensor
 
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
-from quantus_concepts.studies.app import main
+from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
+from quantus_concepts.studies.kept import Kept
 
 RATED = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUIET = "--no-progress --device cpu"
@@ -223,10 +226,13 @@ RUNS = {
 }
 
 
-def tables_of(name: str, folder: Path, done: set[str]) -> dict[str, pd.DataFrame]:
-    """Do a run in a folder, and those it needs that are not done, and return its tables, every cell as text."""
+def tables_of(name: str, folder: Path, done: set[str], *, interrupt: int = 0) -> dict[str, pd.DataFrame]:
+    """Do a run in a folder, and those it needs that are not done, and return its tables, every cell as text.
+
+    With `interrupt` each command is interrupted when it has kept so many things, and goes on.
+    """
     with chdir(folder), quick_figures():
-        _do(name, done)
+        do(name, done, interrupt)
         run = RUNS[name]
         return {file: read_table(Path(run.source.get(file, f"{name}/{file}"))) for file in run.tables}
 
@@ -236,23 +242,41 @@ def read_table(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 
-def _do(name: str, done: set[str]) -> None:
+def do(name: str, done: set[str], interrupt: int = 0) -> None:
+    """Do a run in the working directory, after those it needs."""
     if name in done:
         return
     run = RUNS[name]
     for needed in run.needs:
-        _do(needed, done)
+        do(needed, done, interrupt)
     if run.prepare is not None:
         run.prepare()
     for command in run.commands:
         said = io.StringIO()
         with redirect_stdout(said), redirect_stderr(said):
-            code = main(shlex.split(command))
+            with interrupted(interrupt):
+                code = main(shlex.split(command))
+            if code == EXIT_INTERRUPTED:
+                code = main(shlex.split(command))
         if code != 0:
             raise RuntimeError(f"{command} ended with {code}:\n{said.getvalue()}")
     if run.finish is not None:
         run.finish()
     done.add(name)
+
+
+@contextmanager
+def interrupted(count: int) -> Iterator[None]:
+    """Interrupt what runs when it has kept so many things; 0 for never."""
+    save, saved = Kept.save, itertools.count(1)
+
+    def saving(self: Kept, state: Mapping[str, Tensor]) -> None:
+        save(self, state)
+        if next(saved) == count:
+            raise KeyboardInterrupt
+
+    with mock.patch.object(Kept, "save", saving):
+        yield
 
 
 @contextmanager
