@@ -1,7 +1,7 @@
 """Kill every command at every rename and at random moments, run it again, and count what is lost, mixed or locked.
 
-``python tests/kill_commands.py [--most N] [names of golden runs]`` tells the counts. It takes hours: the suite tests the
-folder's swap, at every change of the file system, and one interruption of each command.
+``python tests/kill_commands.py [--most N] [names of golden runs]`` tells the counts. It takes hours: the suite tests
+the folder's swap, at every change of the file system, and one interruption of each command.
 """
 
 from __future__ import annotations
