@@ -66,6 +66,8 @@ class WholeFolder:
 
     def __enter__(self) -> WholeFolder:
         try:
+            if "\0" in str(self.path):
+                raise ValueError(f"Expected the output folder (--out) to be a path but got {str(self.path)!r}.")
             if self.path.exists() and not self.path.is_dir():
                 raise ValueError(f"The output folder `{self.path}` is a file. Choose a folder (--out).")
             if not self._work.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -12,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.writing import written
+from captum_concepts.writing import clear_abandoned, written
 
 _DIGEST = 16
+# Nothing else may become the name of a file.
+_KEY = re.compile("[0-9a-f]{3,}")
 #: Seconds after which a file that was never finished is taken to be left by a process that is gone.
 _ABANDONED = 3600.0
 
@@ -50,7 +53,7 @@ class EmbeddingCache:
         Parameters
         ----------
         keys : iterable of str
-            Hexadecimal keys.
+            Hexadecimal keys of at least 3 digits.
 
         Returns
         -------
@@ -102,6 +105,8 @@ class EmbeddingCache:
         return self.folder / "partial"
 
     def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"Expected argument `keys` to hold hexadecimal keys of 3 digits or more but got {key!r}.")
         return self.folder / key[:2] / key[2:]
 
     def _prepare(self) -> None:
@@ -109,6 +114,8 @@ class EmbeddingCache:
         if self._prepared:
             return
         self._partial.mkdir(parents=True, exist_ok=True)
+        clear_abandoned(self._partial)
+        # Of processes on other machines nothing is known but the time.
         for path in self._partial.iterdir():
             try:
                 if time.time() - path.stat().st_mtime > _ABANDONED:

@@ -36,6 +36,8 @@ class Run(Generic[O]):
     facts: dict[str, Any] = field(default_factory=dict)
     #: Frames that get a file of their own beside results.csv.
     frames: dict[str, pd.DataFrame] = field(default_factory=dict)
+    #: What writes files that are no tables, by their names.
+    files: dict[str, Callable[[Path], object]] = field(default_factory=dict)
 
     @property
     def progress(self) -> bool:
@@ -127,6 +129,9 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     for name, each in {"results": frame, **run.frames}.items():
         with run.folder.file(f"{name}.csv") as path:
             each.to_csv(path, index=False)
+    for name, save in run.files.items():
+        with run.folder.file(name) as path:
+            save(path)
     saved = save_figures(run.folder, {chart.name: chart.figure for chart in page.charts})
     drawn = {chart.name: path.read_bytes() for chart, path in zip(page.charts, saved, strict=True)}
     files = [f"{name}.csv" for name in ("results", *run.frames)]

@@ -202,6 +202,27 @@ def test_a_failed_write_names_the_file_and_what_is_complete(tmp_path, error):
         assert not any(output.new.iterdir())
 
 
+ODD = {"unicode": "Ölçüm ラン 🐦", "spaces": " a b ", "long": "x" * 250, "dollar": "$HOME;rm *", "newline": "a\nb"}
+
+
+@pytest.mark.parametrize("name", ODD.values(), ids=ODD)
+def test_odd_names_of_folders_are_fine(tmp_path, name):
+    for _ in range(2):
+        with OutputFolder(out=tmp_path / name / "run", overwrite=True) as output:
+            output.write_text("figures/ä b.txt", "x")
+    assert names(tmp_path / name / "run") == [MANIFEST, "figures/ä b.txt"]
+
+
+IMPOSSIBLE = {"too long": "x" * 300, "far too long": "/".join(["x" * 200] * 30), "NUL": "a\0b"}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_names_of_folders_are_told(tmp_path, name):
+    with pytest.raises(ValueError, match=r"output folder .*--out"), OutputFolder(out=tmp_path / name):
+        pytest.fail("entered")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_empty_folder_of_the_user_stays_after_a_failure(tmp_path):
     with pytest.raises(RuntimeError), OutputFolder(out=tmp_path):
         raise RuntimeError

@@ -2,6 +2,7 @@
 
 import html.parser
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,8 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from captum_concepts.whole_folder import WORK
+from kills import contents
 from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.studies.charts import Chart, grouped_bars
 from quantus_concepts.studies.command import RunOptions, command, option
@@ -168,3 +171,29 @@ def test_another_command_does_not_go_on_in_an_interrupted_folder(tmp_path):
         Study("other", interrupted, page)(ToyOptions(out=tmp_path / "toy", progress=False))
     with pytest.raises(ValueError, match=r"interrupted run with other settings .*other there, toy here"):
         TOY(ToyOptions(out=tmp_path / "toy", progress=False))
+
+
+def test_the_table_is_on_the_screen_and_the_numbers_are_there_where_a_figure_cannot_be_written(
+    tmp_path, capsys, monkeypatch
+):
+
+    options = ToyOptions(out=tmp_path / "run", progress=False)
+    written = Path.write_bytes
+
+    def full(self, data):
+        if "figures" in self.parts:
+            raise OSError(28, "No space left on device")
+        return written(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match=r"figures/heads.png cannot be written \(No space.*new: results.csv"):
+            TOY(options)
+    assert "Heads" in capsys.readouterr().out
+    assert (options.out / WORK / "new" / "results.csv").stat().st_size > 100
+    TOY(options)
+    assert "Going on with the run" in capsys.readouterr().err
+    undisturbed = TOY(ToyOptions(out=tmp_path / "other", progress=False))
+    found, wanted = (contents(folder) for folder in (options.out, undisturbed))
+    del found["report.html"], wanted["report.html"]  # the time stands in it
+    assert found == wanted

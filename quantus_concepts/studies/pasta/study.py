@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def save_scorers(
     ratings: RatedExplanations,
     labels_from: str = PREDICTED,
 ) -> None:
-    """Write the scorer of every split, and once more the one that did best on its validation explanations."""
+    """Let the scorer of every split be written, and once more the one that did best on its validation explanations."""
     lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
     concepts = {name for each in lists if isinstance(each, ConceptExplanation) for name in each.values}
     for result in results:
@@ -110,7 +111,5 @@ def save_scorers(
                 for question, of in figures.groupby("question")
             },
         }
-        with run.folder.file(f"scorer-{result.seed}.safetensors") as path:
-            save_scorer(scorer, path)
-    with run.folder.file("scorer.safetensors") as path:
-        save_scorer(best_split(results).training.scorer, path)
+        run.files[f"scorer-{result.seed}.safetensors"] = partial(save_scorer, scorer)
+    run.files["scorer.safetensors"] = partial(save_scorer, best_split(results).training.scorer)

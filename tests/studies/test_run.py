@@ -1,0 +1,127 @@
+"""What every study gets from its run: what is kept, what is said again, what a full disk and signals do to it."""
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from captum_concepts.whole_folder import WORK
+from quantus_concepts.studies.app import EXIT_TERMINATED
+from quantus_concepts.studies.command import OutOptions, ProgressOptions, option
+from quantus_concepts.studies.kept import Kept
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.run import Run
+
+FRAME = pd.DataFrame(
+    {
+        "name": ["a", None, "="],
+        "value": [1 / 3, np.nan, -0.0],
+        "n": pd.array([1, None, 2**60], dtype="Int64"),
+        "single": np.array([0.1, 1e-40, np.inf], dtype=np.float32),
+        "mixed": pd.Series(["x", 1, np.nan], dtype=object),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewOptions(ProgressOptions, OutOptions):
+    """Do little."""
+
+    count: int = option(1, "How many.", bounds=(0, 9))
+    file: str = option("", "A file.")
+    models: Path | None = option(None, "Where models are kept.", matters=False)
+
+
+def test_a_kept_frame_comes_back_to_the_bit_with_what_was_said(tmp_path):
+    def make(run):
+        run.note("new")
+        run.settings["bank"] = "random"
+        run.facts |= {"linear": True, "picture": b"\x89PNG"}
+        warnings.warn("weak", UserWarning, stacklevel=2)
+        return FRAME
+
+    said = []
+    with OutputFolder(out=tmp_path / "run") as folder:
+        for made in (make, lambda _: pytest.fail("made again")):
+            run = Run(FewOptions(), folder, notes=["old"])
+            with pytest.warns(UserWarning, match="weak"):
+                frame = run.kept_frame("scores", {"seed": 0}, lambda made=made, run=run: made(run))
+            pd.testing.assert_frame_equal(frame, FRAME, check_exact=True)
+            assert np.signbit(frame["value"].iloc[2])
+            said.append((run.notes, run.settings, run.facts))
+    assert said[0] == said[1]
+    assert said[0][0] == ["old", "new"]
+
+
+def test_what_cannot_be_kept_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    kept = Kept(tmp_path / "kept", "f_o", {})
+    with pytest.warns(UserWarning, match=r"f_o cannot be kept in .*kept .*No space left.*goes on without"):
+        kept.save({"x": torch.zeros(2)})
+    with pytest.warns(UserWarning, match="No space left"):
+        kept.write({"step": 1})
+    assert kept.load() is None
+    assert kept.read() is None
+
+
+def test_paths_are_written_out(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = FewOptions(out=Path("~/run"), file="~/net.py:model", models=Path("~nobody-here/x"))
+    assert options.out == tmp_path / "run"
+    assert options.file == f"{tmp_path}/net.py:model"
+    assert options.models == Path("~nobody-here/x")
+
+
+def test_what_matters_tells_runs_apart(tmp_path):
+    net = tmp_path / "net.py"
+    net.write_text("a")
+    options = {"count": 3, "file": f"{net}:model"}
+    first = FewOptions(**options).identity()
+    assert first == FewOptions(**options, out=Path("x"), progress=False, overwrite=True, models=Path("m")).identity()
+    assert first != FewOptions(**options | {"count": 4}).identity()
+    net.write_text("ab")
+    assert first != FewOptions(**options).identity()
+
+
+WAITING = """
+import sys, time
+sys.argv = ["x"]
+from pathlib import Path
+import torch
+from quantus_concepts.studies import app
+from quantus_concepts.studies.command import OutOptions, command
+from quantus_concepts.studies.run import Study
+
+def collect(options, run):
+    run.kept("model", {}, lambda _: {"x": torch.zeros(1)})
+    print("in", flush=True)
+    time.sleep(60)
+
+app.app.command("wait")(command(OutOptions, Study("wait", collect, None)))
+raise SystemExit(app.main(["wait", "--out", "run"]))
+"""
+
+
+def test_sigterm_ends_a_run_as_ctrl_c_does(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "in\n"
+        process.send_signal(signal.SIGTERM)
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == EXIT_TERMINATED
+    assert "go on with the same options and --out run" in told
+    assert "Interrupted; nothing half-written was left." in told
+    assert "Traceback" not in told
+    assert sorted(path.name for path in (tmp_path / "run" / WORK / "kept").iterdir())
