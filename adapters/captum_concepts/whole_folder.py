@@ -70,6 +70,8 @@ class WholeFolder:
                 raise ValueError(f"Expected the output folder (--out) to be a path but got {str(self.path)!r}.")
             if self.path.exists() and not self.path.is_dir():
                 raise ValueError(f"The output folder `{self.path}` is a file. Choose a folder (--out).")
+            if self._work.is_symlink():
+                raise ValueError(f"The output folder `{self.path}` has a link called {WORK} in it. Remove that.")
             if not self._work.exists():
                 self._check()
             self._make(self._work)

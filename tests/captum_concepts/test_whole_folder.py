@@ -246,6 +246,17 @@ def test_a_manifest_cannot_point_outside_by_a_link(tmp_path):
     assert (precious / "a.txt").read_text() == "mine"
 
 
+def test_a_link_in_place_of_the_hidden_folder_is_refused(tmp_path):
+    precious = tmp_path / "precious"
+    (precious / "new").mkdir(parents=True)
+    (precious / "new" / "a.txt").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / WORK).symlink_to(precious)
+    with pytest.raises(ValueError, match="has a link called"):
+        write(tmp_path / "run", NEW_FILES, NEW, overwrite=True)
+    assert (precious / "new" / "a.txt").read_text() == "mine"
+
+
 def test_a_full_disk_at_the_end_names_where_the_files_are(folder, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
