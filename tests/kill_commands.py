@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from captum_concepts.whole_folder import WORK, WholeFolder
-from golden.runs import RUNS, do, quick_figures
+from golden.runs import RUNS, do, smaller
 from kills import changes, contents, killed
 from quantus_concepts.studies.app import main
 
@@ -45,7 +45,7 @@ def command_of(arguments: list[str]) -> None:
     """Run a command and end the process with its code, silently."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.simplefilter("ignore")
-    with Path(os.devnull).open("w") as nowhere, quick_figures():
+    with Path(os.devnull).open("w") as nowhere, smaller(figures=False):
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
         code = main(arguments)

@@ -9,26 +9,41 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from captum_concepts import tcav_score
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
 from quantus_concepts.studies.kept import Kept
+from quantus_concepts.studies.pasta.classifier import RatedBirds
+from quantus_concepts.studies.pasta.metrics import with_control
 
+#: In the runs that draw none.
+NO_FIGURES = {
+    "matplotlib.figure.Figure.savefig": lambda *_, **__: None,
+    "quantus_concepts.studies.attribution.page.plot_grid": lambda _: (Figure(), None),
+    "quantus_concepts.studies.pasta.applications_page.plot_grid": lambda _: (Figure(), None),
+}
+#: Numbers that no option makes smaller.
+FEWER = {
+    "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
+    "quantus_concepts.studies.pasta.applications.RatedBirds": partial(RatedBirds, n_train=200),
+    "quantus_concepts.studies.pasta.applications.N_CORRELATED": 20,
+    "quantus_concepts.studies.pasta.metrics.with_control": partial(with_control, n=12),
+}
 RATED = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUIET = "--no-progress --device cpu"
 
@@ -49,6 +64,8 @@ class Run:
         Runs that come first.
     prepare, finish
         What is written into the folder before, and made of what the commands wrote after.
+    drawn
+        Whether tables tell of figures, which are else not drawn.
     """
 
     commands: Sequence[str]
@@ -57,6 +74,7 @@ class Run:
     prepare: Callable[[], object] | None = None
     finish: Callable[[], object] | None = None
     source: Mapping[str, str] = field(default_factory=dict)
+    drawn: bool = False
 
 
 def _sources() -> None:
@@ -137,7 +155,7 @@ RUNS = {
     ),
     "pasta": Run(
         [
-            "benchmark pasta --n-images 20 --n-per-image 12 --image-size 32 --seeds 2 --epochs 2 --n-explained 6 "
+            "benchmark pasta --n-images 20 --n-per-image 12 --image-size 32 --seeds 2 --epochs 2 --n-explained 4 "
             f"--n-masks 8 --classifier-epochs 1 --regressors {QUIET} --out pasta"
         ],
         {
@@ -179,6 +197,7 @@ RUNS = {
         {"files.csv": ("file",)},
         prepare=lambda: write_explanations(Path("pets")),
         finish=lambda: write_digests(Path("pasta-sheet")),
+        drawn=True,
     ),
     "pasta-join": Run(
         ["pasta join Anna.json Ben.json --data pasta-sheet --out pasta-join"],
@@ -231,7 +250,7 @@ def tables_of(name: str, folder: Path, done: set[str], *, interrupt: int = 0) ->
 
     With `interrupt` each command is interrupted when it has kept so many things, and goes on.
     """
-    with chdir(folder), quick_figures():
+    with chdir(folder):
         do(name, done, interrupt)
         run = RUNS[name]
         return {file: read_table(Path(run.source.get(file, f"{name}/{file}"))) for file in run.tables}
@@ -253,7 +272,7 @@ def do(name: str, done: set[str], interrupt: int = 0) -> None:
         run.prepare()
     for command in run.commands:
         said = io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said):
+        with redirect_stdout(said), redirect_stderr(said), smaller(figures=run.drawn):
             with interrupted(interrupt):
                 code = main(shlex.split(command))
             if code == EXIT_INTERRUPTED:
@@ -280,14 +299,11 @@ def interrupted(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def quick_figures() -> Iterator[None]:
-    """Save figures coarsely: drawing takes most of the time of a small run, and no table has anything of it."""
-    save = Figure.savefig
-
-    def coarse(self: Figure, *args: Any, **kwargs: Any) -> None:
-        save(self, *args, **(kwargs | {"dpi": 10}))
-
-    with mock.patch.object(Figure, "savefig", coarse), mpl.rc_context({"savefig.bbox": "standard"}):
+def smaller(*, figures: bool) -> Iterator[None]:
+    """Leave out what takes most of the time of a small run, and of which its tables have nothing."""
+    with ExitStack() as stack:
+        for name, value in (FEWER | ({} if figures else NO_FIGURES)).items():
+            stack.enter_context(mock.patch(name, value))
         yield
 
 
