@@ -64,9 +64,13 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     try:
         names, settings = parse_json(header["names"]), parse_json(header["settings"])
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{source} is a damaged concept bank: its metadata cannot be read ({shortened(error)}).") from error
+        raise ValueError(
+            f"{source} is a damaged concept bank: its metadata cannot be read ({shortened(error)})."
+        ) from error
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names) and isinstance(settings, dict)):
-        raise ValueError(f"{source} is a damaged concept bank: its metadata are no list of names, and settings by name.")
+        raise ValueError(
+            f"{source} is a damaged concept bank: its metadata are no list of names, and settings by name."
+        )
     return BankContents(tensors, names, settings)
 
 

@@ -19,7 +19,7 @@ from captum_concepts.directions import METHODS
 from captum_concepts.embedding import run
 from captum_concepts.heads import HEADS
 from captum_concepts.pooling import Maps, Pool, resolve_stages
-from captum_concepts.reading import parse_json, shortened
+from captum_concepts.reading import parse_json, quoted
 from captum_concepts.running import at_least_float32, first_floating, without_autocast
 
 VALUES = ("margin", "raw")
@@ -85,12 +85,12 @@ class ConceptLayer(nn.Module):
             values, settings = found["values"], dict(found["settings"])
             names = list(found["names"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"The state of the concept layer is damaged: {shortened(repr(error))}.") from error
+            raise ValueError(f"The state of the concept layer is damaged: {quoted(error)}.") from error
         check_choice("values", values, VALUES)
         if len(names) != len(self.cavs) or not all(isinstance(name, str) for name in names):
             raise ValueError(
-                f"Expected the state of the concept layer to name its {len(self.cavs)} concepts but it has {len(names)} "
-                "names. Load it into a model of as many concepts."
+                f"Expected the state of the concept layer to name its {len(self.cavs)} concepts but it has "
+                f"{len(names)} names. Load it into a model of as many concepts."
             )
         self.values, self.names, self.settings = values, names, settings
 

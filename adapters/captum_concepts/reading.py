@@ -32,12 +32,23 @@ def as_path(path: str | os.PathLike[str], name: str = "path") -> Path:
         return given
 
 
-def check_file(path: Path, what: str) -> None:
-    """Raise unless a path, or what it links to, is a file: to open a pipe is to wait for ever, a device has no end."""
+def no_file(path: Path) -> str:
+    """Say what a path, or what it links to, is if no file: opening a pipe waits for ever, a device has no end."""
     mode = path.stat().st_mode
-    kind = next((name for is_kind, name in _KINDS if is_kind(mode)), None)
-    if kind is not None:
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
+
+
+def check_file(path: Path, what: str) -> None:
+    """Raise unless a path is that of a file."""
+    if kind := no_file(path):
         raise ValueError(f"{what} {path} cannot be read: it is {kind}. Expected a file.")
+
+
+def check_files(folder: Path, what: str) -> None:
+    """Raise unless all that lies in a folder are files and folders, before a library opens whatever it finds."""
+    for path in sorted(folder.iterdir()):
+        if path.exists() and not path.is_dir():
+            check_file(path, f"{what} file")
 
 
 def read_text(path: Path, what: str) -> str:
@@ -69,7 +80,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def printable(text: object) -> str:
-    """Return a text as a terminal may show it: control characters as \\x1b, none sent."""
+    """Return a text as a terminal may show it: control characters are written out, not sent."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
@@ -79,8 +90,18 @@ def shortened(text: object) -> str:
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
 
 
+def quoted(value: object) -> str:
+    """Return a value as it would be written in a program, for a message."""
+    return shortened(repr(value))
+
+
 def reason_of(error: BaseException) -> str:
-    """Return what an error says, without PyTorch's advice to unpickle a file all the same."""
-    if "Weights only load failed" in str(error):
-        return "it is damaged, or holds Python objects, which are never unpickled: save its tensors with safetensors"
-    return shortened(error) or type(error).__name__
+    """Return what an error says, or its kind where it says nothing, fit for a message."""
+    return shortened(without_advice(error)) or type(error).__name__
+
+
+def without_advice(error: BaseException) -> str:
+    """Return what an error says, but for PyTorch's advice to unpickle a file all the same."""
+    if "Weights only load failed" not in str(error):
+        return str(error)
+    return "it is damaged, or holds Python objects, which are never unpickled: save its tensors with safetensors"

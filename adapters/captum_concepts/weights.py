@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts.reading import check_file, reason_of
+from captum_concepts.reading import check_file, reason_of, shortened
 
 #: Names under which checkpoints keep the weights beside other things.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -70,7 +70,10 @@ def load_weights(network: nn.Module, path: Path) -> None:
     ]
     if problems:
         raise ValueError(f"The weights in {path} do not fit {type(network).__name__}: {'; '.join(problems)}.")
-    network.load_state_dict(found, strict=False)
+    try:
+        network.load_state_dict(found, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"The weights in {path} cannot be taken over: {shortened(error)}") from error
 
 
 def _listed(names: list[str]) -> str:
@@ -92,5 +95,7 @@ def _check_plain(path: Path, tensors: Mapping[Any, Tensor]) -> None:
     for name, tensor in tensors.items():
         plain = tensor.layout == torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
         if not plain or tensor.numel() * tensor.element_size() > size:
-            kind = f"{tuple(tensor.shape)} of numbers in a file of {size} bytes" if plain else "no plain tensor of numbers"
+            kind = (
+                f"{tuple(tensor.shape)} of numbers in a file of {size} bytes" if plain else "no plain tensor of numbers"
+            )
             raise ValueError(f"Expected {path} to hold plain tensors but {name} is {kind}. Save its weights again.")

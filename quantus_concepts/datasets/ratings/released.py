@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from captum_concepts.checks import check_choice
+from captum_concepts.reading import as_path
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
@@ -105,7 +106,7 @@ class PastaRatings(RatedExplanations):
         if modality is not None:
             check_choice("modality", modality, MODALITIES)
         check_choice("labels", labels, LABELS)
-        folder = Path(root)
+        folder = as_path(root, "root")
         records, duplicates = read_records(_find(folder, annotations), labels)
         records = _of_datasets(records, datasets)
         finder = _Finder(folder, drawings and modality != "map", _ids(concept_explainers))
