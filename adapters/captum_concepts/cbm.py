@@ -82,11 +82,10 @@ class ConceptLayer(nn.Module):
         """Take over what `get_extra_state` has returned."""
         try:
             found = parse_json(bytes(state.tolist()))
-            values, settings = found["values"], dict(found["settings"])
+            values, settings = VALUES[VALUES.index(found["values"])], dict(found["settings"])
             names = list(found["names"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"The state of the concept layer is damaged: {quoted(error)}.") from error
-        check_choice("values", values, VALUES)
         if len(names) != len(self.cavs) or not all(isinstance(name, str) for name in names):
             raise ValueError(
                 f"Expected the state of the concept layer to name its {len(self.cavs)} concepts but it has "

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts.reading import check_file, reason_of, shortened
+from captum_concepts.reading import no_file, reason_of, shortened
 
 #: Names under which checkpoints keep the weights beside other things.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -21,7 +21,8 @@ SHOWN = 4
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read tensors by name from a file, and the metadata beside them in a safetensors file."""
     try:
-        check_file(path, "File of weights")
+        if kind := no_file(path):
+            raise ValueError(f"it is {kind}")
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 found: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

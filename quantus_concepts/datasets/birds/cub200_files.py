@@ -120,7 +120,7 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
                 values[done:end] = chunk.iloc[:, len(keys) :].to_numpy()
                 done = end
         _check_count(path, done, rows, "rows")
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         # Fast reading says only that something is wrong; the slow reading says where.
         _find_bad_line(path, keys, columns, rows, done)
         raise ValueError(f"{path} cannot be read: {shortened(error)}") from error

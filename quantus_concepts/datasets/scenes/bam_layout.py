@@ -104,8 +104,7 @@ def read_labels(path: Path) -> dict[str, int]:
     for number, (name, value) in _lines(path):
         if not (value.isdecimal() and len(value) <= _DIGITS):
             raise ValueError(
-                f"Expected line {number} of {path} to be 'name label' with a whole number of at most {_DIGITS} digits "
-                f"but got {quoted(value)}."
+                f"Expected line {number} of {path} to be 'name label' with a whole number but got {quoted(value)}."
             )
         _add(labels, name, int(value), path, number)
     return labels

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from captum_concepts.reading import reason_of
+from captum_concepts.reading import no_file, reason_of
 from quantus_concepts.datasets.images import MAX_PIXELS, load_pixels
 from quantus_concepts.datasets.scenes.bam_layout import FOLDERS, MASKS_PER_OBJECT, SPLIT_FOLDERS, parse_name
 from quantus_concepts.datasets.scenes.composed import Box
@@ -63,6 +63,8 @@ class NumberedMasks:
     def _load(self) -> dict[str, np.ndarray]:
         if self._arrays is None:
             try:
+                if kind := no_file(self.path):
+                    raise ValueError(f"it is {kind}")
                 with zipfile.ZipFile(self.path) as archive:
                     sizes = [entry.file_size for entry in archive.infolist()]
                 if max(sizes, default=0) > MAX_PIXELS or sum(sizes) > _MOST_BYTES:
@@ -85,7 +87,7 @@ def find_masks(root: Path, split: str) -> PNGMasks | NumberedMasks | None:
     for folder in FOLDERS:
         if (root / folder / name).is_dir():
             return PNGMasks(root / folder / name)
-        if split == "test" and (root / folder / f"{name}.npz").is_file():
+        if split == "test" and (root / folder / f"{name}.npz").exists():
             return NumberedMasks(root / folder / f"{name}.npz")
     for folder in FOLDERS:
         for path in (root / folder / name, root / folder / f"{name}.npy"):
