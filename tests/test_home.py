@@ -117,9 +117,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "CutoutFolder": lambda: CutoutFolder("~/images"),
     "SceneFolder": lambda: SceneFolder("~/images"),
     "PastaRatings": lambda: PastaRatings("~/ratings"),
-    "OpenClipEncoder": lambda: OpenClipEncoder(
-        "ViT-B-32", "~/linear.safetensors", tag="openai", tokenizer="~/tokenizer"
-    ),
+    "OpenClipEncoder": lambda: OpenClipEncoder(pretrained="~/linear.safetensors", tokenizer="~/tokenizer"),
     "as_encoder": lambda: as_encoder("clip", weights="~/linear.safetensors", tokenizer="~/tokenizer"),
     "load_network": lambda: load_network("~/code.py:network", "~/linear.safetensors"),
     "find_explanations": lambda: find_explanations("~/shown", "~/maps", labels_from="~/labels.csv"),

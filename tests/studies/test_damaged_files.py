@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 
@@ -43,6 +44,9 @@ LATE = {("cutouts/leaf/0.png", "cut off"), ("scenes/beach/0.jpg", "cut off")}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Libraries that a command loads when it runs take longer than a refusal on a busy machine.
+    for name in ("attribution.study", "concepts.study", "rating.score", "rating.sheet", "rating.train_study"):
+        import_module(f"quantus_concepts.studies.{name}")
     root = tmp_path_factory.mktemp("damaged")
     write_folders(root, explainers=("lime",))
     write_sources(root, n=2)

@@ -52,7 +52,8 @@ class CUB200(ConceptDataset):
     Parameters
     ----------
     root : str or Path
-        The folder ``CUB_200_2011``, or the one around it.
+        The folder ``CUB_200_2011``, or the one around it. Links in it are followed, wherever they lead; a path in its
+        lists that leads out of it is refused.
     split : str
         "train" or "test", as in ``train_test_split.txt``.
     concept_labels : str

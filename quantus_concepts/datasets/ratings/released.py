@@ -62,6 +62,7 @@ class PastaRatings(RatedExplanations):
     ----------
     root : str or Path
         The folder. Folders at the start of the paths that are not in it, such as ``result_dataset``, are left out.
+        Links in it are followed, wherever they lead; a path in the JSON file that leads out of it is refused.
     datasets : str or collection of str, optional
         Which data sets ("coco", "pascalpart", "monumai", "catsdogscars" in the release); all by default.
     modality : str, optional

@@ -47,7 +47,8 @@ class COCOObjects(ObjectSource):
     annotations : str or Path
         The JSON file with "images", "annotations" and "categories", ``instances_train2017.json`` for instance.
     images : str or Path
-        Folder of the photographs.
+        Folder of the photographs. Links in it are followed, wherever they lead; a path in the file that leads out of
+        it is refused.
     class_names : sequence of str
         Which categories; the order is that of the labels.
     min_area : float

@@ -50,6 +50,8 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
             got = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
             what = "names no image" if not image else f"has {got} of {len(columns)} columns"
             faults.append(f"line {line} {what}")
+        elif any("\0" in cell for cell in row.values()):
+            faults.append(f"line {line} holds a byte of 0, as no text in UTF-8 does")
         elif image in lines:
             faults.append(f"line {line} names {image} again, after line {lines[image]}")
         else:
