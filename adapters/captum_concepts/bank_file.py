@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, uint8
 
+from captum_concepts.reading import as_path, parse_json, shortened
 from captum_concepts.writing import check_target, written
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
@@ -28,7 +28,7 @@ class BankContents(NamedTuple):
 
 def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
     """Write a file that appears under its name only when it is complete."""
-    target = check_target(path, "a concept bank")
+    target = check_target(as_path(path), "a concept bank")
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
     header["sha256"] = _checksum(header, contents.tensors)
     with written(target) as temporary:
@@ -37,24 +37,24 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
 
 def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     """Read a file that `write_bank` has written; nothing in it is executed."""
-    source = Path(path)
+    source = as_path(path)
     if not source.is_file():
         raise FileNotFoundError(f"There is no concept bank at {source}: no such file.")
     try:
         with safe_open(source, framework="pt", device=device) as file:
             header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            there = sorted(file.keys())
+            tensors = {name: file.get_tensor(name) for name in TENSORS if name in there}
     except SafetensorError as error:
         raise ValueError(
-            f"{source} is not a complete safetensors file ({error}). It may be cut short or of another "
+            f"{source} is not a complete safetensors file ({shortened(error)}). It may be cut short or of another "
             f"format; write banks with `ConceptBank.save`."
         ) from error
-    if header.get("kind") != _KIND or not set(TENSORS) <= set(tensors):
+    if header.get("kind") != _KIND or len(tensors) < len(TENSORS):
         raise ValueError(
-            f"{source} is a safetensors file of another kind: it holds {sorted(tensors)[:5]} instead of a "
+            f"{source} is a safetensors file of another kind: it holds {shortened(there[:5])} instead of a "
             f"concept bank. Pass a file written by `ConceptBank.save`."
         )
-    tensors = {name: tensors[name] for name in TENSORS}
     # Files of the first version have none.
     if header.get("sha256", expected := _checksum(header, tensors)) != expected:
         raise ValueError(
@@ -62,9 +62,15 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
             "anew."
         )
     try:
-        names, settings = json.loads(header["names"]), json.loads(header["settings"])
+        names, settings = parse_json(header["names"]), parse_json(header["settings"])
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{source} is a damaged concept bank: its metadata cannot be read ({error}).") from error
+        raise ValueError(
+            f"{source} is a damaged concept bank: its metadata cannot be read ({shortened(error)})."
+        ) from error
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names) and isinstance(settings, dict)):
+        raise ValueError(
+            f"{source} is a damaged concept bank: its metadata are no list of names, and settings by name."
+        )
     return BankContents(tensors, names, settings)
 
 

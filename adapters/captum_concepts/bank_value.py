@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from captum_concepts.bank_file import TENSORS, BankContents, read_bank, write_bank
 from captum_concepts.checks import check_finite, check_shape, to_tensor
 from captum_concepts.directions import weak_concepts
+from captum_concepts.reading import shortened
 
 
 class BankValue:
@@ -249,7 +251,7 @@ class BankValue:
         try:
             return cls(names=names, settings=settings, **tensors)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is a damaged concept bank: {error}") from error
+            raise ValueError(f"{path} is a damaged concept bank: {shortened(error)}") from error
 
 
 def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
@@ -263,7 +265,7 @@ def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
         raise ValueError(
             f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."
         )
-    twice = sorted({name for name in listed if listed.count(name) > 1}) if len(set(listed)) < n_concepts else []
+    twice = sorted(name for name, count in Counter(listed).items() if count > 1)
     if twice:
         raise ValueError(f"Expected argument `names` to hold different names but {twice[:3]} occur more than once.")
     return listed

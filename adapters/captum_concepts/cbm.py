@@ -19,6 +19,7 @@ from captum_concepts.directions import METHODS
 from captum_concepts.embedding import run
 from captum_concepts.heads import HEADS
 from captum_concepts.pooling import Maps, Pool, resolve_stages
+from captum_concepts.reading import parse_json, quoted
 from captum_concepts.running import at_least_float32, first_floating, without_autocast
 
 VALUES = ("margin", "raw")
@@ -80,12 +81,17 @@ class ConceptLayer(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Take over what `get_extra_state` has returned."""
         try:
-            found = json.loads(bytes(state.tolist()).decode())
-            values, names, settings = found["values"], found["names"], found["settings"]
+            found = parse_json(bytes(state.tolist()))
+            values, settings = VALUES[VALUES.index(found["values"])], dict(found["settings"])
+            names = list(found["names"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"The state of the concept layer is damaged: {error!r}.") from error
-        check_choice("values", values, VALUES)
-        self.values, self.names, self.settings = values, list(names), dict(settings)
+            raise ValueError(f"The state of the concept layer is damaged: {quoted(error)}.") from error
+        if len(names) != len(self.cavs) or not all(isinstance(name, str) for name in names):
+            raise ValueError(
+                f"Expected the state of the concept layer to name its {len(self.cavs)} concepts but it has "
+                f"{len(names)} names. Load it into a model of as many concepts."
+            )
+        self.values, self.names, self.settings = values, names, settings
 
 
 class PostHocCBM(ConceptChain):

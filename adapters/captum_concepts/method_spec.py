@@ -7,7 +7,6 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import captum.attr
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from captum_concepts.explain import explain_func
 from captum_concepts.paper_methods import METHOD_NAMES, Baseline, build_method
+from captum_concepts.reading import as_path
 from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.variants import AtLayer
 
@@ -211,9 +211,9 @@ def _load(spec: str) -> Any:
     """Return what "module:name" or "path.py:name" points at."""
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):
-        if not Path(place).is_file():
+        if not as_path(place).is_file():
             raise ValueError(f"Expected a method 'path.py:function' with a file that exists but got {spec!r}.")
-        module = run_file(Path(place))
+        module = run_file(place)
     else:
         try:
             module = importlib.import_module(place)

@@ -7,7 +7,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from captum_concepts.reading import printable
+
 
 def progress(iterable: Iterable[Any] | None = None, description: str = "", *, show: bool, **settings: Any) -> Any:
     """Return a bar of tqdm over an iterable: a widget in notebooks, silent where the stream is no terminal."""
-    return tqdm(iterable, description, **{"disable": None if show else True, "leave": False} | settings)
+    return tqdm(iterable, printable(description), **{"disable": None if show else True, "leave": False} | settings)

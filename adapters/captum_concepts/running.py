@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import os
 import sys
-import textwrap
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from captum_concepts.reading import as_path, check_file, reason_of
 
 
 def first_floating(module: nn.Module) -> Tensor | None:
@@ -179,10 +180,12 @@ def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
         yield
 
 
-def run_file(path: Path) -> ModuleType:
+def run_file(path: str | os.PathLike[str]) -> ModuleType:
     """Run a user's Python file as a module; a ValueError says what it raised."""
     # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is: the file may be
     # called as a library is.
+    path = as_path(path)
+    check_file(path, "Python file")
     name = f"_captum_concepts_user_file_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
@@ -205,4 +208,5 @@ def nearest_functions(module: ModuleType, name: str, shown: int = 5) -> list[str
 
 def error_text(error: BaseException) -> str:
     """Return the kind of an error and what it says, on one line."""
-    return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}".removesuffix(": ")
+    kind, reason = type(error).__name__, reason_of(error)
+    return kind if reason == kind else f"{kind}: {reason}"

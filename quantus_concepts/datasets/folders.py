@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
+
+from captum_concepts.reading import check_file, quoted, shortened
 
 
 def class_folders(root: Path) -> list[Path]:
     """Return the folders in a folder, hidden ones left out, in the order of their names."""
-    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    for path in found:
+        # Where a byte is no UTF-8, Python has half a character, which can be neither drawn nor written.
+        if any("\ud800" <= letter <= "\udfff" for letter in path.name):
+            raise ValueError(f"Expected the folder of a class to have a name in UTF-8 but got {quoted(str(path))}.")
+    return found
 
 
 def image_files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """Return the images in a folder, hidden files left out, in the order of their names."""
-    return sorted(
+    found = sorted(
         path for path in folder.iterdir() if path.suffix.lower() in suffixes and not path.name.startswith(".")
     )
+    for path in found:
+        check_file(path, "Image")
+    return found
+
+
+def leads_out(name: str) -> bool:
+    """Tell whether a path in a text may lead out of the folder it counts from; links in the folder may."""
+    # Who lays out data with links knows where they lead; who wrote a text that came with the data does not say.
+    parts = PurePosixPath(name).parts
+    return not parts or ".." in parts or name.startswith("/") or "\\" in name or "\0" in name or bool(Path(name).anchor)
+
+
+def inside(root: Path, name: object, place: str) -> Path:
+    """Return the path in a folder that a text names; a ValueError with the place in the text if it leads out."""
+    if not isinstance(name, str) or leads_out(name):
+        raise ValueError(
+            f"{place}: expected the path of a file inside {root}, with forward slashes, but got {quoted(name)}."
+        )
+    return root / name
 
 
 def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[Path], np.ndarray]:
@@ -40,5 +66,5 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
 
 def some_names(names: Sequence[str | Path], limit: int = 5) -> str:
     """Write out the first few."""
-    shown = (name.as_posix() if isinstance(name, Path) else name for name in names[:limit])
+    shown = (shortened(name.as_posix() if isinstance(name, Path) else name) for name in names[:limit])
     return ", ".join(shown) + (", ..." if len(names) > limit else "")

@@ -12,6 +12,12 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from captum_concepts.reading import no_file, reason_of
+
+#: Beyond these an image is refused before its pixels are taken into memory: a file of 20 kB may claim 169 million.
+MAX_PIXELS = 50_000_000
+#: Pillow reads more, and of some of them by running other programs.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")
 _ORIENTATION = 0x0112
 
 
@@ -24,13 +30,17 @@ class Head(NamedTuple):
 
 @contextmanager
 def open_image(path: Path, noun: str = "Image") -> Iterator[Image.Image]:
-    """Open an image file; a ValueError with its path if it cannot be read."""
+    """Open an image file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
     try:
-        with Image.open(path) as image:
+        if kind := no_file(path):
+            raise ValueError(f"it is {kind}")
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS:,}: make it smaller")
             yield image
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # a damaged file fails in any way
         # Pillow's own message for an unknown format repeats the path.
-        reason = "no known image format" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = "no known image format" if isinstance(error, UnidentifiedImageError) else reason_of(error)
         raise ValueError(f"{noun} {path} cannot be read ({reason}). Replace it or leave it out.") from error
 
 
@@ -45,11 +55,10 @@ def load_pixels(path: Path, mode: str = "RGB", noun: str = "Image") -> np.ndarra
     # image is as people see it. What is annotated in pixels of the file as stored is moved along by
     # `turned_points`.
     with open_image(path, noun) as image:
-        if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-            raise ValueError(
-                f"Expected image {path} to have 8 bits per channel but got mode {image.mode!r}. Convert it to 8 bits."
-            )
-        return np.ascontiguousarray(turned(np.array(image.convert(mode)), _orientation(image)))
+        deep = image.mode if image.mode in ("I", "F") or image.mode.startswith("I;16") else ""
+        if not deep:
+            return np.ascontiguousarray(turned(np.array(image.convert(mode)), _orientation(image)))
+    raise ValueError(f"Expected image {path} to have 8 bits per channel but got mode {deep!r}. Convert it to 8 bits.")
 
 
 def image_head(path: Path) -> Head:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from captum_concepts.reading import as_path, check_files
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.preprocessing import Preprocessing
 
@@ -86,10 +87,13 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
             "BLIP needs the package transformers: python -m pip install 'quantus-concepts[blip]'."
         ) from None
     source = str(model)
-    if not Path(source).is_dir():
+    if (folder := as_path(source, "model")).is_dir():
+        check_files(folder, "Model")
+        source = str(folder)
+    else:
         source = fetch_folder(f"The model {model}", source, _FILES, "pass that folder as argument `model`")
     try:
-        loaded = BlipForImageTextRetrieval.from_pretrained(source)
+        loaded = BlipForImageTextRetrieval.from_pretrained(source, use_safetensors=True)
         processor = AutoProcessor.from_pretrained(source) if processor is None else processor
     except Exception as error:  # of the library, for whatever is wrong in the folder
         raise ValueError(f"{source} holds no BLIP model that can be read ({first_line(error)}).") from None

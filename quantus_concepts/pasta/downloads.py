@@ -10,6 +10,8 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub.constants import ENDPOINT
 
+from captum_concepts.reading import without_advice
+
 #: Names under which Hugging Face's repositories keep weights of open_clip, the one that executes nothing first.
 WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
@@ -19,7 +21,7 @@ PATIENCE = 8
 
 def first_line(error: BaseException) -> str:
     """Return the kind of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
+    lines = without_advice(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captum_concepts.checks import check_shape, check_whole, to_numpy
 from captum_concepts.progress import progress
+from captum_concepts.reading import as_path
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -108,7 +109,7 @@ class Embedder:
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
-        self.cache = EmbeddingCache(cache) if isinstance(cache, str | Path) else cache
+        self.cache = EmbeddingCache(as_path(cache)) if isinstance(cache, str | Path) else cache
         self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
     @classmethod
@@ -395,7 +396,5 @@ def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Seq
     groups: dict[Any, list[int]] = {}
     for place, kind in zip(places, kinds, strict=True):
         groups.setdefault(kind, []).append(place)
-    rows: dict[int, Tensor] = {}
-    for group in groups.values():
-        rows.update(zip(group, compute(group), strict=True))
+    rows = {place: row for group in groups.values() for place, row in zip(group, compute(group), strict=True)}
     return torch.stack([rows[place] for place in places])

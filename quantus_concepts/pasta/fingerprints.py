@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.reading import check_file, read_json
 from captum_concepts.writing import written
 
 PROBE_TEXT = "Red wings, 2 long legs; a beak."
@@ -24,6 +25,7 @@ _CHUNK = 1 << 22
 
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
+    check_file(path, "File")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -61,7 +63,7 @@ class FileHashes:
         before = file_state(resolved)
         note = self.folder / f"{hashlib.sha256(str(resolved).encode()).hexdigest()[:32]}.json"
         try:
-            known = json.loads(note.read_text())
+            known = read_json(note, "Note")
             if known["state"] == before and len(known["sha256"]) == 64:
                 return str(known["sha256"])
         except (OSError, ValueError, KeyError, TypeError):

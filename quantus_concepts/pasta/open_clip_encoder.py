@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_whole
+from captum_concepts.reading import as_path, check_files
 from captum_concepts.running import without_autocast
 from quantus_concepts.pasta.encoder import BatchEncoder
 from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
@@ -153,7 +154,7 @@ class OpenClipEncoder(BatchEncoder):
             model_name, tag = PRESETS[name].model_name, PRESETS[name].tag
         if weights is None:
             return cls(model_name, tag, device=device, tokenizer=tokenizer)
-        return cls(model_name, Path(weights), tag=tag, device=device, tokenizer=tokenizer)
+        return cls(model_name, as_path(weights, "weights"), tag=tag, device=device, tokenizer=tokenizer)
 
     @property
     def dim(self) -> int:
@@ -304,7 +305,7 @@ def _weight_file(pretrained: str | Path | None) -> Path | None:
     """Return the file of weights, or None where there is none to be read."""
     if pretrained is None:
         return None
-    path = Path(pretrained)
+    path = as_path(pretrained, "pretrained")
     if path.is_file():
         return path
     if isinstance(pretrained, Path) or path.suffix in _WEIGHT_SUFFIXES or len(path.parts) > 1:
@@ -326,12 +327,13 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _checked_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
     if tokenizer is None or callable(tokenizer):
         return tokenizer
-    folder = Path(tokenizer)
+    folder = as_path(tokenizer, "tokenizer")
     if not folder.is_dir():
         raise ValueError(
             "Expected argument `tokenizer` to be a function of texts, or the folder of a tokenizer, but there is none "
             f"at {folder}."
         )
+    check_files(folder, "Tokenizer")
     return folder
 
 

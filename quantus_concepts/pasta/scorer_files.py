@@ -6,15 +6,17 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from captum_concepts.reading import as_path, parse_json, shortened
+from captum_concepts.weights import read_state
 from captum_concepts.writing import check_target, written
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.labels import RELEASED_LABELS
@@ -30,7 +32,6 @@ _USUAL_INPUTS = " or ".join(
 )
 _KIND = "quantus_concepts.Scorer"
 _FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metadata")
-_WRAPPER = "state_dict"
 _TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
 
 
@@ -55,7 +56,7 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     IsADirectoryError
         If it is a folder.
     """
-    target = check_target(path, "a scorer")
+    target = check_target(as_path(path), "a scorer")
     if target.suffix != ".safetensors":
         raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
     header = {"kind": _KIND}
@@ -127,14 +128,14 @@ def scorer_from(value: Any) -> Scorer:
 def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> list[tuple[Path, str | None]]:
     """Return files and, where it is known, the question of each."""
     if isinstance(source, Mapping):
-        named = [(Path(path), question_named(name).name) for name, path in source.items()]
+        named = [(as_path(path), question_named(name).name) for name, path in source.items()]
         missing = [str(path) for path, _ in named if not path.is_file()]
         if missing or not named:
             raise FileNotFoundError(
                 f"There is no scorer at {', '.join(missing) or '(no file was named)'}: no such file."
             )
         return [(path, name) for path, name in named]
-    path = Path(source)
+    path = as_path(source)
     if not path.is_dir():
         if not path.exists():
             raise FileNotFoundError(f"There is no scorer at {path}: no such file.")
@@ -158,7 +159,7 @@ def _question_in(path: Path) -> str | None:
 
 
 def _read(path: Path, question: str | None, dim: int | None, encoder: str | None) -> Scorer:
-    tensors, header = _contents(path)
+    tensors, header = read_state(path)
     if header.get("kind") == _KIND:
         scorer = _ours(path, tensors, header)
         if question is not None:
@@ -177,35 +178,37 @@ def _read(path: Path, question: str | None, dim: int | None, encoder: str | None
     return _released(path, tensors, name, dim, encoder)
 
 
-def _contents(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                found: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return found, file.metadata() or {}
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # each kind of wrong file fails in its own way
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            f"{path} holds no weights that can be read safely ({reason}). It may be cut short, or hold Python objects, "
-            "which are never unpickled. Expected what `save_scorer` wrote, or a state dict written by torch.save."
-        ) from error
-    if isinstance(found, Mapping) and isinstance(found.get(_WRAPPER), Mapping):
-        found = found[_WRAPPER]
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise ValueError(f"Expected {path} to hold a state dict (names and tensors) but got {type(found).__name__}.")
-    return {str(name).removeprefix("module."): value for name, value in found.items()}, {}
-
-
 def _ours(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Scorer:
     try:
-        fields = {name: json.loads(header[name]) for name in _FIELDS}
+        fields = {name: parse_json(header[name]) for name in _FIELDS}
+        _check_claims(fields, tensors)
         scorer = Scorer(**fields)
         scorer.load_state_dict(dict(tensors))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} is a damaged scorer: {error}") from error
+        raise ValueError(f"{path} is a damaged scorer: {shortened(error)}") from error
     _check_numbers(path, tensors)
     return scorer
+
+
+def _check_claims(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Raise where metadata are of another kind, or tell of other sizes than the tensors have, before either is used."""
+    kinds: dict[str, Any] = {"dim": int, "questions": list, "labels": list | None, "hidden": list}
+    kinds |= {"encoder": str | None, "settings": dict | None, "metadata": dict}
+    for name, kind in kinds.items():
+        if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
+            raise ValueError(f"its {name} is a {type(fields[name]).__name__}")
+    labels, hidden, n_questions = fields["labels"] or [], fields["hidden"], len(fields["questions"])
+    claimed = {
+        f"{kind}.{layer}": (n_questions, *size)
+        for layer, (n_in, n_out) in enumerate(pairwise([len(labels) + fields["dim"], *hidden, 1]))
+        for kind, size in (("weights", (n_out, n_in)), ("biases", (n_out,)))
+    }
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if found != claimed:
+        raise ValueError(
+            f"its metadata tell of dim {fields['dim']}, {n_questions} questions, {len(labels)} labels and "
+            f"{shortened(hidden)} hidden, but its tensors have the shapes {found}"
+        )
 
 
 def _released(path: Path, tensors: Mapping[str, Tensor], question: str, dim: int | None, encoder: str | None) -> Scorer:
@@ -229,7 +232,7 @@ def _check_keys(path: Path, tensors: Mapping[str, Tensor]) -> None:
     missing = [key for key in RELEASED_KEYS if key not in tensors]
     unexpected = [key for key in tensors if key not in RELEASED_KEYS]
     problems = [
-        f"{what} {', '.join(keys[:6])}"
+        f"{what} {shortened(', '.join(keys[:6]))}"
         for what, keys in (("missing:", missing), ("not of a scorer:", unexpected))
         if keys
     ]
@@ -276,9 +279,11 @@ def _inputs(path: Path, n_inputs: int, dim: int | None) -> tuple[int, tuple[str,
 
 
 def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    bad = [name for name, value in tensors.items() if not value.isfinite().all()]
+    bad = [
+        name for name, value in tensors.items() if not (value.is_floating_point() and value.float().isfinite().all())
+    ]
     if bad:
-        raise ValueError(f"The weights in {path} are damaged: {', '.join(bad)} hold NaN or infinity.")
+        raise ValueError(f"The weights in {path} are damaged: {', '.join(bad)} hold NaN, infinity, or no real numbers.")
 
 
 def _plain(value: Any) -> Any:

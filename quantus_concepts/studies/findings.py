@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from captum_concepts.reading import printable
+
 #: How a number stands to another.
 RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below"}
 
@@ -19,8 +21,8 @@ class Finding:
     topic: str = ""
 
     def __str__(self) -> str:
-        """Return topic and text on one line."""
-        return f"{self.topic}: {self.text}" if self.topic else self.text
+        """Return topic and text on one line, as a terminal may show them."""
+        return printable(f"{self.topic}: {self.text}" if self.topic else self.text)
 
 
 def said(*findings: Finding | str | None) -> list[Finding]:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
+from captum_concepts.reading import as_path
 from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.weights import load_weights
 
@@ -82,8 +83,9 @@ def load_network(
     else:
         network = _from_library(spec, pretrained=weights is None)
     if weights is not None and weights != NO_WEIGHTS:
-        load_weights(network.module, Path(weights))
-        network = replace(network, source=f"{network.source}, weights of {Path(weights).name}")
+        path = as_path(weights, "weights")
+        load_weights(network.module, path)
+        network = replace(network, source=f"{network.source}, weights of {path.name}")
     if unnormalised or mean is not None:
         network = replace(network, mean=mean, std=std)
     elif network.mean is None:
@@ -140,7 +142,7 @@ def _known_family(network: Network) -> Backbone | None:
 
 def _from_file(spec: str) -> Network:
     path_text, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
-    path = Path(path_text)
+    path = as_path(path_text)
     if not name:
         raise ValueError(f"Expected argument `--backbone` to be path.py:factory but got {spec!r}, without a factory.")
     if not path.is_file():

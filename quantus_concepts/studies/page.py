@@ -93,7 +93,9 @@ def render_page(template: str, **content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["png"] = png_base64
-    return environment.get_template(template).render(**({"signs": escape} | content))
+    page = environment.get_template(template).render(**({"signs": escape} | content))
+    # A file's name need not be text; in a string of JavaScript or JSON this writes it as it was.
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def versions() -> dict[str, str]:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from captum_concepts.reading import printable
 from quantus_concepts.studies.findings import number
 
 #: Columns of a table in a file or a pipe.
@@ -159,12 +160,13 @@ def terminal() -> Console:
 
 def terminal_table(table: Table) -> RichTable:
     """Return a table for the terminal, without what is in small type."""
+    # Names of classes, concepts and explainers come from files: none may move the cursor, or colour what follows.
     mark = f"{table.unverified}: " if table.unverified else ""
     shown = RichTable(
-        title=f"{mark}{table.title}",
+        title=printable(f"{mark}{table.title}"),
         title_style="bold",
         title_justify="left",
-        caption=table.note,
+        caption=printable(table.note),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -173,14 +175,14 @@ def terminal_table(table: Table) -> RichTable:
     shown.add_column("", overflow="fold")
     subheads = table.subheads or [""] * len(table.column_keys)
     for key, below in zip(table.column_keys, subheads, strict=True):
-        head = table.label(key[0])
-        shown.add_column(f"{head}\n{below}" if below else head, justify="right")
+        head = printable(table.label(key[0]))
+        shown.add_column(f"{head}\n{printable(below)}" if below else head, justify="right")
     for group, rows in table.groups:
         if group:
             shown.add_section()
-            shown.add_row(Text(group, "bold"))
+            shown.add_row(Text(printable(group), "bold"))
         for row in rows:
             label = f"  {row.label}" if group else row.label
-            cells = (f"{cell.mark}{cell.text}" for cell in row.cells)
-            shown.add_row(label, *cells, style="dim" if row.control else None)
+            cells = (printable(f"{cell.mark}{cell.text}") for cell in row.cells)
+            shown.add_row(printable(label), *cells, style="dim" if row.control else None)
     return shown

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice
+from captum_concepts.reading import as_path
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,
@@ -29,8 +30,9 @@ class ConceptFolder(ConceptDataset):
     """Images in folders named by class, with CSV files of concepts and, if wanted, of part points.
 
     Images lie in ``root/CLASS/*.jpg``, or ready split in ``root/train/CLASS`` and ``root/test/CLASS`` (jpg, jpeg or
-    png). Classes, and images within a class, are in lexicographic order of their names. Images are read when asked
-    for, as RGB and the right way up where EXIF turns them; only the tables are kept in memory.
+    png, of at most 50 million pixels). Classes, and images within a class, are in lexicographic order of their names.
+    Images are read when asked for, as RGB and the right way up where EXIF turns them; only the tables are kept in
+    memory.
 
     The concept table has a header, ``class`` or ``image`` in its first column, and one column per concept::
 
@@ -116,7 +118,7 @@ class ConceptFolder(ConceptDataset):
         check_test_share(test_share)
         if parts is None and part_of_concept is not None:
             raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
-        self.root = Path(root)
+        self.root = as_path(root, "root")
         self.split = split
         self.transform = transform
         self._scale = None if image_size is None else default_transform(check_image_size(image_size))
@@ -124,7 +126,7 @@ class ConceptFolder(ConceptDataset):
         self.class_names, files, classes, trains = _find_images(self.root)
         keys = _image_keys(self.root, files, trains is not None)
         training = trains if trains is not None else _draw_training(classes, len(self.class_names), test_share, seed)
-        table = read_concepts(Path(concepts), self.class_names, keys, len(files))
+        table = read_concepts(as_path(concepts, "concepts"), self.class_names, keys, len(files))
         chosen = np.arange(len(files)) if split is None else np.flatnonzero(training == (split == "train"))
         if not chosen.size:
             raise ValueError(f"Expected images for split {split!r} in {self.root} but there are none.")
@@ -139,7 +141,7 @@ class ConceptFolder(ConceptDataset):
         self.part_names: list[str] = []
         self.points = torch.zeros(len(chosen), 0, 1, 2)
         if parts is not None:
-            self.part_names, points = read_points(Path(parts), keys, files)
+            self.part_names, points = read_points(as_path(parts, "parts"), keys, files)
             self.points = torch.from_numpy(points)[torch.from_numpy(chosen)]
         self.part_of_concept = self._assign_parts(parts, part_of_concept)
         if transform is None and image_size is None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from captum_concepts.reading import as_path, check_file, quoted
 from quantus_concepts.datasets.images import image_head
 
 POINT_COLUMNS = ("image", "part", "x", "y")
 PART_COLUMNS = ("concept", "part")
+#: A few thousand rows, each of another part, or each of one part of one image, could ask for all memory there is.
+MAX_COORDINATES = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -36,21 +40,24 @@ def read_concepts(
     names = header[1:]
     if not names:
         raise _error(path, line, f"one column per concept after {kind!r}", ",".join(header))
-    twice = next((name for i, name in enumerate(names) if not name or name in names[:i]), None)
-    if twice is not None:
-        raise _error(path, line, "a different name for each concept", twice)
+    known: set[str] = set()
+    for name in names:
+        if not name or name in known:
+            raise _error(path, line, "a different name for each concept", name)
+        known.add(name)
     per_class = kind == "class"
     keys: Mapping[str, int | None] = {name: i for i, name in enumerate(class_names)} if per_class else image_keys
-    values = np.full((len(class_names) if per_class else n_images, len(names)), np.nan)
+    n_rows = len(class_names) if per_class else n_images
     seen: dict[int, int] = {}
+    found: dict[int, list[float]] = {}
     for line, cells in rows:
         row = _look_up(path, line, kind, cells[0], keys)
         if row in seen:
             raise _error(path, line, f"one row for each {kind} (this one is on line {seen[row]} too)", cells[0])
         seen[row] = line
-        values[row] = [_concept(path, line, name, cell, per_class) for name, cell in zip(names, cells[1:], strict=True)]
-    _check_complete(path, line, kind, keys, seen, len(values))
-    return ConceptTable(names, values, per_class)
+        found[row] = [_concept(path, line, name, cell, per_class) for name, cell in zip(names, cells[1:], strict=True)]
+    _check_complete(path, line, kind, keys, seen, n_rows)
+    return ConceptTable(names, np.array([found[row] for row in range(n_rows)]), per_class)
 
 
 def read_points(
@@ -76,7 +83,14 @@ def read_points(
         point = (_coordinate(path, line, "x", row["x"], width), _coordinate(path, line, "y", row["y"], height))
         part = numbers.setdefault(row["part"], len(numbers))
         places.setdefault((image, part), []).append(point)
-    points = np.full((len(files), len(numbers), max(map(len, places.values())), 2), np.nan, dtype=np.float32)
+    shape = (len(files), len(numbers), max(map(len, places.values())), 2)
+    if math.prod(shape) > MAX_COORDINATES:
+        raise ValueError(
+            f"Expected {path} to have fewer parts, or fewer places of a part in an image: {shape[1]} parts with up to "
+            f"{shape[2]} places are {math.prod(shape):,} coordinates of {shape[0]} images, more than "
+            f"{MAX_COORDINATES:,}."
+        )
+    points = np.full(shape, np.nan, dtype=np.float32)
     for (image, part), found in places.items():
         points[image, part, : len(found)] = found
     return list(numbers), points
@@ -95,7 +109,7 @@ def read_part_of_concept(
                         f"{_some(known)}."
                     )
         return dict(given)
-    path = Path(given)
+    path = as_path(given, "part_of_concept")
     parts: dict[str, str] = {}
     for line, row in _named_rows(path, PART_COLUMNS):
         for what, known in (("concept", concept_names), ("part", part_names)):
@@ -109,14 +123,17 @@ def read_part_of_concept(
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of each row that is not blank, all as wide as the first."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"Expected a CSV file at {path} but there is none.")
+    check_file(path, "CSV file")
     # Spreadsheets write a byte order mark.
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader, width = csv.reader(file), 0
         try:
             for row in reader:
                 cells = [cell.strip() for cell in row]
+                if any("\0" in cell for cell in cells):
+                    raise _error(path, reader.line_num, "a text in UTF-8", "a byte of 0")
                 if not any(cells):
                     continue
                 width = width or len(cells)
@@ -189,8 +206,8 @@ def _coordinate(path: Path, line: int, axis: str, cell: str, size: int) -> float
 def _some(names: Mapping[str, int | None] | Sequence[str]) -> str:
     shown = list(names)
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return ", ".join(repr(name) for name in shown[:5]) + more
+    return ", ".join(quoted(name) for name in shown[:5]) + more
 
 
 def _error(path: Path, line: int, expected: str, got: str) -> ValueError:
-    return ValueError(f"{path}, line {line}: expected {expected} but got {got!r}.")
+    return ValueError(f"{path}, line {line}: expected {expected} but got {quoted(got)}.")

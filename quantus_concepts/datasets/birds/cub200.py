@@ -28,6 +28,7 @@ from quantus_concepts.datasets.birds.cub200_files import (
     read_parts,
     read_rows,
 )
+from quantus_concepts.datasets.folders import leads_out
 from quantus_concepts.datasets.images import image_head, load_image, turned_points
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
@@ -51,7 +52,8 @@ class CUB200(ConceptDataset):
     Parameters
     ----------
     root : str or Path
-        The folder ``CUB_200_2011``, or the one around it.
+        The folder ``CUB_200_2011``, or the one around it. Links in it are followed, wherever they lead; a path in its
+        lists that leads out of it is refused.
     split : str
         "train" or "test", as in ``train_test_split.txt``.
     concept_labels : str
@@ -78,8 +80,8 @@ class CUB200(ConceptDataset):
     FileNotFoundError
         If a file or images are missing; the first of them are named.
     ValueError
-        If an argument is none of the choices, or a file is empty, cut off, in another order or malformed;
-        file and line are named.
+        If an argument is none of the choices, or a file is empty, cut off, in another order or malformed, or names an
+        image outside the folder; file and line are named.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class CUB200(ConceptDataset):
         self.concept_names = [attributes[i] for i in CBM_ATTRIBUTES]
         self.part_of_concept = torch.tensor([part_of_attribute(name) for name in self.concept_names])
 
-        names = read_names(self.root / "images.txt")
+        names = read_names(self.root / "images.txt", _refused)
         classes = self._per_image("image_class_labels.txt", len(names), "class", 1, len(self.class_names)) - 1
         training = self._per_image("train_test_split.txt", len(names), "training", 0, 1) == 1
         chosen = np.flatnonzero(training == (split == "train"))
@@ -207,3 +209,7 @@ class CUB200(ConceptDataset):
             no = counted[mine].sum(0) - yes
             majority[label] = yes >= no
         return majority
+
+
+def _refused(number: int, name: str) -> str | None:
+    return "the path of an image inside the folder images" if leads_out(name) else None

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from captum_concepts.reading import as_path, shortened
 from quantus_concepts.datasets.birds.cub200_attributes import N_ATTRIBUTES, OFFICIAL_PARTS, attribute_group
 
 CHUNK = 400_000
@@ -44,7 +45,8 @@ class Column:
 
 def find_cub(root: str | Path) -> Path:
     """Return the folder that holds ``images.txt``."""
-    places = [Path(root), Path(root) / "CUB_200_2011"]
+    given = as_path(root, "root")
+    places = [given, given / "CUB_200_2011"]
     for place in places:
         if (place / "images.txt").is_file():
             return place
@@ -118,10 +120,10 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
                 values[done:end] = chunk.iloc[:, len(keys) :].to_numpy()
                 done = end
         _check_count(path, done, rows, "rows")
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         # Fast reading says only that something is wrong; the slow reading says where.
         _find_bad_line(path, keys, columns, rows, done)
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise ValueError(f"{path} cannot be read: {shortened(error)}") from error
     return values
 
 

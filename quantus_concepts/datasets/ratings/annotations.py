@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from captum_concepts.reading import read_json, shortened
+from quantus_concepts.datasets.folders import leads_out
 from quantus_concepts.datasets.ratings.files import (
     FileName,
     list_some,
     parse_rated_name,
     parse_scored_name,
-    read_json,
 )
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -56,7 +57,7 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
         except ValueError as error:
             faults.append(f"record {number}: {error}")
     _raise_any(path, "names of explanations", faults, "")
-    votes = [[[_as_vote(given.get(q)) for q in QUESTIONS] for given in entry["Annotation"]] for entry in content]
+    votes = [[[as_vote(given.get(q)) for q in QUESTIONS] for given in entry["Annotation"]] for entry in content]
     _raise_any(
         path,
         "votes",
@@ -72,9 +73,8 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
 def _raise_any(path: Path, noun: str, faults: list[str], remedy: str) -> None:
     found = [fault for fault in faults if fault]
     if found:
-        raise ValueError(
-            f"File of ratings {path} has {len(found)} faulty {noun}: {list_some(found, _SHOWN)}. {remedy}".rstrip()
-        )
+        told = list_some([shortened(fault) for fault in found], _SHOWN)
+        raise ValueError(f"File of ratings {path} has {len(found)} faulty {noun}: {told}. {remedy}".rstrip())
 
 
 def _fault(number: int, entry: Any) -> str:
@@ -85,7 +85,7 @@ def _fault(number: int, entry: Any) -> str:
         value = entry.get(key)
         if not isinstance(value, str) or not value:
             return f"record {number} has no {key!r}"
-        if value.startswith("/") or ".." in value.split("/") or "\\" in value:
+        if leads_out(value):
             return f"record {number}: {key!r} is no path inside the folder ({value!r})"
     annotation = entry.get("Annotation")
     if not isinstance(annotation, list) or not all(isinstance(votes, dict) for votes in annotation):
@@ -108,7 +108,7 @@ def _vote_faults(number: int, votes: list[list[float | None]], content: list[dic
     ]
 
 
-def _as_vote(value: Any) -> float | None:
+def as_vote(value: Any) -> float | None:
     """Return a vote, NaN where there is none, None where it cannot be read."""
     if type(value) is int and MIN_VOTE <= value <= MAX_VOTE:
         return float(value)

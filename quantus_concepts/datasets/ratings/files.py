@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import posixpath
 import re
@@ -15,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captum_concepts.reading import no_file, printable, read_json, reason_of, shortened
+from quantus_concepts.datasets.images import MAX_PIXELS
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 
@@ -27,6 +28,8 @@ _LIME, _SHAP = ("3", "4", "5"), ("6", "7", "8")
 SHOWN_FILES = 10
 _SHOWN_VALUES = 5
 _MAX_CHANNELS = 4
+#: What is looked for in a name takes a time that grows with the square of its length.
+_LONGEST_NAME = 1000
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 # LIME writes a concept with the interval its value lies in: "0.10 < arm <= 0.25", "arm > 0.5".
 _INTERVAL = re.compile(rf"^(?:{_NUMBER}\s*<=?\s*)?(?P<name>.*?\S)\s*(?:<=?|>=?)\s*{_NUMBER}$")
@@ -87,12 +90,18 @@ def load_map(path: Path) -> Tensor:
     # it has at most four entries, else the first; with two or four channels the last of them is the map (the
     # opacity, as in the release, where B-cos writes RGB and opacity), else their mean.
     try:
+        if kind := no_file(path):
+            raise ValueError(f"it is {kind}")
         # Mapped, a file shorter than it claims is an error before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError) as error:
-        raise ValueError(f"Map {path} cannot be read ({error}). Save it again with numpy.save.") from error
+    except Exception as error:  # a damaged file fails in any way
+        raise ValueError(f"Map {path} cannot be read ({reason_of(error)}). Save it again with numpy.save.") from error
     if not isinstance(array, np.ndarray):
+        array.close()
         raise ValueError(f"Expected map {path} to be one array but it is an archive. Save it with numpy.save.")
+    # A file with holes takes no room where it lies.
+    if array.size > _MAX_CHANNELS * MAX_PIXELS:
+        raise ValueError(f"Expected map {path} to have at most {MAX_PIXELS:,} pixels but its shape is {array.shape}.")
     if array.dtype.kind not in "biuf":
         raise ValueError(f"Expected map {path} to hold numbers but got {array.dtype}.")
     relevance = _drop_channels(np.array(array, dtype=np.float32))
@@ -122,9 +131,15 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
     if not isinstance(content, dict) or not content:
         got = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
         raise ValueError(f"Expected concept file {path} to be an object of names and numbers but got {got}.")
+    longest = max(content, key=len)
+    if len(longest) > _LONGEST_NAME:
+        raise ValueError(
+            f"Expected the names in concept file {path} to have at most {_LONGEST_NAME} characters but one has "
+            f"{len(longest)}: {shortened(longest)}"
+        )
     counterfactual = ascending and any(key == NO_COUNTERFACTUAL or _TARGET in key for key in content)
     bad = [
-        f"{name!r}: {value!r}"
+        shortened(f"{name!r}: {value!r}")
         for name, value in content.items()
         if not (_is_finite(value) or (counterfactual and value in (math.inf, -math.inf)))
     ]
@@ -141,21 +156,11 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
     return ConceptExplanation(values, ascending, written, RELEASED_CONCEPTS.get(dataset, ()))
 
 
-def read_json(path: Path, what: str) -> Any:
-    """Read a JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{what} {path} cannot be read ({error.strerror or error}).") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{what} {path} is no JSON ({error}). Write or download it again.") from error
-
-
 def list_some(entries: Iterable[object], limit: int = SHOWN_FILES) -> str:
     """Write out the first few of a list."""
-    words = [str(entry) for entry in entries]
+    words = list(entries)
     more = f", and {len(words) - limit} more" if len(words) > limit else ""
-    return ", ".join(words[:limit]) + more
+    return ", ".join(map(printable, words[:limit])) + more
 
 
 def _split_name(path: str | Path | PurePosixPath) -> tuple[str, str]:

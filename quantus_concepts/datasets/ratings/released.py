@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from captum_concepts.checks import check_choice
+from captum_concepts.reading import as_path
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
@@ -61,6 +62,7 @@ class PastaRatings(RatedExplanations):
     ----------
     root : str or Path
         The folder. Folders at the start of the paths that are not in it, such as ``result_dataset``, are left out.
+        Links in it are followed, wherever they lead; a path in the JSON file that leads out of it is refused.
     datasets : str or collection of str, optional
         Which data sets ("coco", "pascalpart", "monumai", "catsdogscars" in the release); all by default.
     modality : str, optional
@@ -105,7 +107,7 @@ class PastaRatings(RatedExplanations):
         if modality is not None:
             check_choice("modality", modality, MODALITIES)
         check_choice("labels", labels, LABELS)
-        folder = Path(root)
+        folder = as_path(root, "root")
         records, duplicates = read_records(_find(folder, annotations), labels)
         records = _of_datasets(records, datasets)
         finder = _Finder(folder, drawings and modality != "map", _ids(concept_explainers))

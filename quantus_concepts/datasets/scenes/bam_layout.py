@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from captum_concepts.reading import quoted, read_text, shortened
 from quantus_concepts.datasets.base import SPLITS
 
 T = TypeVar("T")
@@ -22,6 +23,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 #: Masks of the release, by object and the last two digits of the name.
 MASKS_PER_OBJECT = 100
 
+#: Of labels and pixels: a label counts class names, and a list as long as the largest is made.
+_DIGITS = 5
 _NAME = re.compile(r"(?P<object>[^-]+)-(?P<scene>[^-]+)-(?P<number>\d+)")
 
 
@@ -80,7 +83,8 @@ def parse_name(name: str) -> ImageName:
     found = _NAME.fullmatch(Path(name).stem)
     if found is None:
         raise ValueError(
-            f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got {name}."
+            f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got "
+            f"{shortened(name)}."
         )
     return ImageName(found["object"], found["scene"], found["number"])
 
@@ -98,9 +102,9 @@ def read_labels(path: Path) -> dict[str, int]:
     """Read a list of labels, ``val.txt``."""
     labels: dict[str, int] = {}
     for number, (name, value) in _lines(path):
-        if not value.isdecimal():
+        if not (value.isdecimal() and len(value) <= _DIGITS):
             raise ValueError(
-                f"Expected line {number} of {path} to be 'name label' with a whole number but got {value!r}."
+                f"Expected line {number} of {path} to be 'name label' with a whole number but got {quoted(value)}."
             )
         _add(labels, name, int(value), path, number)
     return labels
@@ -111,11 +115,11 @@ def read_boxes(path: Path) -> dict[str, tuple[int, int, int, int]]:
     boxes: dict[str, tuple[int, int, int, int]] = {}
     for number, (name, value) in _lines(path):
         parts = value.split(",")
-        numbers = [int(part) for part in parts if part.isdecimal()]
+        numbers = [int(part) for part in parts if part.isdecimal() and len(part) <= _DIGITS]
         if len(parts) != 4 or len(numbers) != 4 or not (numbers[0] < numbers[2] and numbers[1] < numbers[3]):
             raise ValueError(
                 f"Expected line {number} of {path} to be 'name row0,col0,row1,col1', the ends larger, "
-                f"but got {value!r}."
+                f"but got {quoted(value)}."
             )
         _add(boxes, name, (numbers[0], numbers[1], numbers[2], numbers[3]), path, number)
     return boxes
@@ -125,10 +129,10 @@ def _lines(path: Path) -> list[tuple[int, tuple[str, str]]]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected the list {path} of the BAM layout but there is no such file.")
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(path, "List").splitlines(), start=1):
         parts = line.rsplit(maxsplit=1)
         if len(parts) == 1:
-            raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {line!r}.")
+            raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {quoted(line)}.")
         if parts:
             found.append((number, (parts[0], parts[1])))
     return found
@@ -136,5 +140,5 @@ def _lines(path: Path) -> list[tuple[int, tuple[str, str]]]:
 
 def _add(table: dict[str, T], name: str, value: T, path: Path, number: int) -> None:
     if name in table:
-        raise ValueError(f"Expected each image once in {path} but {name} in line {number} comes again.")
+        raise ValueError(f"Expected each image once in {path} but {shortened(name)} in line {number} comes again.")
     table[name] = value

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from quantus_concepts.datasets.images import load_pixels
+from captum_concepts.reading import no_file, reason_of
+from quantus_concepts.datasets.images import MAX_PIXELS, load_pixels
 from quantus_concepts.datasets.scenes.bam_layout import FOLDERS, MASKS_PER_OBJECT, SPLIT_FOLDERS, parse_name
 from quantus_concepts.datasets.scenes.composed import Box
 
+#: Of all masks of an archive unpacked; those of the release take less than half a gigabyte.
+_MOST_BYTES = 2 << 30
 # In one line, since the command tells its errors in one.
 _CONVERSION = (
     "import numpy as np; masks = np.load({source!r}, allow_pickle=True); "
@@ -60,10 +63,21 @@ class NumberedMasks:
     def _load(self) -> dict[str, np.ndarray]:
         if self._arrays is None:
             try:
+                if kind := no_file(self.path):
+                    raise ValueError(f"it is {kind}")
+                with zipfile.ZipFile(self.path) as archive:
+                    sizes = [entry.file_size for entry in archive.infolist()]
+                if max(sizes, default=0) > MAX_PIXELS or sum(sizes) > _MOST_BYTES:
+                    raise ValueError(
+                        f"{max(sizes):,} bytes of one mask and {sum(sizes):,} of all, more than {MAX_PIXELS:,} and "
+                        f"{_MOST_BYTES:,}"
+                    )
                 with np.load(self.path, allow_pickle=False) as file:
                     self._arrays = {key: np.asarray(file[key], dtype=bool) for key in file.files}
-            except (OSError, ValueError, zipfile.BadZipFile) as error:
-                raise ValueError(f"Masks {self.path} cannot be read ({error}). Convert them again.") from error
+            except Exception as error:  # a damaged archive fails in any way
+                raise ValueError(
+                    f"Masks {self.path} cannot be read ({reason_of(error)}). Convert them again."
+                ) from error
         return self._arrays
 
 
@@ -73,7 +87,7 @@ def find_masks(root: Path, split: str) -> PNGMasks | NumberedMasks | None:
     for folder in FOLDERS:
         if (root / folder / name).is_dir():
             return PNGMasks(root / folder / name)
-        if split == "test" and (root / folder / f"{name}.npz").is_file():
+        if split == "test" and (root / folder / f"{name}.npz").exists():
             return NumberedMasks(root / folder / f"{name}.npz")
     for folder in FOLDERS:
         for path in (root / folder / name, root / folder / f"{name}.npy"):

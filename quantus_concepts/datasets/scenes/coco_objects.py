@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,21 @@ import numpy as np
 from matplotlib.path import Path as Outline
 
 from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.folders import some_names
-from quantus_concepts.datasets.images import image_head, load_pixels, turned
+from captum_concepts.reading import as_path, quoted, read_json, reason_of
+from quantus_concepts.datasets.folders import inside, some_names
+from quantus_concepts.datasets.images import MAX_PIXELS, image_head, load_pixels, turned
 from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
 
 #: The ten classes of the authors' release.
 RELEASE_OBJECTS = ("backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra")
 _BORDER = 1.0
+#: What tells entries apart is looked up.
+_KINDS = {"id": int | str, "image_id": int | str, "category_id": int | str, "name": str}
+#: Farther out no pixel is.
+_FAR = 1e9
+#: Pixels looked at together.
+_BAND = 1 << 20
 
 
 class COCOObjects(ObjectSource):
@@ -39,7 +47,8 @@ class COCOObjects(ObjectSource):
     annotations : str or Path
         The JSON file with "images", "annotations" and "categories", ``instances_train2017.json`` for instance.
     images : str or Path
-        Folder of the photographs.
+        Folder of the photographs. Links in it are followed, wherever they lead; a path in the file that leads out of
+        it is refused.
     class_names : sequence of str
         Which categories; the order is that of the labels.
     min_area : float
@@ -65,8 +74,9 @@ class COCOObjects(ObjectSource):
     ImportError
         If there are run-length encoded masks and pycocotools is not installed.
     ValueError
-        If the file is not in COCO's format or has no segmentations, there is no such category, or a class has no
-        object. When an object is asked for: if the photograph cannot be read or has not the size annotated.
+        If the file is not in COCO's format, has no segmentations or names a photograph outside the folder, there is
+        no such category, or a class has no object. When an object is asked for: if the photograph cannot be read or
+        has not the size annotated.
     """
 
     def __init__(
@@ -85,7 +95,7 @@ class COCOObjects(ObjectSource):
             check_whole("max_per_class", max_per_class, 1)
         if isinstance(class_names, str) or not class_names or len(set(class_names)) != len(class_names):
             raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
-        self.annotations, self.images = Path(annotations), Path(images)
+        self.annotations, self.images = as_path(annotations, "annotations"), as_path(images, "images")
         if not self.images.is_dir():
             raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
         self.class_names = list(class_names)
@@ -101,7 +111,11 @@ class COCOObjects(ObjectSource):
         wanted.sort(
             key=lambda annotation: (labels[annotation["category_id"]], annotation["image_id"], annotation["id"])
         )
-        fitting = [a for a in wanted if _fits(a, photographs[a["image_id"]], min_area, truncated)]
+        fitting = []
+        for a in wanted:
+            with _named(a["id"], self.annotations):
+                if _fits(a, photographs[a["image_id"]], min_area, truncated):
+                    fitting.append(a)
         if largest_only:
             fitting = [
                 max(same, key=lambda a: _area(a, _size(photographs[a["image_id"]])))
@@ -114,7 +128,10 @@ class COCOObjects(ObjectSource):
         self.labels = np.array([labels[a["category_id"]] for a in chosen], dtype=np.int64)
         self.groups = np.unique([a["image_id"] for a in chosen], return_inverse=True)[1].astype(np.int64)
         self.annotation_ids = np.array([a["id"] for a in chosen], dtype=np.int64)
-        self.paths = [self.images / photographs[a["image_id"]]["file_name"] for a in chosen]
+        self.paths = [
+            inside(self.images, photographs[a["image_id"]]["file_name"], f"{self.annotations}, image {a['image_id']}")
+            for a in chosen
+        ]
         self._segmentations = [a["segmentation"] for a in chosen]
         self._sizes = [_size(photographs[a["image_id"]]) for a in chosen]
         _check_there(self.paths, self.images)
@@ -128,7 +145,8 @@ class COCOObjects(ObjectSource):
                 f"{head.stored}. Segmentations fit only the original files."
             )
         # Segmentations are in pixels as stored.
-        mask = turned(_mask(self._segmentations[index], size), head.orientation)
+        with _named(self.annotation_ids[index], self.annotations):
+            mask = turned(_mask(self._segmentations[index], size), head.orientation)
         if not mask.any():
             raise ValueError(
                 f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
@@ -148,10 +166,7 @@ class COCOObjects(ObjectSource):
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `annotations` to be a JSON file of COCO but got {path}.")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"Annotation file {path} is no JSON ({error}). Download it again.") from error
+    content = read_json(path, "Annotation file")
     needed = {
         "images": ("id", "file_name", "height", "width"),
         "annotations": ("id", "image_id", "category_id"),
@@ -167,6 +182,12 @@ def _read(path: Path) -> dict[str, Any]:
             missing = [key for key in keys if not isinstance(entry, dict) or key not in entry]
             if missing:
                 raise ValueError(f"Expected entry {number} of {part!r} in {path} to have {missing} but it has not.")
+            odd = [key for key in keys if key in _KINDS and not isinstance(entry[key], _KINDS[key])]
+            if odd:
+                raise ValueError(
+                    f"Expected entry {number} of {part!r} in {path} to have a number or a text as {odd[0]!r} but got "
+                    f"{quoted(entry[odd[0]])}."
+                )
     return content
 
 
@@ -188,17 +209,25 @@ def _check_segmentations(wanted: list[dict[str, Any]], photographs: dict[Any, An
         )
     for annotation in wanted:
         segmentation = annotation["segmentation"]
+        # They are sorted by, and kept as numbers.
+        kinds = [type(each["image_id"]) for each in (annotation, wanted[0])]
+        if type(annotation["id"]) is not int or abs(annotation["id"]) >> 62 or kinds[0] is not kinds[1]:
+            raise ValueError(
+                f"Expected annotation {quoted(annotation['id'])} in {path} to have a whole number as its 'id', "
+                "and an 'image_id' of the same kind as the others."
+            )
         if annotation["image_id"] not in photographs:
             raise ValueError(
                 f"Expected the image of annotation {annotation['id']} in {path} to be listed under 'images' but "
                 f"{annotation['image_id']} is not."
             )
-        if isinstance(segmentation, dict) and {"counts", "size"} <= segmentation.keys():
+        with _named(annotation["id"], path):
             size = _size(photographs[annotation["image_id"]])
-            if tuple(segmentation["size"]) != size:
+        if isinstance(segmentation, dict) and {"counts", "size"} <= segmentation.keys():
+            if segmentation["size"] != list(size):
                 raise ValueError(
                     f"Expected the run lengths of annotation {annotation['id']} in {path} to be of size {size}, that "
-                    f"of the photograph, but got {tuple(segmentation['size'])}."
+                    f"of the photograph, but got {quoted(segmentation['size'])}."
                 )
         elif not _are_polygons(segmentation):
             raise ValueError(
@@ -212,7 +241,7 @@ def _are_polygons(segmentation: Any) -> bool:
         isinstance(polygon, list)
         and len(polygon) >= 6
         and len(polygon) % 2 == 0
-        and all(isinstance(number, int | float) for number in polygon)
+        and all(isinstance(number, int | float) and -_FAR < number < _FAR for number in polygon)
         for polygon in segmentation
     )
 
@@ -250,15 +279,21 @@ def _mask(segmentation: Any, size: tuple[int, int]) -> np.ndarray:
         # Only the pixels around the polygon: a photograph has a hundred times as many.
         col0, row0 = np.clip(np.floor(points.min(0)), 0, size[::-1]).astype(int)
         col1, row1 = np.clip(np.ceil(points.max(0)), 0, size[::-1]).astype(int)
-        rows, cols = np.mgrid[row0:row1, col0:col1]
-        centres = np.stack([cols.ravel(), rows.ravel()], axis=1) + 0.5
-        mask[row0:row1, col0:col1] |= Outline(points).contains_points(centres).reshape(rows.shape)
+        # In bands, for the coordinates of a pixel take sixty times its own room.
+        step = max(1, _BAND // max(1, col1 - col0))
+        for start in range(row0, row1, step):
+            end = min(start + step, row1)
+            rows, cols = np.mgrid[start:end, col0:col1]
+            centres = np.stack([cols.ravel(), rows.ravel()], axis=1) + 0.5
+            mask[start:end, col0:col1] |= Outline(points).contains_points(centres).reshape(rows.shape)
     return mask
 
 
 def _run_lengths(segmentation: dict[str, Any], size: tuple[int, int]) -> Any:
     """Return run lengths in the compressed form, which pycocotools decodes."""
     if isinstance(segmentation["counts"], list):
+        if sum(segmentation["counts"]) != math.prod(size) or min(segmentation["counts"]) < 0:
+            raise ValueError(f"its run lengths do not add up to {math.prod(size)} pixels")
         return _coco().frPyObjects(segmentation, *size)
     return segmentation
 
@@ -274,7 +309,21 @@ def _coco() -> Any:
 
 
 def _size(photograph: dict[str, Any]) -> tuple[int, int]:
-    return int(photograph["height"]), int(photograph["width"])
+    height, width = int(photograph["height"]), int(photograph["width"])
+    if min(height, width) < 1 or height * width > MAX_PIXELS:
+        raise ValueError(f"its image is said to have (H, W) = ({height}, {width}), of at most {MAX_PIXELS:,} pixels")
+    return height, width
+
+
+@contextmanager
+def _named(annotation: int, path: Path) -> Iterator[None]:
+    """Say which annotation something is wrong with, whatever comes up."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:  # numbers of any kind, and a library that reads run lengths
+        raise ValueError(f"Annotation {annotation} in {path} cannot be used: {reason_of(error)}. Remove it.") from error
 
 
 def _check_there(paths: Iterable[Path], folder: Path) -> None:

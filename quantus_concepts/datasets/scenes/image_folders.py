@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from captum_concepts.reading import as_path
 from quantus_concepts.datasets.folders import list_classes
 from quantus_concepts.datasets.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.scenes.pasting import cut_out
@@ -47,7 +48,7 @@ class CutoutFolder(ObjectSource):
     """
 
     def __init__(self, root: str | Path, group_of: Callable[[Path], Hashable] | None = None) -> None:
-        self.root = Path(root)
+        self.root = as_path(root, "root")
         self.class_names, self.paths, self.labels = list_classes(self.root, CUTOUT_SUFFIXES)
         for path in self.paths:
             _check_alpha(path)
@@ -99,7 +100,7 @@ class SceneFolder(SceneSource):
     """
 
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root)
+        self.root = as_path(root, "root")
         self.class_names, self.paths, self.labels = list_classes(self.root, SCENE_SUFFIXES)
         for path in self.paths:
             image_size(path)
@@ -111,8 +112,9 @@ class SceneFolder(SceneSource):
 
 def _check_alpha(path: Path) -> None:
     with open_image(path) as image:
-        if "A" not in image.getbands() and "transparency" not in image.info:
-            raise ValueError(
-                f"Expected cut-out {path} to have an alpha channel but its mode is {image.mode!r}. Save it as RGBA "
-                "with the background transparent."
-            )
+        opaque, mode = "A" not in image.getbands() and "transparency" not in image.info, image.mode
+    if opaque:
+        raise ValueError(
+            f"Expected cut-out {path} to have an alpha channel but its mode is {mode!r}. Save it as RGBA with the "
+            "background transparent."
+        )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.progress import progress
+from captum_concepts.reading import printable
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
@@ -138,7 +139,7 @@ def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
     left, told = limit, []
     for number, (reason, names) in enumerate(sorted(by_reason.items(), key=lambda item: len(item[1]))):
         share = len(names) if left is None else max(1, left // (len(by_reason) - number))
-        told.append(f"{list_some(names, share)} ({reason})")
+        told.append(f"{list_some(names, share)} ({printable(reason)})")
         left = None if left is None else max(0, left - min(share, len(names)))
     return "; ".join(told)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.datasets.ratings.annotations import read_records
+from captum_concepts.reading import printable, read_json
+from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_SUFFIX,
     MAP_SUFFIX,
     attribution_path,
     list_some,
-    read_json,
 )
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
@@ -52,9 +53,14 @@ def join(options: JoinOptions) -> str:
     with OutputFolder("pasta-ratings", options.out, options.identity(), overwrite=options.overwrite) as folder:
         for name in _rated_files(joined, options.data):
             folder.write_bytes(name, (options.data / name).read_bytes())
-        folder.write_text(ANNOTATIONS, json.dumps(joined.as_records(), ensure_ascii=False, indent=1))
+        records = json.dumps(joined.as_records(), ensure_ascii=False, indent=1)
+        folder.write_text(ANNOTATIONS, records.encode("utf-8", "backslashreplace").decode("utf-8"))
     ratings = PastaRatings(folder.path, name="joined ratings")
-    lines = [f"{len(joined.annotators)} annotators: {', '.join(joined.annotators)}.", *ratings.notes, str(folder.path)]
+    lines = [
+        f"{len(joined.annotators)} annotators: {printable(', '.join(joined.annotators))}.",
+        *ratings.notes,
+        str(folder.path),
+    ]
     return "\n".join(lines)
 
 
@@ -86,7 +92,8 @@ def _add(joined: JoinedRatings, entry: dict[str, Any], file: Path) -> list[str]:
     for number, given in enumerate(entry[VOTES]):
         fallback = file.stem if len(entry[VOTES]) == 1 else f"{file.stem} {number + 1}"
         annotator = str(given.get(ANNOTATOR) or fallback)
-        votes = {question: int(given[question]) for question in QUESTIONS if given.get(question) not in (None, "")}
+        read = {question: as_vote(given.get(question)) for question in QUESTIONS}
+        votes = {question: int(vote) for question, vote in read.items() if vote is not None and not math.isnan(vote)}
         before = joined.votes.setdefault(name, {}).setdefault(annotator, {})
         unlike = [question for question in votes if before.get(question, votes[question]) != votes[question]]
         if unlike:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from captum_concepts.reading import as_path, check_file, reason_of, shortened
 from quantus_concepts.datasets.ratings.files import list_some
 from quantus_concepts.studies.rating.files import ExplanationFile
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS
@@ -21,24 +22,25 @@ def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[Expl
         return [replace(file, label=file.true_label) for file in files]
     if labels_from == NO_LABELS:
         return [replace(file, label="") for file in files]
-    rows = read_labels(Path(labels_from).expanduser())
+    rows = read_labels(as_path(labels_from))
     return [_relabelled(file, rows) for file in files]
 
 
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
     """Return the row of each image in a CSV file; raise where rows are short, long, or of one image."""
     try:
+        check_file(path, "File")
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
             rows = [(reader.line_num, row) for row in reader]
             columns = list(reader.fieldnames or ())
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise ValueError(
             f"Expected argument `--labels-from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
-            f"with the columns image and label, but {path} cannot be read ({error})."
+            f"with the columns image and label, but {path} cannot be read ({reason_of(error)})."
         ) from error
     if not {"image", "label"} <= set(columns):
-        raise ValueError(f"Expected {path} to have the columns image and label but got {columns}.")
+        raise ValueError(f"Expected {path} to have the columns image and label but got {shortened(columns)}.")
     found: dict[str, dict[str, str]] = {}
     lines: dict[str, int] = {}
     faults = []
@@ -48,6 +50,8 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
             got = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
             what = "names no image" if not image else f"has {got} of {len(columns)} columns"
             faults.append(f"line {line} {what}")
+        elif any("\0" in cell for cell in row.values()):
+            faults.append(f"line {line} holds a byte of 0, as no text in UTF-8 does")
         elif image in lines:
             faults.append(f"line {line} names {image} again, after line {lines[image]}")
         else:

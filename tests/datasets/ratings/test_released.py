@@ -242,7 +242,7 @@ def test_missing_files_are_listed_at_once(copy):
     [
         ('[{"img": "a.png"', "human_annotations.json is no JSON"),
         ("", "is no JSON"),
-        ("\udcff\udcfe\x00", "is no JSON"),
+        ("\udcff\udcfe\x00", "is no text in UTF-8"),
         ('{"records": []}', "to be a list of records but got a dict"),
         ("[]", "got an empty one"),
         ("[" * 100_000, "is no JSON"),

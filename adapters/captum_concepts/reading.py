@@ -1,0 +1,107 @@
+"""Paths and files as others give them: told apart from pipes and devices before they are opened, shown without harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+#: Control characters, which move a terminal's cursor; those that turn the direction of writing; halves of characters.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+_SHOWN = 300
+
+
+def as_path(path: str | os.PathLike[str], name: str = "path") -> Path:
+    """Return a path with `~` as the home it stands for; where nobody is called so, `~` is part of a name."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"Expected argument `{name}` to be a path but got {type(path).__name__}.")
+    given = Path(path)
+    try:
+        return given.expanduser()
+    except RuntimeError:
+        return given
+
+
+def no_file(path: Path) -> str:
+    """Say what a path, or what it links to, is if no file: opening a pipe waits for ever, a device has no end."""
+    mode = path.stat().st_mode
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
+
+
+def check_file(path: Path, what: str) -> None:
+    """Raise unless a path is that of a file."""
+    if kind := no_file(path):
+        raise ValueError(f"{what} {path} cannot be read: it is {kind}. Expected a file.")
+
+
+def check_files(folder: Path, what: str) -> None:
+    """Raise unless all that lies in a folder are files and folders, before a library opens whatever it finds."""
+    for path in sorted(folder.iterdir()):
+        if path.exists() and not path.is_dir():
+            check_file(path, f"{what} file")
+
+
+def read_text(path: Path, what: str) -> str:
+    """Read a text in UTF-8, with or without a byte order mark; a ValueError names the file."""
+    try:
+        check_file(path, what)
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"{what} {path} cannot be read ({error.strerror or error}).") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} {path} is no text in UTF-8 ({error}). Save or download it again.") from error
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Read a JSON file; a ValueError names it."""
+    text = read_text(path, what)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{what} {path} is no JSON ({error}). Write or download it again.") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; a ValueError also where brackets are nested thousands deep."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("its brackets are nested too deep") from error
+
+
+def printable(text: object) -> str:
+    """Return a text as a terminal may show it: control characters are written out, not sent."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
+
+
+def shortened(text: object) -> str:
+    """Return what a file or a library says in a message: printable, on one line, not of any length."""
+    line = printable(" ".join(str(text).split()))
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
+
+
+def quoted(value: object) -> str:
+    """Return a value as it would be written in a program, for a message."""
+    return shortened(repr(value))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error says, or its kind where it says nothing, fit for a message."""
+    return shortened(without_advice(error)) or type(error).__name__
+
+
+def without_advice(error: BaseException) -> str:
+    """Return what an error says, but for PyTorch's advice to unpickle a file all the same."""
+    if "Weights only load failed" not in str(error):
+        return str(error)
+    return "it is damaged, or holds Python objects, which are never unpickled: save its tensors with safetensors"

@@ -1,0 +1,373 @@
+"""Files that claim more than they hold, or point elsewhere: refused before memory or time is spent on them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, PngImagePlugin
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts.weights import load_weights
+from damaged import in_room
+from fixtures_cub import write_cub
+from fixtures_pasta import read_records, write_pasta_release, write_records
+from quantus_concepts.datasets import CUB200, COCOObjects, ConceptFolder, CutoutFolder, PastaRatings, SceneFolder
+from quantus_concepts.datasets.folders import inside
+from quantus_concepts.datasets.images import image_size, load_image
+from quantus_concepts.datasets.ratings.files import load_concepts, load_map
+from quantus_concepts.datasets.scenes.bam_layout import read_boxes, read_labels
+from quantus_concepts.datasets.scenes.bam_masks import NumberedMasks
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
+from refusals import in_time
+
+pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+#: Of which each claim would take many times as much.
+ROOM = 1 << 28
+SECONDS = 5
+SIDE = 13_000
+
+
+def refused(call: Callable[[], object], *names: str, addresses: int = ROOM) -> str:
+    """Assert that a call is refused in time and in little memory, with names in its message."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with in_time(SECONDS), in_room(addresses), pytest.raises((ValueError, OSError)) as caught:
+        call()
+    message = str(caught.value)
+    assert all(name in message for name in names), message
+    assert len(message) < 3000
+    # In kB on Linux; the largest so far, so that it can only fail where this call is what took it.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < ROOM // 1024
+    return message
+
+
+def png(width: int, height: int, rows: int) -> bytes:
+    """A PNG of one bit a pixel that claims a size, with some of its rows."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    packed = zlib.compress(b"\0" * (rows * (1 + min(width, 10**6) // 8)), 9)
+    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("width", "height"), [(SIDE, SIDE), (2**31 - 1, 2**31 - 1), (50_000_001, 1)])
+@pytest.mark.parametrize("read", [load_image, image_size])
+def test_an_image_of_too_many_pixels(tmp_path: Path, read, width: int, height: int) -> None:
+    path = tmp_path / "big.png"
+    path.write_bytes(png(width, height, rows=SIDE if height == SIDE else 1))
+    refused(lambda: read(path), "big.png", "pixels")
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "GIF", "TIFF", "BMP"])
+def test_an_image_of_too_many_pixels_of_another_kind(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"big.{kind.lower()}"
+    Image.new("1", (7100, 7100)).save(path, kind, **({"compression": "group4"} if kind == "TIFF" else {}))
+    # The library of WebP wants room for the picture as soon as it sees its head.
+    told = "cannot be read" if kind == "WEBP" else "7100 x 7100 pixels, more than 50,000,000"
+    refused(lambda: load_image(path), path.name, told)
+
+
+def test_an_image_of_many_pixels_is_read(tmp_path: Path) -> None:
+    (tmp_path / "ok.png").write_bytes(png(2000, 1500, 1500))
+    assert load_image(tmp_path / "ok.png").shape == (3, 1500, 2000)
+
+
+def test_an_image_with_a_long_text(tmp_path: Path) -> None:
+    notes = PngImagePlugin.PngInfo()
+    notes.add_text("note", "x" * 5_000_000, zip=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "told.png", pnginfo=notes)
+    refused(lambda: load_image(tmp_path / "told.png"), "told.png", "too large")
+
+
+def test_a_page_of_postscript_is_no_image(tmp_path: Path) -> None:
+    # Pillow would run Ghostscript for it.
+    (tmp_path / "page.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+    refused(lambda: load_image(tmp_path / "page.png"), "page.png", "no known image format")
+
+
+def scorer_file(path: Path, **claims: object) -> Path:
+    """A scorer of a few numbers whose metadata claim other sizes."""
+    save_scorer(Scorer(4, ("Q1",), ("a", "b"), (5, 3)), path)
+    with safe_open(path, framework="pt") as file:
+        header = dict(file.metadata())
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header |= {name: value if isinstance(value, str) else json.dumps(value) for name, value in claims.items()}
+    save_file(tensors, path, header)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    {
+        "dim": ({"dim": 10**9}, "dim 1000000000"),
+        "questions": ({"questions": ["Q1"] * 10**6}, "1000000 questions"),
+        "labels": ({"labels": [str(number) for number in range(10**6)]}, "1000000 labels"),
+        "hidden": ({"hidden": [30_000, 30_000]}, "[30000, 30000] hidden"),
+        "layers": ({"hidden": [1] * 1000}, "1 questions"),
+        "dim as text": ({"dim": '"4"'}, "dim is a str"),
+        "dim as truth": ({"dim": True}, "dim is a bool"),
+        "settings": ({"settings": [1]}, "settings is a list"),
+        "encoder": ({"encoder": {}}, "encoder is a dict"),
+        "deep": ({"metadata": "[" * 100_000}, "nested too deep"),
+        "cut": ({"labels": '["a", '}, "damaged scorer"),
+    }.values(),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_scorer_that_claims_other_sizes(tmp_path: Path, claims: dict[str, object], told: str) -> None:
+    path = scorer_file(tmp_path / "scorer.safetensors", **claims)
+    refused(lambda: load_scorer(path), "scorer.safetensors is a damaged scorer", told)
+
+
+class Executed:
+    """What would end the process if it were unpickled."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('unpickled')",))
+
+
+STATE = nn.Linear(3, 2).state_dict()
+ODD_TENSORS = {
+    "larger than the file": torch.zeros(1).expand(10**9),
+    "sparse": torch.ones(2, 3).to_sparse(),
+    "quantised": torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8),
+    "without data": torch.empty(10**12, device="meta"),
+    "an object": Executed(),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_TENSORS)
+def test_weights_that_are_no_plain_tensors(tmp_path: Path, kind: str) -> None:
+    torch.save(STATE | {"weight": ODD_TENSORS[kind]}, tmp_path / "PASTA_Q1.pth")
+    for read in (load_scorer, lambda path: load_weights(nn.Linear(3, 2), path)):
+        message = refused(partial(read, tmp_path / "PASTA_Q1.pth"), "PASTA_Q1.pth")
+        assert "weights_only" not in message.replace("weights_only=True", "")
+        assert "still be loaded" not in message
+        assert kind != "an object" or "save its tensors with safetensors" in message
+
+
+def test_weights_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
+    plain, path = io.BytesIO(), tmp_path / "PASTA_Q1.pth"
+    torch.save({"weight": torch.zeros(2, 10**6)}, plain)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            target.writestr(entry.filename, source.read(entry))
+    refused(lambda: load_scorer(path), "PASTA_Q1.pth", "compressed")
+
+
+def test_metadata_of_a_bank_nested_deep(tmp_path: Path) -> None:
+    from captum_concepts.bank_file import BankContents, read_bank, write_bank
+
+    bank = ConceptBank(torch.rand(2, 3))
+    bank.save(tmp_path / "bank.safetensors")
+    contents = read_bank(tmp_path / "bank.safetensors", "cpu")
+    for settings in (["x"], "x", 3):
+        write_bank(tmp_path / "odd.safetensors", BankContents(contents.tensors, contents.names, settings))
+        refused(lambda: ConceptBank.load(tmp_path / "odd.safetensors"), "odd.safetensors is a damaged concept bank")
+    deep: list[object] = []
+    for _ in range(900):
+        deep = [deep]
+    write_bank(tmp_path / "deep.safetensors", BankContents(contents.tensors, deep, {}))
+    refused(lambda: ConceptBank.load(tmp_path / "deep.safetensors"), "deep.safetensors is a damaged concept bank")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    {
+        "deep": b"[" * 100_000,
+        "other names": b'{"values": "raw", "names": ["a"], "settings": {}}',
+        "names of no text": b'{"values": "raw", "names": [1, 2], "settings": {}}',
+        "settings": b'{"values": "raw", "names": ["a", "b"], "settings": 3}',
+        "values": b'{"values": {}, "names": ["a", "b"], "settings": {}}',
+    }.values(),
+    ids=lambda raw: raw[:30].decode(),
+)
+def test_a_state_of_a_model_that_is_damaged(raw: bytes) -> None:
+    cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.rand(2, 4)), nn.Linear(2, 3))
+    state = cbm.state_dict() | {"concept_layer._extra_state": torch.tensor(list(raw), dtype=torch.uint8)}
+    refused(lambda: cbm.load_state_dict(state), "state of the concept layer")
+
+
+def test_masks_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "val_mask.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("0.npy", "w") as file:
+        for _ in range(60):
+            file.write(bytes(1_000_000))
+    refused(lambda: NumberedMasks(path).read("dog-track-0900.jpg", 0, (0, 0, 1, 1), 8), "val_mask.npz", "more than")
+
+
+def test_a_map_with_holes_and_one_that_claims_more(tmp_path: Path) -> None:
+    path = tmp_path / "map.npy"
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**5, 10**5)})
+        file.seek(4 * 10**10, os.SEEK_CUR)
+        file.write(b"\0")
+    # Mapped, it takes addresses, but no memory.
+    refused(lambda: load_map(path), "map.npy", "at most", addresses=5 * 10**10)
+    with path.open("r+b") as file:
+        file.truncate(1000)
+    refused(lambda: load_map(path), "map.npy")
+
+
+@pytest.mark.parametrize("name", ["1" * 200_000, " " * 200_000 + "x", "a" + " " * 200_000 + "<"])
+def test_a_long_name_of_a_concept(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "concepts.json"
+    path.write_text(json.dumps({name: 1.0}))
+    refused(lambda: load_concepts(path), "concepts.json", "characters")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("claims") / "images"
+    for name in ("bird", "cat"):
+        (root / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (12, 10), (number, 9, 9)).save(root / name / f"{number}.png")
+    return root
+
+
+FEW = "class,ear\nbird,0\ncat,1\n"
+TABLES = {
+    "many columns": ("class," + ",".join(map(str, range(200_000))) + "\nbird,0\n", None, "concepts.csv, line 2"),
+    "the same column": ("class," + ",".join(map(str, range(100_000))) + ",7\n", None, "concepts.csv, line 1"),
+    "a large cell": (f"class,{'x' * 200_000}\n", None, "concepts.csv, line 2"),
+    "a byte of 0": ("class,fu\0r\nbird,0\ncat,1\n", None, "concepts.csv, line 1"),
+    "UTF-16": (FEW.encode("utf-16"), None, "concepts.csv, line 1"),
+    "Latin-1": ("class,caf\xe9\nbird,0\ncat,1\n".encode("latin-1"), None, "concepts.csv, line 1"),
+    "an image outside": ("image,ear\n../cat/0.png,1\n", None, "concepts.csv, line 2"),
+    "an image elsewhere": ("image,ear\n/etc/passwd,1\n", None, "concepts.csv, line 2"),
+    "parts and places": (
+        FEW,
+        "image,part,x,y\n" + "bird/0.png,ear,1,1\n" * 6000 + "".join(f"bird/0.png,{n},1,1\n" for n in range(6000)),
+        "parts.csv to have fewer parts",
+    ),
+    "a part outside": (FEW, "image,part,x,y\nbird/../../x.png,ear,1,1\n", "parts.csv, line 2"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_concepts(tmp_path: Path, images: Path, name: str) -> None:
+    concepts, parts, told = TABLES[name]
+    (tmp_path / "concepts.csv").write_bytes(concepts if isinstance(concepts, bytes) else concepts.encode())
+    (tmp_path / "parts.csv").write_text(parts or "")
+    tables = [tmp_path / "concepts.csv", *([tmp_path / "parts.csv"] if parts else [])]
+    refused(lambda: ConceptFolder(images, *tables, image_size=8), told)
+
+
+@pytest.mark.parametrize("value", ["99999999999", "9" * 5000, "-1", "x", "٣" * 9])
+def test_labels_and_boxes_that_no_list_has(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "val.txt"
+    path.write_text(f"dog-track-0900.jpg {value}\n", encoding="utf-8")
+    refused(lambda: read_labels(path), "line 1 of", "val.txt")
+    path.write_text(f"dog-track-0900.jpg 0,0,{value},9\n", encoding="utf-8")
+    refused(lambda: read_boxes(path), "line 1 of", "val.txt")
+
+
+#: Paths that lead out of the folder they are counted from.
+OUTSIDE = (
+    "../../secret.png",
+    "a/../../secret.png",
+    "/etc/passwd",
+    "//etc/passwd",
+    "..",
+    "a\\..\\secret.png",
+    "a\0.png",
+    "",
+)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_paths_in_texts_stay_inside(tmp_path: Path, name: str) -> None:
+    refused(lambda: inside(tmp_path, name, "list.txt, line 3"), "list.txt, line 3", "inside")
+
+
+@pytest.fixture(scope="module")
+def cub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cub(tmp_path_factory.mktemp("cub"))
+
+
+@pytest.mark.parametrize("name", [name for name in OUTSIDE if name])
+def test_paths_of_cub(cub: Path, name: str) -> None:
+    path = cub / "images.txt"
+    good = path.read_text()
+    path.write_text("\n".join(f"2 {name}" if line.startswith("2 ") else line for line in good.splitlines()))
+    try:
+        refused(lambda: CUB200(cub), "images.txt, line 2")
+    finally:
+        path.write_text(good)
+
+
+COCO = {
+    "images": [{"id": 1, "file_name": "1.png", "height": 40, "width": 60}],
+    "categories": [{"id": 18, "name": "dog"}],
+    "annotations": [{"id": 11, "image_id": 1, "category_id": 18, "segmentation": [[10, 10, 30, 10, 10, 30]]}],
+}
+LARGE = {"counts": [9 * 10**10], "size": [300_000, 300_000]}
+ENTRIES = {
+    **{f"path {name!r}": ("images", {"file_name": name}, "image 1") for name in OUTSIDE},
+    "path of a number": ("images", {"file_name": 3}, "image 1"),
+    "pixels": ("images", {"height": 10**6, "width": 10**6}, "Annotation 11"),
+    "no height": ("images", {"height": None}, "Annotation 11"),
+    "height below": ("images", {"height": -40}, "Annotation 11"),
+    "id of a list": ("images", {"id": [1]}, "entry 0 of 'images'"),
+    "name of a list": ("categories", {"name": []}, "entry 0 of 'categories'"),
+    "annotation of a text": ("annotations", {"id": "x"}, "annotation 'x'"),
+    "annotation of a large number": ("annotations", {"id": 10**30}, "annotation 1000"),
+    "area": ("annotations", {"area": None}, "Annotation 11"),
+    "not a number": ("annotations", {"segmentation": [[float("nan")] * 6]}, "annotation 11"),
+    "far away": ("annotations", {"segmentation": [[10**300] * 6]}, "annotation 11"),
+    "lengths of another size": ("annotations", {"segmentation": LARGE}, "annotation 11"),
+    "lengths of no size": ("annotations", {"segmentation": {"counts": [5], "size": None}}, "annotation 11"),
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_of_coco(tmp_path: Path, name: str) -> None:
+    part, changes, told = ENTRIES[name]
+    content = {key: [dict(entry) for entry in entries] for key, entries in COCO.items()}
+    content[part][0] |= changes
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (60, 40)).save(tmp_path / "images" / "1.png")
+    (tmp_path / "instances.json").write_text(json.dumps(content))
+    refused(lambda: COCOObjects(tmp_path / "instances.json", tmp_path / "images", ["dog"]), "instances.json", told)
+
+
+@pytest.mark.parametrize("key", ["img", "explication"])
+@pytest.mark.parametrize("name", ["../../coco_0_3_dog.png", "/tmp/coco_0_3_dog.png", "a\\coco_0_3_dog.png", "\0_0_3_x"])
+def test_paths_of_ratings(tmp_path: Path, key: str, name: str) -> None:
+    folder = write_pasta_release(tmp_path, n_images=1, explainers=("3",), datasets=["coco"])
+    records = read_records(folder)
+    records[0][key] = name
+    write_records(folder, records)
+    refused(lambda: PastaRatings(folder), "human_annotations.json", "record 0")
+
+
+def test_links_in_a_folder_are_followed(tmp_path: Path, images: Path) -> None:
+    root = tmp_path / "scenes"
+    root.mkdir()
+    (root / "birds").symlink_to(images / "bird")
+    (root / "cats").mkdir()
+    (root / "cats" / "one.png").symlink_to(images / "cat" / "0.png")
+    assert len(SceneFolder(root).paths) == 3
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path, images: Path) -> None:
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "gone.png").symlink_to(images / "none.png")
+    refused(lambda: CutoutFolder(tmp_path), "gone.png")

@@ -1,0 +1,133 @@
+"""CSV files that a spreadsheet opens without computing what a name says, and names that a terminal only shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from captum_concepts.progress import progress
+from captum_concepts.reading import printable
+from quantus_concepts.studies.csv_files import as_cell, write_csv
+from quantus_concepts.studies.findings import Finding
+from quantus_concepts.studies.page import Page, Section, render
+from quantus_concepts.studies.tables import Table, terminal, terminal_table
+
+FORMULAS = (
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "=",
+    "-",
+    "-1_0",
+    "+ 1",
+    "\uff1d1",
+)
+NUMBERS = ("-1.5", "+3", "-1e-9", "-inf", "-.5")
+#: What moves a cursor, rings, sets a title, hides or turns text, and half a character.
+ESCAPES = (
+    "\x1b[31mred",
+    "\x1b]0;title\x07",
+    "\x9b2J",
+    "a\bb",
+    "a\rb",
+    "\x07",
+    "a\u202egnp.exe",
+    "\u2066x\u2069",
+    "\udcff",
+)
+MARKUP = ("[red]a[/red]", "[link=https://example.org]a[/link]", "[/]", ":smile:")
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_what_a_spreadsheet_would_compute_is_a_text(tmp_path: Path, text: str) -> None:
+    frame = pd.DataFrame({"model": pd.Categorical([text, "a"]), "concept": ["b", text], "value": [-1.5, np.nan]})
+    before = frame.copy()
+    write_csv(frame, tmp_path / "a.csv")
+    found = pd.read_csv(tmp_path / "a.csv", keep_default_na=False, lineterminator="\n" if "\r" in text else None)
+    assert found["model"].tolist() == [f"'{text}", "a"]
+    assert found["concept"].tolist() == ["b", f"'{text}"]
+    assert found["value"].astype(str).tolist() == ["-1.5", ""]
+    pd.testing.assert_frame_equal(frame, before)
+
+
+def test_numbers_and_other_cells_stay_as_they_are(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "text": NUMBERS,
+            "name": ["a", "b-c", "'quoted", "1=1", ""],
+            "value": [-1.5, 0.1 + 0.2, np.nan, np.inf, -np.inf],
+            "n": range(-2, 3),
+            "mixed": pd.Series([1, None, -2.5, True, "c"], dtype=object),
+            "kind": pd.Categorical(list("abcab")),
+            "known": [True, False, True, False, True],
+        }
+    )
+    write_csv(frame, tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == frame.to_csv(index=False)
+    assert [as_cell(value) for value in (None, -3, 2.5, True)] == [None, -3, 2.5, True]
+
+
+def test_heads_are_cells_too_and_half_a_character_is_written(tmp_path: Path) -> None:
+    write_csv(pd.DataFrame({"=1": ["\udcff"]}), tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "'=1\n\\udcff\n"
+
+
+@pytest.mark.parametrize("text", ESCAPES)
+def test_escapes_are_shown_not_sent(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame(
+        {
+            "group": [text],
+            "row": [text],
+            "over": [text],
+            "column": [text],
+            "value": [1.0],
+            "text": [text],
+            "mark": [text],
+        }
+    )
+    table = Table(text, text, frame, ["group", "row"], ["over", "column"], unverified=text)
+    terminal().print(terminal_table(table))
+    terminal().print(str(Finding(text, topic=text)))
+    printed = capsys.readouterr().out
+    list(progress(range(2), text, show=True, disable=False))
+    # A bar is drawn again from the beginning of its line.
+    bar = capsys.readouterr().err.split("\r")[1]
+    for shown in (printed, bar):
+        assert "\\" in shown
+        assert not set(text) & set("\x1b\x07\x9b\b\r\u202e\u2066\udcff") & set(shown)
+
+
+@pytest.mark.parametrize("text", MARKUP)
+def test_markup_is_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame({"row": [text], "column": [text], "value": [1.0]})
+    terminal().print(terminal_table(Table(text, text, frame, ["row"], ["column"])))
+    assert capsys.readouterr().out.count(text) == 4
+
+
+def test_letters_of_all_scripts_are_shown() -> None:
+    for text in ("Zażółć gęślą jaźń", "数字 〇", "می‌خواهم", "👩‍🔬", "a b"):
+        assert printable(text) == text
+
+
+def test_names_on_a_page_are_texts() -> None:
+    hostile = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u2028{{ 7 * 7 }}\udcff"
+    frame = pd.DataFrame({"row": [hostile], "column": [hostile], "value": [1.0], "text": [hostile]})
+    table = Table(hostile, hostile, frame, ["row"], ["column"], key=hostile, heads={hostile: hostile})
+    sections = [Section(hostile, hostile, tables=[table], folded=[table], after=hostile)]
+    page = render(
+        Page(hostile, [Finding(hostile, hostile)], sections, banner=hostile, source=hostile),
+        settings={hostile: hostile},
+        notes=[hostile],
+        files=[hostile],
+    )
+    assert "alert(1)" in page
+    for tag in ("<script>alert", "<img", "onerror=alert(1)>", "49"):
+        assert tag not in page.replace("&#34;", '"') if tag != "49" else "{{ 7 * 7 }}" in page
+    page.encode("utf-8")
