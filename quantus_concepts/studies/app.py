@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from captum_concepts.reading import printable
 from quantus_concepts.metrics.host import explained
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import command
@@ -92,7 +93,7 @@ def _run(arguments: Sequence[str]) -> int:
         code = EXIT_INTERRUPTED
     except (UsageError, ValueError, TypeError, OSError) as error:
         message = getattr(error, "format_message", error.__str__)()
-        typer.echo(f"Error: {' '.join(message.split())}", err=True)
+        typer.echo(f"Error: {printable(' '.join(message.split()))}", err=True)
         return EXIT_BAD_INPUT
     except ImportError as error:
         told = explained(error)

@@ -14,8 +14,10 @@ import pandas as pd
 import typer
 from torch import Tensor
 
+from captum_concepts.reading import printable
 from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.command import OutOptions
+from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.page import Page, render
@@ -120,7 +122,7 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     """Print notes, the main tables and the findings told; then write frames, figures and report.html."""
     # What is on the screen cannot be lost to a full disk, and the numbers come before the pictures.
     for note in run.notes:
-        typer.echo(f"Note: {note}", err=True)
+        typer.echo(f"Note: {printable(note)}", err=True)
     console = terminal()
     for table in page.main:
         console.print(terminal_table(table))
@@ -128,7 +130,7 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
         console.print(str(finding), highlight=False)
     for name, each in {"results": frame, **run.frames}.items():
         with run.folder.file(f"{name}.csv") as path:
-            each.to_csv(path, index=False)
+            write_csv(each, path)
     for name, save in run.files.items():
         with run.folder.file(name) as path:
             save(path)
