@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from safetensors import SafetensorError
@@ -136,7 +137,7 @@ def frame_tensors(frame: pd.DataFrame, said: Mapping[str, Any]) -> dict[str, Ten
     }
     text = json.dumps({"columns": columns, "said": {**said, "facts": plain}})
     parts = {"frame": text.encode()} | {f"fact {name}": value for name, value in data.items()}
-    return {name: torch.frombuffer(bytearray(value), dtype=torch.uint8) for name, value in parts.items()}
+    return {name: torch.from_numpy(np.frombuffer(value, dtype=np.uint8).copy()) for name, value in parts.items()}
 
 
 def frame_of(tensors: Mapping[str, Tensor]) -> tuple[pd.DataFrame, dict[str, Any]]:

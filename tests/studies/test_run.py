@@ -44,7 +44,7 @@ def test_a_kept_frame_comes_back_to_the_bit_with_what_was_said(tmp_path):
     def make(run):
         run.note("new")
         run.settings["bank"] = "random"
-        run.facts |= {"linear": True, "picture": b"\x89PNG"}
+        run.facts |= {"linear": True, "picture": b"\x89PNG", "none": b""}
         warnings.warn("weak", UserWarning, stacklevel=2)
         return FRAME
 
