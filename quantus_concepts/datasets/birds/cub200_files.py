@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from captum_concepts.checks import check_path
 from quantus_concepts.datasets.birds.cub200_attributes import N_ATTRIBUTES, OFFICIAL_PARTS, attribute_group
 
 CHUNK = 400_000
@@ -44,7 +45,8 @@ class Column:
 
 def find_cub(root: str | Path) -> Path:
     """Return the folder that holds ``images.txt``."""
-    places = [Path(root), Path(root) / "CUB_200_2011"]
+    folder = check_path("root", root)
+    places = [folder, folder / "CUB_200_2011"]
     for place in places:
         if (place / "images.txt").is_file():
             return place

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from captum_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.checks import check_choice, check_index, check_path, check_range, check_whole
 from quantus_concepts.datasets.folders import some_names
 from quantus_concepts.datasets.images import image_head, load_pixels, turned
 from quantus_concepts.datasets.scenes.pasting import cut_out
@@ -83,9 +83,11 @@ class COCOObjects(ObjectSource):
         check_range("min_area", min_area, 0.0, 1.0)
         if max_per_class is not None:
             check_whole("max_per_class", max_per_class, 1)
-        if isinstance(class_names, str) or not class_names or len(set(class_names)) != len(class_names):
+        if not isinstance(class_names, Sequence | np.ndarray) or isinstance(class_names, str):
+            raise TypeError(f"Expected argument `class_names` to be a sequence of names but got {class_names!r}.")
+        if not len(class_names) or len(set(class_names)) != len(class_names):
             raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
-        self.annotations, self.images = Path(annotations), Path(images)
+        self.annotations, self.images = check_path("annotations", annotations), check_path("images", images)
         if not self.images.is_dir():
             raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
         self.class_names = list(class_names)
@@ -121,6 +123,7 @@ class COCOObjects(ObjectSource):
 
     def __getitem__(self, index: int) -> Cutout:
         """Return one object, cut out of its photograph."""
+        index = check_index(index, len(self))
         pixels, size, head = load_pixels(self.paths[index]), self._sizes[index], image_head(self.paths[index])
         if head.stored != size:
             raise ValueError(
