@@ -84,19 +84,19 @@ def check_path(name: str, value: Any) -> Path:
     return path
 
 
-def check_folder(name: str, value: Any) -> Path:
+def check_folder(name: str, value: Any, expected: str = "a folder") -> Path:
     """Return the path of a folder, or raise where there is none."""
     path = check_path(name, value)
     if not path.is_dir():
-        raise FileNotFoundError(f"Expected argument `{name}` to name a folder but there is none at {path}.")
+        raise FileNotFoundError(f"Expected argument `{name}` to name {expected} but there is none at {path}.")
     return path
 
 
-def check_file(name: str, value: Any) -> Path:
+def check_file(name: str, value: Any, expected: str = "a file") -> Path:
     """Return the path of a file, or raise where there is none."""
     path = check_path(name, value)
     if not path.is_file():
-        raise FileNotFoundError(f"Expected argument `{name}` to name a file but there is none at {path}.")
+        raise FileNotFoundError(f"Expected argument `{name}` to name {expected} but there is none at {path}.")
     return path
 
 
@@ -112,6 +112,23 @@ def check_finite(name: str, value: Any) -> None:
             f"Expected argument `{name}` to be finite but {int(bad.sum())} of {array.size} entries are NaN or "
             f"infinite, the first at {first}. Remove or repair these samples."
         )
+
+
+def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
+    """Raise unless a value is of a kind, or of one of several."""
+    if not isinstance(value, kind):
+        raise TypeError(f"Expected argument `{name}` to be {expected} but got {value!r:.80}.")
+
+
+def check_device(name: str, value: Any, *, there: bool = False) -> torch.device:
+    """Return a device, or raise where it is none, or, if asked for, where this machine has none."""
+    try:
+        device = torch.device(value)
+        if there:
+            torch.empty(1, device=device)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"Expected argument `{name}` to be a device of this machine but got {value!r}.") from error
+    return device
 
 
 def check_numbers(name: str, value: Any) -> np.ndarray:

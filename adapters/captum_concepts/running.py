@@ -191,7 +191,7 @@ def run_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         found.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file raises
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
         del sys.modules[name]
         raise ValueError(f"{path} cannot be run: {error_text(error)}.") from error
     return module

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from captum_concepts.checks import check_path
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.preprocessing import Preprocessing
 
@@ -76,6 +77,7 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
                 f"got {lacks}."
             )
         return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
+    check_path("model", model)
     # Imported only where they are needed, for they take long.
     from quantus_concepts.pasta.downloads import fetch_folder, first_line
 

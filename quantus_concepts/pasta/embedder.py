@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_shape, check_whole, to_numpy
+from captum_concepts.checks import check_kind, check_numbers, check_path, check_shape, check_whole
 from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
@@ -108,7 +108,8 @@ class Embedder:
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
-        self.cache = EmbeddingCache(cache) if isinstance(cache, str | Path) else cache
+        check_kind("cache", cache, EmbeddingCache | str | Path | None, "a folder")
+        self.cache = EmbeddingCache(check_path("cache", cache)) if isinstance(cache, str | Path) else cache
         self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
     @classmethod
@@ -134,6 +135,7 @@ class Embedder:
         ValueError
             If there is an unknown setting.
         """
+        check_kind("settings", settings, Mapping, "a mapping")
         known = [field.name for field in fields(Presentation)]
         unknown = sorted(set(settings) - set(known))
         if unknown:
@@ -257,7 +259,7 @@ class Embedder:
             If shapes do not fit, names are not different, or a value is NaN or infinite.
         """
         device = values.device if isinstance(values, Tensor) else torch.device("cpu")
-        table = to_numpy(values)
+        table = check_numbers("values", values)
         names = _checked_names(names)
         check_shape("values", table, ("N", "L"), (None, len(names)))
         rows = [dict(zip(names, row, strict=True)) for row in table.astype(np.float64).tolist()]
@@ -284,6 +286,8 @@ class Embedder:
         ValueError
             If one cannot be embedded, as in `embed_maps` and `embed_concepts`.
         """
+        if not hasattr(explanations, "__len__"):
+            raise TypeError(f"Expected argument `explanations` to be a sequence but got {explanations!r}.")
         out = torch.empty(len(explanations), self.dim)
         waiting: dict[str, dict[int, Any]] = {modality: {} for modality in MODALITIES}
         embedders: dict[str, Callable[[list[Any]], Tensor]] = {
@@ -383,6 +387,7 @@ def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **ov
 
 
 def _checked_names(names: Sequence[str]) -> list[str]:
+    check_kind("names", names, Collection, "names of concepts")
     listed = [names] if isinstance(names, str) else [str(name) for name in names]
     double = sorted({name for name in listed if listed.count(name) > 1})
     if double:

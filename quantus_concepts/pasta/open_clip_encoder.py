@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_whole
+from captum_concepts.checks import check_choice, check_device, check_kind, check_whole
 from captum_concepts.running import without_autocast
 from quantus_concepts.pasta.encoder import BatchEncoder
 from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
@@ -93,13 +93,16 @@ class OpenClipEncoder(BatchEncoder):
         tokenizer: Tokenizer | str | Path | None = None,
     ) -> None:
         self.seed = check_whole("seed", seed, 0)
+        check_kind("model_name", model_name, str, "the name of a model")
+        check_kind("pretrained", pretrained, str | Path | None, "a tag or a file")
+        check_kind("model_config", model_config, Mapping | None, "a mapping")
         self.model_name = model_name
         self.model_config = None if model_config is None else _checked_config(model_config)
         self.weights = _weight_file(pretrained)
         self._weights_state = None if self.weights is None else file_state(self.weights)
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
         self.tokenizer = _checked_tokenizer(tokenizer)
-        self._device = None if device is None else torch.device(device)
+        self._device = None if device is None else check_device("device", device)
         self._built: BuiltModel | None = None
         self._built_on = self._device
         preset = _preset_of(model_name) if self.model_config is None else None
@@ -142,6 +145,7 @@ class OpenClipEncoder(BatchEncoder):
         ValueError
             If there is no such preset, model or file.
         """
+        check_kind("encoder", name, str, "the name of a preset")
         model_name, slash, tag = name.partition("/")
         if not slash:
             near = difflib.get_close_matches(name, PRESETS, n=1)
@@ -326,6 +330,7 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _checked_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
     if tokenizer is None or callable(tokenizer):
         return tokenizer
+    check_kind("tokenizer", tokenizer, str | Path, "a function of texts, or a folder")
     folder = Path(tokenizer)
     if not folder.is_dir():
         raise ValueError(

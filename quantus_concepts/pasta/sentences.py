@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from captum_concepts.checks import check_whole
+from captum_concepts.checks import check_kind, check_whole
 
 SLOT = "{}"
 SENTENCES = ("ours", "release")
@@ -67,6 +67,7 @@ def released_sentence(
 
 def check_template(template: str) -> None:
     """Raise unless a template is empty or says where the names go."""
+    check_kind("template", template, str, "a sentence")
     if template and SLOT not in template:
         raise ValueError(
             f"Expected argument `template` to have {SLOT} where the names of the concepts go but got {template!r}."

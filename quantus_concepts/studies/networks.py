@@ -152,7 +152,7 @@ def _from_file(spec: str) -> Network:
         raise ValueError(f"{path} has no function {name!r}. It has: {', '.join(near) or 'none'}.")
     try:
         made = factory()
-    except Exception as error:  # code of the user's: whatever it raises, this is where it came from
+    except (Exception, SystemExit) as error:  # code of the user's: whatever it raises, this is where it came from
         raise ValueError(f"{name}() in {path} failed: {error_text(error)}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(

@@ -218,7 +218,7 @@ TABLE = {
     "leak_free_split": (
         lambda: {"image_ids": list("abc"), "explainer_ids": list("xyz")},
         {"image_ids": (None, "abc", [["a"]]), "explainer_ids": (None, "abc", [["a"]], list("ab"))}
-        | {"train_share": (0, 1, *NO_SHARES, None), "seed": (*NO_SEEDS, None)},
+        | {"train_share": (*NO_SHARES, None), "seed": (*NO_SEEDS, None)},
     ),
     "default_transform": (
         lambda: {"image_size": 8},

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_file, check_folder, check_index, check_whole
+from captum_concepts.checks import check_choice, check_file, check_index, check_path, check_whole
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,
@@ -117,11 +117,11 @@ class ConceptFolder(ConceptDataset):
         check_whole("seed", seed, 0)
         if parts is None and part_of_concept is not None:
             raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
-        self.root = check_folder("root", root)
-        concepts = check_file("concepts", concepts)
-        parts = None if parts is None else check_file("parts", parts)
+        self.root = check_path("root", root)
+        concepts = check_file("concepts", concepts, "a CSV file")
+        parts = None if parts is None else check_file("parts", parts, "a CSV file")
         if part_of_concept is not None and not isinstance(part_of_concept, Mapping):
-            part_of_concept = check_file("part_of_concept", part_of_concept)
+            part_of_concept = check_file("part_of_concept", part_of_concept, "a CSV file")
         self.split = split
         self.transform = transform
         self._scale = None if image_size is None else default_transform(check_image_size(image_size))

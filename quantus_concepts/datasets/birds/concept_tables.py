@@ -109,8 +109,6 @@ def read_part_of_concept(
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of each row that is not blank, all as wide as the first."""
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected a CSV file at {path} but there is none.")
     # Spreadsheets write a byte order mark.
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader, width = csv.reader(file), 0

@@ -95,7 +95,7 @@ def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 
     images, explainers = (np.asarray(to_numpy(ids), dtype=str) for ids in (image_ids, explainer_ids))
     check_shape("image_ids", images, ("N",), (None,))
     check_shape("explainer_ids", explainers, ("N",), (len(images),))
-    check_range("train_share", train_share, 0, 1, open_low=True, open_high=True)
+    check_range("train_share", train_share, 0.0, 1.0)
     check_whole("seed", seed, 0)
     of_image = _divide(images, train_share, [seed, 0], "image")
     of_explainer = _divide(explainers, train_share, [seed, 1], "explainer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,7 @@ class COCOObjects(ObjectSource):
         check_range("min_area", min_area, 0.0, 1.0)
         if max_per_class is not None:
             check_whole("max_per_class", max_per_class, 1)
-        if not isinstance(class_names, Sequence | np.ndarray) or isinstance(class_names, str):
-            raise TypeError(f"Expected argument `class_names` to be a sequence of names but got {class_names!r}.")
-        if not len(class_names) or len(set(class_names)) != len(class_names):
+        if not isinstance(class_names, Collection) or isinstance(class_names, str) or not _all_different(class_names):
             raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
         self.annotations, self.images = check_path("annotations", annotations), check_path("images", images)
         if not self.images.is_dir():
@@ -171,6 +169,10 @@ def _read(path: Path) -> dict[str, Any]:
             if missing:
                 raise ValueError(f"Expected entry {number} of {part!r} in {path} to have {missing} but it has not.")
     return content
+
+
+def _all_different(names: Collection[str]) -> bool:
+    return 0 < len(names) == len(set(names))
 
 
 def _find_categories(categories: list[dict[str, Any]], class_names: list[str]) -> dict[Any, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts.checks import check_folder, check_index
+from captum_concepts.checks import check_index, check_path
 from quantus_concepts.datasets.folders import list_classes
 from quantus_concepts.datasets.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.scenes.pasting import cut_out
@@ -48,7 +48,7 @@ class CutoutFolder(ObjectSource):
     """
 
     def __init__(self, root: str | Path, group_of: Callable[[Path], Hashable] | None = None) -> None:
-        self.root = check_folder("root", root)
+        self.root = check_path("root", root)
         self.class_names, self.paths, self.labels = list_classes(self.root, CUTOUT_SUFFIXES)
         for path in self.paths:
             _check_alpha(path)
@@ -100,7 +100,7 @@ class SceneFolder(SceneSource):
     """
 
     def __init__(self, root: str | Path) -> None:
-        self.root = check_folder("root", root)
+        self.root = check_path("root", root)
         self.class_names, self.paths, self.labels = list_classes(self.root, SCENE_SUFFIXES)
         for path in self.paths:
             image_size(path)

@@ -200,5 +200,6 @@ def test_votes_out_of_range_and_missing_files_are_all_listed(run, tmp_path: Path
 
 
 def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    (tmp_path / "human_annotations.json").write_text("[]")
     options, paper = TrainOptions(data=tmp_path), TrainingSettings()
     assert (options.epochs, options.learning_rate, options.loss) == (paper.epochs, paper.learning_rate, paper.loss)
