@@ -53,7 +53,7 @@ def methods_asked_for(options: AttributionOptions) -> dict[str, Callable[..., np
     settings |= {"layer": layer_asked_for(options), "device": options.torch_device()}
     try:
         return {name: method_from_spec(name, **settings) for name in dict.fromkeys([*names, *CONTROL_METHODS])}
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"Argument `--methods` names what cannot be used. {error}") from error
 
 
