@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.preprocessing import to_levels
 from quantus_concepts.pasta.presentation import Presentation, check_pairs
 from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.sentences import checked_names
 
 
 class Embedder:
@@ -260,7 +261,7 @@ class Embedder:
         """
         device = values.device if isinstance(values, Tensor) else torch.device("cpu")
         table = check_numbers("values", values)
-        names = _checked_names(names)
+        names = checked_names(names)
         check_shape("values", table, ("N", "L"), (None, len(names)))
         rows = [dict(zip(names, row, strict=True)) for row in table.astype(np.float64).tolist()]
         return self._embed_lists([ConceptExplanation(row) for row in rows]).to(device)
@@ -384,15 +385,6 @@ def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **ov
         embedder = Embedder.from_settings(encoder, scorer.settings or {}, cache=cache, **overrides)
     scorer.check_encoder(embedder)
     return embedder
-
-
-def _checked_names(names: Sequence[str]) -> list[str]:
-    check_kind("names", names, Collection, "names of concepts")
-    listed = [names] if isinstance(names, str) else [str(name) for name in names]
-    double = sorted({name for name in listed if listed.count(name) > 1})
-    if double:
-        raise ValueError(f"Expected argument `names` to be different but {double[0]!r} comes more than once.")
-    return listed
 
 
 def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Sequence[int]], Tensor]) -> Tensor:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -154,30 +153,6 @@ def test_a_cache_is_filled_and_used(run, release: Path, monkeypatch: pytest.Monk
     code, _, err = run(*arguments, "--out", "second")
     assert code == 0, err
     assert Path("first/results.csv").read_bytes() == Path("second/results.csv").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--question", "Q7"], "--question.*Q7"),
-        (["--votes", "best"], "--votes"),
-        (["--train-share", "1"], "--train-share"),
-        (["--seeds", "0"], "--seeds"),
-        (["--encoder", "sigllip"], "sigl"),
-        (["--encoder-weights", "nowhere.pt"], "--encoder-weights.*nowhere.pt"),
-        (["--encoder-tokenizer", "nowhere"], "--encoder-tokenizer.*nowhere"),
-        (["--modality", "sound"], "--modality"),
-        (["--datasets", "imagenet"], "imagenet"),
-        (["--device", "cuda:9"], "--device"),
-    ],
-)
-def test_bad_options_are_told_in_one_line(run, release: Path, arguments: list[str], message: str) -> None:
-    code, out, err = run("--data", release, *QUICK, *arguments, "--out", "bad")
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1
-
-    assert re.search(message, err), err
-    assert not Path("bad").exists()
 
 
 def test_a_folder_without_ratings(run, tmp_path: Path) -> None:
