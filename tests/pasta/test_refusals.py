@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,8 @@ DIM = 4
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one of each kind of file that there is."""
+    # What an encoder loads takes seconds, and counts for no refusal.
+    importlib.import_module("quantus_concepts.pasta.open_clip_models")
     root = tmp_path_factory.mktemp("place")
     (root / "folder").mkdir()
     (root / "file.txt").write_text("no data")

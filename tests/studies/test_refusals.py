@@ -22,7 +22,7 @@ LOADED = [
     *(f"quantus_concepts.studies.{name}" for name in ("compose", "concepts.study", "attribution.study", "pasta.study")),
     *(f"quantus_concepts.studies.pasta.{name}" for name in ("ablate", "sizes", "metrics_study")),
     *(f"quantus_concepts.studies.rating.{name}" for name in ("train_study", "score", "sheet", "join")),
-    *("timm", "torchvision.models", "open_clip"),
+    *("timm", "torchvision.models", "quantus_concepts.pasta.open_clip_models"),
 ]
 #: Options whose bad values need others beside them, or whose refusal names another option.
 BESIDE = {
