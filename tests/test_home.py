@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from captum_concepts import ConceptBank, method_from_spec
-from captum_concepts.reading import as_path
+from captum_concepts.checks import check_path
 from captum_concepts.running import run_file
 from fixtures_cub import write_cub
 from fixtures_pasta import write_pasta_release
@@ -134,8 +134,8 @@ def test_home_is_found(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_name_that_begins_so_stays_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert as_path("~/a/~b") == tmp_path / "a" / "~b"
-    assert as_path("a/~") == Path("a/~")
-    assert as_path("~nobody is called so/a") == Path("~nobody is called so/a")
+    assert check_path("path", "~/a/~b") == tmp_path / "a" / "~b"
+    assert check_path("path", "a/~") == Path("a/~")
+    assert check_path("path", "~nobody is called so/a") == Path("~nobody is called so/a")
     with pytest.raises(TypeError, match="argument `root` to be a path but got int"):
-        as_path(3, "root")  # type: ignore[arg-type]
+        check_path("root", 3)  # type: ignore[arg-type]

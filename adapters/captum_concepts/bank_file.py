@@ -11,7 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, uint8
 
-from captum_concepts.reading import as_path, parse_json, shortened
+from captum_concepts.checks import check_path
+from captum_concepts.reading import parse_json, shortened
 from captum_concepts.writing import check_target, written
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
@@ -28,7 +29,7 @@ class BankContents(NamedTuple):
 
 def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
     """Write a file that appears under its name only when it is complete."""
-    target = check_target(as_path(path), "a concept bank")
+    target = check_target(check_path("path", path), "a concept bank")
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
     header["sha256"] = _checksum(header, contents.tensors)
     with written(target) as temporary:
@@ -37,7 +38,7 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
 
 def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     """Read a file that `write_bank` has written; nothing in it is executed."""
-    source = as_path(path)
+    source = check_path("path", path)
     if not source.is_file():
         raise FileNotFoundError(f"There is no concept bank at {source}: no such file.")
     try:

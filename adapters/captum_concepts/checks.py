@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import operator
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,12 +33,18 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
         raise ValueError(f"Expected argument `{name}` to be one of {allowed} but got {value!r}.{hint}")
 
 
-def check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+def check_range(
+    name: str, value: float, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> None:
     """Raise unless a number lies in an interval."""
-    inside = (low < value if open_low else low <= value) and value <= high
+    try:
+        above, below = (low < value if open_low else low <= value), (value < high if open_high else value <= high)
+        inside = bool(above) and bool(below)
+    except (TypeError, ValueError) as error:  # no number, or an array of several
+        raise TypeError(f"Expected argument `{name}` to be a number but got {value!r}.") from error
     if not inside:
-        bracket = "(" if open_low else "["
-        raise ValueError(f"Expected argument `{name}` to lie in {bracket}{low}, {high}] but got {value}.")
+        interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
+        raise ValueError(f"Expected argument `{name}` to lie in {interval} but got {value}.")
 
 
 def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -47,6 +56,48 @@ def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int
     elif value < low:
         raise ValueError(f"Expected argument `{name}` to be at least {low} but got {value}.")
     return int(value)
+
+
+def check_index(index: Any, n_items: int, noun: str = "items", name: str = "index") -> int:
+    """Return an index counted from the start, or raise; one below 0 counts from the end."""
+    try:
+        position = operator.index(index)
+    except TypeError as error:
+        raise TypeError(f"Expected argument `{name}` to be a whole number but got {index!r}.") from error
+    if not -n_items <= position < n_items:
+        raise IndexError(f"Expected argument `{name}` to be below the number of {noun}, {n_items}, but got {index}.")
+    return position % n_items
+
+
+def check_path(name: str, value: Any) -> Path:
+    """Return a path, ``~`` expanded, or raise where nothing could be at it."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise TypeError(f"Expected argument `{name}` to be a path but got {value!r}.")
+    try:
+        path = Path(value).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"Expected argument `{name}` to be a path but got {os.fspath(value)!r} ({reason}).") from error
+    return path
+
+
+def check_folder(name: str, value: Any, expected: str = "a folder") -> Path:
+    """Return the path of a folder, or raise where there is none."""
+    path = check_path(name, value)
+    if not path.is_dir():
+        raise FileNotFoundError(f"Expected argument `{name}` to name {expected} but there is none at {path}.")
+    return path
+
+
+def check_file(name: str, value: Any, expected: str = "a file") -> Path:
+    """Return the path of a file, or raise where there is none."""
+    path = check_path(name, value)
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected argument `{name}` to name {expected} but there is none at {path}.")
+    return path
 
 
 def check_finite(name: str, value: Any) -> None:
@@ -61,6 +112,32 @@ def check_finite(name: str, value: Any) -> None:
             f"Expected argument `{name}` to be finite but {int(bad.sum())} of {array.size} entries are NaN or "
             f"infinite, the first at {first}. Remove or repair these samples."
         )
+
+
+def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
+    """Raise unless a value is of a kind, or of one of several."""
+    if not isinstance(value, kind):
+        raise TypeError(f"Expected argument `{name}` to be {expected} but got {value!r:.80}.")
+
+
+def check_device(name: str, value: Any, *, there: bool = False) -> torch.device:
+    """Return a device, or raise where it is none, or, if asked for, where this machine has none."""
+    try:
+        device = torch.device(value)
+        if there:
+            torch.empty(1, device=device)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"Expected argument `{name}` to be a device of this machine but got {value!r}.") from error
+    return device
+
+
+def check_numbers(name: str, value: Any) -> np.ndarray:
+    """Return an array of real numbers, or raise."""
+    array = to_numpy(value)
+    try:
+        return array if array.dtype.kind in "biuf" else array.astype(object).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Expected argument `{name}` to hold numbers but got {value!r:.80}.") from error
 
 
 def check_binary(name: str, value: Any) -> None:

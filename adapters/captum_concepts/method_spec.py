@@ -15,9 +15,9 @@ from captum.attr import Attribution, KernelShap, Lime, Occlusion, ShapleyValues
 from captum.log import log_usage
 from torch import Tensor
 
+from captum_concepts.checks import check_path
 from captum_concepts.explain import explain_func
 from captum_concepts.paper_methods import METHOD_NAMES, Baseline, build_method
-from captum_concepts.reading import as_path
 from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.variants import AtLayer
 
@@ -211,7 +211,7 @@ def _load(spec: str) -> Any:
     """Return what "module:name" or "path.py:name" points at."""
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):
-        if not as_path(place).is_file():
+        if not check_path("path", place).is_file():
             raise ValueError(f"Expected a method 'path.py:function' with a file that exists but got {spec!r}.")
         module = run_file(place)
     else:

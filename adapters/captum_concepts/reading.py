@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
 from pathlib import Path
@@ -21,24 +20,13 @@ _KINDS = (
 _SHOWN = 300
 
 
-def as_path(path: str | os.PathLike[str], name: str = "path") -> Path:
-    """Return a path with `~` as the home it stands for; where nobody is called so, `~` is part of a name."""
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"Expected argument `{name}` to be a path but got {type(path).__name__}.")
-    given = Path(path)
-    try:
-        return given.expanduser()
-    except RuntimeError:
-        return given
-
-
 def no_file(path: Path) -> str:
     """Say what a path, or what it links to, is if no file: opening a pipe waits for ever, a device has no end."""
     mode = path.stat().st_mode
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
 
 
-def check_file(path: Path, what: str) -> None:
+def check_plain_file(path: Path, what: str) -> None:
     """Raise unless a path is that of a file."""
     if kind := no_file(path):
         raise ValueError(f"{what} {path} cannot be read: it is {kind}. Expected a file.")
@@ -48,13 +36,13 @@ def check_files(folder: Path, what: str) -> None:
     """Raise unless all that lies in a folder are files and folders, before a library opens whatever it finds."""
     for path in sorted(folder.iterdir()):
         if path.exists() and not path.is_dir():
-            check_file(path, f"{what} file")
+            check_plain_file(path, f"{what} file")
 
 
 def read_text(path: Path, what: str) -> str:
     """Read a text in UTF-8, with or without a byte order mark; a ValueError names the file."""
     try:
-        check_file(path, what)
+        check_plain_file(path, what)
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ValueError(f"{what} {path} cannot be read ({error.strerror or error}).") from error

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.reading import as_path, check_file, reason_of
+from captum_concepts.checks import check_path
+from captum_concepts.reading import check_plain_file, reason_of
 
 
 def first_floating(module: nn.Module) -> Tensor | None:
@@ -184,8 +185,8 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     """Run a user's Python file as a module; a ValueError says what it raised."""
     # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is: the file may be
     # called as a library is.
-    path = as_path(path)
-    check_file(path, "Python file")
+    path = check_path("path", path)
+    check_plain_file(path, "Python file")
     name = f"_captum_concepts_user_file_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
@@ -194,7 +195,7 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     sys.modules[name] = module
     try:
         found.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file raises
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
         del sys.modules[name]
         raise ValueError(f"{path} cannot be run: {error_text(error)}.") from error
     return module

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from captum_concepts.checks import check_range
+
 SPLITS = ("train", "test")
-
-
-def check_index(index: int, n_items: int, noun: str = "items") -> int:
-    """Return an index counted from the start."""
-    position = operator.index(index)
-    if not -n_items <= position < n_items:
-        raise IndexError(f"Expected argument `index` to be below the number of {noun}, {n_items}, but got {index}.")
-    return position % n_items
 
 
 def check_test_share(test_share: float) -> None:
     """Raise unless a share leaves something on both sides."""
-    if not 0.0 < test_share < 1.0:
-        raise ValueError(f"Expected argument `test_share` to lie in (0, 1) but got {test_share}.")
+    check_range("test_share", test_share, 0, 1, open_low=True, open_high=True)
+
+
+def check_pair(name: str, value: Any) -> tuple[float, float]:
+    """Return two numbers, or raise."""
+    try:
+        low, high = (float(each) for each in value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected argument `{name}` to be two numbers (low, high) but got {value!r}.") from error
+    return low, high
 
 
 class ConceptSample(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts.reading import check_file, quoted, shortened
+from captum_concepts.reading import check_plain_file, quoted, shortened
 
 
 def class_folders(root: Path) -> list[Path]:
@@ -26,7 +26,7 @@ def image_files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
         path for path in folder.iterdir() if path.suffix.lower() in suffixes and not path.name.startswith(".")
     )
     for path in found:
-        check_file(path, "Image")
+        check_plain_file(path, "Image")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -52,10 +53,15 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
     ValueError
         If a shape is wrong, or the transform treats image and points differently.
     """
+    for name, value in (("image", image), ("points", points)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
     check_shape("image", image, ("C", "H", "W"), (None, None, None))
     check_shape("points", points, ("P", "Q", "2"), (None, None, 2))
     if transform is None:
         return image, _mask_outside(points, points, image)
+    if not callable(transform):
+        raise TypeError(f"Expected argument `transform` to be callable but got {transform!r}.")
     if not points.numel():
         return _plain_image(transform(tv_tensors.Image(image))), points
     _check_geometric(transform)
@@ -114,8 +120,9 @@ def default_transform(
     size = check_image_size(image_size)
     steps: list[nn.Module] = [v2.Resize(size, antialias=True) if mode == "resize" else v2.CenterCrop(size)]
     if mean is not None or std is not None:
-        centre = [float(value) for value in (mean if mean is not None else [0.0] * len(std or ()))]
-        spread = [float(value) for value in (std if std is not None else [1.0] * len(centre))]
+        given = [value for value in (_channels("mean", mean), _channels("std", std)) if value]
+        centre = given[0] if mean is not None else [0.0] * len(given[0])
+        spread = given[-1] if std is not None else [1.0] * len(given[0])
         if len(centre) != len(spread) or not all(value > 0 for value in spread):
             raise ValueError(
                 "Expected arguments `mean` and `std` to hold one number per channel, deviations above 0, but "
@@ -127,13 +134,26 @@ def default_transform(
 
 def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     """Return an image size as (height, width)."""
-    sizes = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+    sizes = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
+    if len(sizes) != 2 or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(
             f"Expected argument `image_size` to be a whole number above 0, or two (height, width), "
             f"but got {image_size}."
         )
     return sizes
+
+
+def _channels(name: str, values: Sequence[float] | None) -> list[float]:
+    """Return one finite number a channel, none where none are given, or raise."""
+    if values is None:
+        return []
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError):
+        numbers = []
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"Expected argument `{name}` to hold one number per channel but got {values!r}.")
+    return numbers
 
 
 class PartPoints(tv_tensors.KeyPoints):

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.reading import as_path, check_files
+from captum_concepts.checks import check_path
+from captum_concepts.reading import check_files
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.preprocessing import Preprocessing
 
@@ -77,6 +78,7 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
                 f"got {lacks}."
             )
         return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
+    check_path("model", model)
     # Imported only where they are needed, for they take long.
     from quantus_concepts.pasta.downloads import fetch_folder, first_line
 
@@ -87,7 +89,7 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
             "BLIP needs the package transformers: python -m pip install 'quantus-concepts[blip]'."
         ) from None
     source = str(model)
-    if (folder := as_path(source, "model")).is_dir():
+    if (folder := check_path("model", source)).is_dir():
         check_files(folder, "Model")
         source = str(folder)
     else:

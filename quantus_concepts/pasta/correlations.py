@@ -11,10 +11,10 @@ import numpy as np
 from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
 
-from captum_concepts.checks import check_shape, to_numpy
+from captum_concepts.checks import check_kind, check_numbers, check_shape
 from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
+from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.votes import join_votes
 
 #: Fewer pairs than this always lie on a line.
@@ -89,14 +89,15 @@ def rating_correlations(
     ValueError
         If shapes do not fit or a question is unknown.
     """
-    questions = tuple(question_named(question).name for question in questions)
-    targets = np.asarray(to_numpy(ratings), dtype=float)
+    questions = check_questions(questions)
+    check_kind("values", values, Mapping, "a mapping from the metrics' names")
+    targets = check_numbers("ratings", ratings).astype(float)
     if targets.ndim == 3:
         targets = np.asarray(join_votes(targets.transpose(0, 2, 1), how), dtype=float)
     check_shape("ratings", targets, ("N", "Q"), (None, len(questions)))
     records = []
     for metric, scores in values.items():
-        scores = np.asarray(to_numpy(scores), dtype=float)
+        scores = check_numbers(f"values[{metric!r}]", scores).astype(float)
         check_shape(f"values[{metric!r}]", scores, ("N",), (len(targets),))
         for column, question in enumerate(questions):
             records.append(_correlation(metric, question, scores, targets[:, column]))
@@ -145,13 +146,17 @@ def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarr
     ValueError
         If a map has another number of axes.
     """
+    if not hasattr(explanations, "__len__"):
+        raise TypeError(f"Expected argument `explanations` to be a sequence but got {explanations!r}.")
     gini = Sparseness(disable_warnings=True)
     found = np.full(len(explanations), np.nan)
     for index in progress(range(len(explanations)), "sparseness", show=display_progressbar, leave=True):
         explanation = explanations[index]
         if isinstance(explanation, ConceptExplanation | DrawingExplanation):
             continue
-        given = to_numpy(explanation.map if isinstance(explanation, MapExplanation) else explanation)
+        given = check_numbers(
+            "explanations", explanation.map if isinstance(explanation, MapExplanation) else explanation
+        )
         if given.ndim not in (2, 3):
             raise ValueError(
                 f"Expected argument `explanations` to hold maps (h, w) or (C, h, w) but got shape {given.shape} at "

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from captum_concepts.checks import check_finite, check_numbers, check_shape
+
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
 _REMEDY = (
@@ -41,6 +43,10 @@ class Denormalisation:
         if self.mean is not None and self.function is not None:
             raise ValueError("Expected either `mean` and `std` or argument `denormalise` but got all of them.")
         if self.mean is not None and self.std is not None:
+            for name in ("mean", "std"):
+                numbers = check_numbers(name, getattr(self, name))
+                check_shape(name, numbers, ("C",), (None,))
+                check_finite(name, numbers)
             if len(self.mean) != len(self.std):
                 raise ValueError(
                     f"Expected arguments `mean` and `std` to have a number for each channel but got {len(self.mean)} "

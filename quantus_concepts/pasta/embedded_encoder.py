@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from captum_concepts.checks import check_whole
+from captum_concepts.checks import check_device, check_whole
 from captum_concepts.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
@@ -71,7 +71,7 @@ class EmbeddedEncoder(BatchEncoder):
         self.width = check_whole("width", width, 1)
         self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)"
         self.name += (f", width {width}" if width != _WIDTH else "") + (f", seed {seed}" if seed else "")
-        self._device = None if device is None else torch.device(device)
+        self._device = None if device is None else check_device("device", device)
         self._network: nn.Module | None = None
         self._mean, self._std = torch.zeros(0), torch.zeros(0)
         self._vectors: dict[str, np.ndarray] = {}

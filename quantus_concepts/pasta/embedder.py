@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_shape, check_whole, to_numpy
+from captum_concepts.checks import check_kind, check_numbers, check_path, check_shape, check_whole
 from captum_concepts.progress import progress
-from captum_concepts.reading import as_path
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -29,6 +28,7 @@ from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.preprocessing import to_levels
 from quantus_concepts.pasta.presentation import Presentation, check_pairs
 from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.sentences import checked_names
 
 
 class Embedder:
@@ -109,7 +109,8 @@ class Embedder:
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
-        self.cache = EmbeddingCache(as_path(cache)) if isinstance(cache, str | Path) else cache
+        check_kind("cache", cache, EmbeddingCache | str | Path | None, "a folder")
+        self.cache = EmbeddingCache(check_path("cache", cache)) if isinstance(cache, str | Path) else cache
         self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
     @classmethod
@@ -135,6 +136,7 @@ class Embedder:
         ValueError
             If there is an unknown setting.
         """
+        check_kind("settings", settings, Mapping, "a mapping")
         known = [field.name for field in fields(Presentation)]
         unknown = sorted(set(settings) - set(known))
         if unknown:
@@ -258,8 +260,8 @@ class Embedder:
             If shapes do not fit, names are not different, or a value is NaN or infinite.
         """
         device = values.device if isinstance(values, Tensor) else torch.device("cpu")
-        table = to_numpy(values)
-        names = _checked_names(names)
+        table = check_numbers("values", values)
+        names = checked_names(names)
         check_shape("values", table, ("N", "L"), (None, len(names)))
         rows = [dict(zip(names, row, strict=True)) for row in table.astype(np.float64).tolist()]
         return self._embed_lists([ConceptExplanation(row) for row in rows]).to(device)
@@ -285,6 +287,8 @@ class Embedder:
         ValueError
             If one cannot be embedded, as in `embed_maps` and `embed_concepts`.
         """
+        if not hasattr(explanations, "__len__"):
+            raise TypeError(f"Expected argument `explanations` to be a sequence but got {explanations!r}.")
         out = torch.empty(len(explanations), self.dim)
         waiting: dict[str, dict[int, Any]] = {modality: {} for modality in MODALITIES}
         embedders: dict[str, Callable[[list[Any]], Tensor]] = {
@@ -381,14 +385,6 @@ def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **ov
         embedder = Embedder.from_settings(encoder, scorer.settings or {}, cache=cache, **overrides)
     scorer.check_encoder(embedder)
     return embedder
-
-
-def _checked_names(names: Sequence[str]) -> list[str]:
-    listed = [names] if isinstance(names, str) else [str(name) for name in names]
-    double = sorted({name for name in listed if listed.count(name) > 1})
-    if double:
-        raise ValueError(f"Expected argument `names` to be different but {double[0]!r} comes more than once.")
-    return listed
 
 
 def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Sequence[int]], Tensor]) -> Tensor:

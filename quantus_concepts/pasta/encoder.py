@@ -93,6 +93,8 @@ class BatchEncoder(Encoder):
         ValueError
             If the encoder or its tokenizer cannot be had, do not fit each other, or give no (N, dim).
         """
+        if isinstance(texts, str) or not hasattr(texts, "__len__") or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"Expected argument `texts` to be a sequence of texts but got {texts!r:.80}.")
         if not len(texts):
             return torch.empty(0, self.dim, device=self.device)
         return self._embed_texts(list(texts))

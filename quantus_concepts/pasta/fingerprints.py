@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.reading import check_file, read_json
+from captum_concepts.reading import check_plain_file, read_json
 from captum_concepts.writing import written
 
 PROBE_TEXT = "Red wings, 2 long legs; a beak."
@@ -25,7 +25,7 @@ _CHUNK = 1 << 22
 
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    check_file(path, "File")
+    check_plain_file(path, "File")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,13 +69,16 @@ def label_index(labels: Sequence[str], name: str) -> int:
 
 def label_indices(labels: Sequence[str], given: Any, n_items: int) -> Tensor:
     """Return indices of labels that are given as names or as indices."""
-    if isinstance(given, str):
+    if isinstance(given, str) or not isinstance(given, Tensor | np.ndarray | Collection):
         raise ValueError(f"Expected argument `labels` to hold a label for each of {n_items} items but got {given!r}.")
     if isinstance(given, Tensor):
         places = given
     else:
         listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
-        seen = {name: label_index(labels, name) for name in {each for each in listed if isinstance(each, str)}}
+        try:
+            seen = {name: label_index(labels, name) for name in {each for each in listed if isinstance(each, str)}}
+        except ValueError as error:
+            raise ValueError(f"Argument `labels` cannot be used. {error}") from error
         places = torch.as_tensor([UNLABELLED if each is None else seen.get(each, each) for each in listed])
     if tuple(places.shape) != (n_items,):
         raise ValueError(f"Expected argument `labels` to have shape (N,) = ({n_items},) but got {tuple(places.shape)}.")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts.checks import check_shape, to_numpy
+from captum_concepts.checks import check_kind, check_numbers, check_shape
 from quantus_concepts.datasets.ratings.questions import question_named
 
 #: In `Mixture.choice`, where no explainer has a score.
@@ -140,7 +140,7 @@ class Mixture:
         self._check_names("values", values)
         columns = {}
         for name in self.names:
-            column = np.asarray(to_numpy(values[name]), dtype=np.float64)
+            column = check_numbers(f"values[{name!r}]", values[name]).astype(np.float64)
             check_shape(f"values[{name!r}]", column, ("N",), (len(self.choice),))
             columns[name] = column
         mixture = self.chosen(columns)
@@ -159,6 +159,7 @@ class Mixture:
         return pd.DataFrame.from_records(records, index="explainer")
 
     def _check_names(self, argument: str, given: Mapping[str, Any]) -> None:
+        check_kind(argument, given, Mapping, "a mapping from the explainers' names")
         missing = [name for name in self.names if name not in given]
         if missing:
             raise ValueError(f"Expected argument `{argument}` to have an entry for each explainer but {missing} lack.")
@@ -202,7 +203,7 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     if not scores:
         raise ValueError("Expected argument `scores` to have at least one explainer but got none.")
     names = tuple(scores)
-    columns = [np.asarray(to_numpy(scores[name]), dtype=np.float64) for name in names]
+    columns = [check_numbers(f"scores[{name!r}]", scores[name]).astype(np.float64) for name in names]
     for name, column in zip(names, columns, strict=True):
         check_shape(f"scores[{name!r}]", column, ("N",), (len(columns[0]) if columns[0].ndim else None,))
         if np.isinf(column).any():
@@ -237,6 +238,7 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
         Bars sorted by the number of images, the most frequent at the top; paler where the best score is shared.
         Nothing is shown or saved.
     """
+    check_kind("mixture", mixture, Mixture, "a Mixture")
     if ax is None:
         # Not pyplot: its figures are global state and stay open.
         fig = Figure(figsize=(6, 0.9 + 0.3 * len(mixture.names)), layout="constrained")

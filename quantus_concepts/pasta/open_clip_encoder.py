@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_whole
-from captum_concepts.reading import as_path, check_files
+from captum_concepts.checks import check_choice, check_device, check_kind, check_path, check_whole
+from captum_concepts.reading import check_files
 from captum_concepts.running import without_autocast
 from quantus_concepts.pasta.encoder import BatchEncoder
 from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
@@ -94,13 +94,16 @@ class OpenClipEncoder(BatchEncoder):
         tokenizer: Tokenizer | str | Path | None = None,
     ) -> None:
         self.seed = check_whole("seed", seed, 0)
+        check_kind("model_name", model_name, str, "the name of a model")
+        check_kind("pretrained", pretrained, str | Path | None, "a tag or a file")
+        check_kind("model_config", model_config, Mapping | None, "a mapping")
         self.model_name = model_name
         self.model_config = None if model_config is None else _checked_config(model_config)
         self.weights = _weight_file(pretrained)
         self._weights_state = None if self.weights is None else file_state(self.weights)
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
         self.tokenizer = _checked_tokenizer(tokenizer)
-        self._device = None if device is None else torch.device(device)
+        self._device = None if device is None else check_device("device", device)
         self._built: BuiltModel | None = None
         self._built_on = self._device
         preset = _preset_of(model_name) if self.model_config is None else None
@@ -143,6 +146,7 @@ class OpenClipEncoder(BatchEncoder):
         ValueError
             If there is no such preset, model or file.
         """
+        check_kind("encoder", name, str, "the name of a preset")
         model_name, slash, tag = name.partition("/")
         if not slash:
             near = difflib.get_close_matches(name, PRESETS, n=1)
@@ -154,7 +158,7 @@ class OpenClipEncoder(BatchEncoder):
             model_name, tag = PRESETS[name].model_name, PRESETS[name].tag
         if weights is None:
             return cls(model_name, tag, device=device, tokenizer=tokenizer)
-        return cls(model_name, as_path(weights, "weights"), tag=tag, device=device, tokenizer=tokenizer)
+        return cls(model_name, check_path("weights", weights), tag=tag, device=device, tokenizer=tokenizer)
 
     @property
     def dim(self) -> int:
@@ -305,7 +309,7 @@ def _weight_file(pretrained: str | Path | None) -> Path | None:
     """Return the file of weights, or None where there is none to be read."""
     if pretrained is None:
         return None
-    path = as_path(pretrained, "pretrained")
+    path = check_path("pretrained", pretrained)
     if path.is_file():
         return path
     if isinstance(pretrained, Path) or path.suffix in _WEIGHT_SUFFIXES or len(path.parts) > 1:
@@ -327,7 +331,8 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _checked_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
     if tokenizer is None or callable(tokenizer):
         return tokenizer
-    folder = as_path(tokenizer, "tokenizer")
+    check_kind("tokenizer", tokenizer, str | Path, "a function of texts, or a folder")
+    folder = check_path("tokenizer", tokenizer)
     if not folder.is_dir():
         raise ValueError(
             "Expected argument `tokenizer` to be a function of texts, or the folder of a tokenizer, but there is none "

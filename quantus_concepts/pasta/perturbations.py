@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
-from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
+from captum_concepts.checks import check_choice, check_kind, check_range, check_shape, check_whole
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import check_unit
 
@@ -61,6 +61,7 @@ class Perturbation:
     n_draws: int = 0
 
     def __post_init__(self) -> None:
+        check_kind("function", self.function, Callable, "a function of images, magnitude and draws")
         for name in ("light", "strong"):
             check_range(name, getattr(self, name), 0, LARGEST)
         check_whole("n_draws", self.n_draws, 0)
@@ -81,7 +82,7 @@ class Perturbation:
             (n, `n_draws`), float64, in [0, 1), on the CPU.
         """
         generator = np.random.default_rng([check_whole("seed", seed, 0), *self.name.encode()])
-        return torch.from_numpy(generator.random((n, self.n_draws)))
+        return torch.from_numpy(generator.random((check_whole("n", n, 0), self.n_draws)))
 
     def __call__(self, images: Tensor, magnitude: float, seed: int = SEED, draws: Tensor | None = None) -> Tensor:
         """Perturb images."""
@@ -106,6 +107,7 @@ def as_perturbations(chosen: Iterable[str | Perturbation] | None = None) -> tupl
         return tuple(PERTURBATIONS.values())
     if isinstance(chosen, str | Perturbation):
         raise TypeError(f"Expected argument `perturbations` to hold several but got one: [{chosen!r}] is a list.")
+    check_kind("perturbations", chosen, Iterable, "several perturbations")
     found = []
     for each in chosen:
         if isinstance(each, str):

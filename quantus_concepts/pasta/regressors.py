@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, to_numpy
+from captum_concepts.checks import check_choice, check_kind, to_numpy
 from captum_concepts.running import kept_numpy_state
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
@@ -138,6 +138,9 @@ def fit_regressor(
     check_choice("kind", kind, KINDS)
     data = training_data(embeddings, targets, labels, questions, label_names)
     rows = item_rows("train", np.arange(len(embeddings)) if train is None else train, len(embeddings))
+    if not len(rows):
+        raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
+    check_kind("parameters", parameters, Mapping | None, "a mapping")
     template = Scorer(embeddings.shape[1], data.questions, data.label_names, hidden=(1,))
     inputs = to_numpy(template.inputs(data.embeddings, data.labels))[rows]
     make, defaults = KINDS[kind]
@@ -146,8 +149,13 @@ def fit_regressor(
         known = ~np.isnan(votes)
         if not known.any():
             raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
-        model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
-        # The wrapper of libsvm and Lasso draw a seed that changes nothing here.
-        with kept_numpy_state():
-            models.append(model.fit(inputs[known], votes[known]))
+        try:
+            model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
+            # The wrapper of libsvm and Lasso draw a seed that changes nothing here.
+            with kept_numpy_state():
+                models.append(model.fit(inputs[known], votes[known]))
+        except (TypeError, ValueError) as error:
+            if not parameters:
+                raise
+            raise ValueError(f"Argument `parameters` cannot be used by {kind}. {error}") from error
     return Regressor(kind, template, models)

@@ -11,7 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.checks import (
+    check_choice,
+    check_kind,
+    check_numbers,
+    check_range,
+    check_shape,
+    check_whole,
+    to_numpy,
+)
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, predict_logits, to_model
 from quantus_concepts.functional.arguments import check_floating
@@ -143,11 +151,13 @@ def robustness_pairs(
     if not isinstance(model, nn.Module):
         raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
     check_choice("question", question, QUESTIONS_OF_CHANGE)
-    images = images.detach() if isinstance(images, Tensor) else torch.as_tensor(np.ascontiguousarray(images))
+    check_kind("explain_func", explain_func, Callable, "a function of model, inputs and targets")
+    given = images if isinstance(images, Tensor) else np.ascontiguousarray(check_numbers("images", images))
+    images = torch.as_tensor(given).detach()
     check_floating("images", images)
     check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
     n = len(images)
-    truth = None if labels is None else np.asarray(to_numpy(labels))
+    truth = None if labels is None else check_numbers("labels", labels)
     if truth is not None:
         check_shape("labels", truth, ("N",), (n,))
     if magnitude is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_whole
-from quantus_concepts.datasets.ratings.questions import question_named
+from captum_concepts.checks import check_kind, check_whole
+from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import RELEASED_LABELS, UNLABELLED, label_indices
@@ -77,8 +77,12 @@ class Scorer(nn.Module):
     ) -> None:
         super().__init__()
         self.dim = check_whole("dim", dim, 1)
-        self.questions = _check_questions(questions)
+        self.questions = check_questions(questions)
         self.labels = None if labels is None else _check_labels(labels)
+        check_kind("hidden", hidden, Sequence, "sizes of layers")
+        check_kind("encoder", encoder, str | None, "the name of an encoder")
+        check_kind("settings", settings, Mapping | None, "a mapping")
+        check_kind("metadata", metadata, Mapping | None, "a mapping")
         self.hidden = tuple(check_whole("hidden", size, 1) for size in hidden)
         self.encoder = encoder
         self.settings = None if settings is None else dict(settings)
@@ -135,7 +139,9 @@ class Scorer(nn.Module):
         check_floating("embeddings", embeddings)
         if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
             expected = f"`embeddings` to have shape (N, d) = (*, {self.dim})"
-            raise ValueError(self._misfit(expected, tuple(embeddings.shape), int(embeddings.shape[-1])))
+            raise ValueError(
+                self._misfit(expected, tuple(embeddings.shape), embeddings.shape[-1] if embeddings.ndim else 0)
+            )
         first = self.biases[0]
         embeddings = embeddings.to(first)
         if not self.labels:
@@ -260,7 +266,7 @@ class Scorer(nn.Module):
         ValueError
             If this scorer does not answer one of them.
         """
-        wanted = _check_questions([questions] if isinstance(questions, str) else questions)
+        wanted = check_questions([questions] if isinstance(questions, str) else questions)
         unknown = [name for name in wanted if name not in self.questions]
         if unknown:
             raise ValueError(f"The scorer does not answer {unknown}, only {list(self.questions)}.")
@@ -288,6 +294,8 @@ class Scorer(nn.Module):
         """
         if not scorers:
             raise ValueError("Expected argument `scorers` to hold at least one scorer but it is empty.")
+        for each in scorers:
+            check_kind("scorers", each, Scorer, "several scorers")
         first = scorers[0]
         for other in scorers[1:]:
             for name in ("dim", "labels", "hidden", "encoder", "settings"):
@@ -300,7 +308,7 @@ class Scorer(nn.Module):
         states = [scorer.state_dict() for scorer in scorers]
         state = {name: torch.cat([each[name].to(first.device) for each in states]) for name in states[0]}
         questions = [name for scorer in scorers for name in scorer.questions]
-        return first._of(_check_questions(questions), state, _joined_metadata(scorers))
+        return first._of(check_questions(questions), state, _joined_metadata(scorers))
 
     def _of(self, questions: Sequence[str], state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Scorer:
         made = Scorer(
@@ -331,17 +339,8 @@ def _joined_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:
     return joined
 
 
-def _check_questions(questions: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(questions, str):
-        raise ValueError(f'Expected argument `questions` to be a sequence such as ("{questions}",) but got a string.')
-    named = tuple(question_named(name).name for name in questions)
-    if not named or len(set(named)) < len(named):
-        raise ValueError(f"Expected argument `questions` to hold different questions, at least one, but got {named}.")
-    return named
-
-
 def _check_labels(labels: Sequence[str]) -> list[str]:
-    listed = [] if isinstance(labels, str) else list(labels)
+    listed = [] if isinstance(labels, str) or not isinstance(labels, Collection) else list(labels)
     if not listed or not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise ValueError(
             f"Expected argument `labels` to hold different names, or to be None for a scorer without labels, "

@@ -15,10 +15,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from captum_concepts.reading import as_path, parse_json, shortened
+from captum_concepts.checks import check_choice, check_device, check_kind, check_path, check_whole
+from captum_concepts.reading import parse_json, shortened
 from captum_concepts.weights import read_state
 from captum_concepts.writing import check_target, written
-from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
+from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
 
@@ -56,7 +57,8 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     IsADirectoryError
         If it is a folder.
     """
-    target = check_target(as_path(path), "a scorer")
+    check_kind("scorer", scorer, Scorer, "a scorer")
+    target = check_target(check_path("path", path), "a scorer")
     if target.suffix != ".safetensors":
         raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
     header = {"kind": _KIND}
@@ -108,9 +110,15 @@ def load_scorer(
     ValueError
         If a file cannot be read, has other keys or sizes than a scorer, or the files do not belong together.
     """
-    files = _files(source)
+    if dim is not None:
+        check_whole("dim", dim, 1)
+    where = check_device("device", device, there=True)
+    try:
+        files = _files(source)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"Argument `source` cannot be used. {error}") from error
     scorers = [_read(path, name, dim, encoder) for path, name in files]
-    return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
+    return Scorer.join(scorers).to(where).eval() if len(scorers) > 1 else scorers[0].to(where).eval()
 
 
 def scorer_from(value: Any) -> Scorer:
@@ -128,14 +136,16 @@ def scorer_from(value: Any) -> Scorer:
 def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> list[tuple[Path, str | None]]:
     """Return files and, where it is known, the question of each."""
     if isinstance(source, Mapping):
-        named = [(as_path(path), question_named(name).name) for name, path in source.items()]
+        for name in source:
+            check_choice("source", name, QUESTIONS)
+        named = [(check_path("source", path), name) for name, path in source.items()]
         missing = [str(path) for path, _ in named if not path.is_file()]
         if missing or not named:
             raise FileNotFoundError(
                 f"There is no scorer at {', '.join(missing) or '(no file was named)'}: no such file."
             )
         return [(path, name) for path, name in named]
-    path = as_path(source)
+    path = check_path("source", source)
     if not path.is_dir():
         if not path.exists():
             raise FileNotFoundError(f"There is no scorer at {path}: no such file.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from captum_concepts.checks import check_whole
+from captum_concepts.checks import check_kind, check_whole
 
 SLOT = "{}"
 SENTENCES = ("ours", "release")
@@ -67,7 +67,18 @@ def released_sentence(
 
 def check_template(template: str) -> None:
     """Raise unless a template is empty or says where the names go."""
+    check_kind("template", template, str, "a sentence")
     if template and SLOT not in template:
         raise ValueError(
             f"Expected argument `template` to have {SLOT} where the names of the concepts go but got {template!r}."
         )
+
+
+def checked_names(names: Sequence[str]) -> list[str]:
+    """Return the names of concepts, or raise where two are one."""
+    check_kind("names", names, Collection, "names of concepts")
+    listed = [names] if isinstance(names, str) else [str(name) for name in names]
+    double = sorted({name for name in listed if listed.count(name) > 1})
+    if double:
+        raise ValueError(f"Expected argument `names` to be different but {double[0]!r} comes more than once.")
+    return listed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,6 +73,9 @@ def score_masks(
         steered = SteeredRISE(model, score_masks(scorer, embedder, labels=class_names, mean=MEAN, std=STD))
         maps = steered.attribute(images, target, lam=0.7)
     """
+    for name, value, member in (("scorer", scorer, "questions"), ("embedder", embedder, "embed_maps")):
+        if not hasattr(value, member):
+            raise TypeError(f"Expected argument `{name}` to have `{member}` but {type(value).__name__} has none.")
     check_choice("question", question, tuple(scorer.questions))
     if getattr(embedder, "cache", None) is not None:
         # Masks come by the thousand and never again.
@@ -100,7 +104,7 @@ def _indices(scorer: Any, labels: Any) -> Tensor:
     names = getattr(scorer, "labels", None)
     if not names:
         raise ValueError("Expected argument `labels` to be None, since the scorer was trained without, but got some.")
-    listed = list(labels) if isinstance(labels, list | tuple) else to_numpy(labels).tolist()
+    listed = list(labels) if isinstance(labels, list | tuple) else np.atleast_1d(to_numpy(labels)).tolist()
     return label_indices(names, listed, len(listed)).cpu()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.checks import check_choice, check_device, check_kind, check_range, check_whole
 from captum_concepts.progress import progress
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
@@ -153,7 +153,10 @@ def train_scorer(
         If an argument does not fit, a question has no vote to learn from, or its output is 0 for every item, so
         that it cannot learn.
     """
-    settings = settings or TrainingSettings()
+    settings = TrainingSettings() if settings is None else settings
+    check_kind("settings", settings, TrainingSettings, "TrainingSettings")
+    where = None if device is None else check_device("device", device, there=True)
+    check_kind("embedding_settings", embedding_settings, Mapping | None, "a mapping")
     data = training_data(embeddings, targets, labels, questions, label_names)
     parts = _check_parts(train, validation, len(embeddings))
     scorer = Scorer(
@@ -166,7 +169,7 @@ def train_scorer(
         seed=seed,
     )
     with torch.enable_grad():
-        run = _Run(scorer.to(data.embeddings.device if device is None else device), data, parts, settings, seed)
+        run = _Run(scorer.to(where or data.embeddings.device), data, parts, settings, seed)
         return run.train(display_progressbar)
 
 

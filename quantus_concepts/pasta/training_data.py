@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_finite, check_shape, to_numpy
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from captum_concepts.checks import check_finite, check_numbers, check_shape, to_numpy
+from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import label_indices
@@ -39,9 +39,9 @@ def training_data(
     check_floating("embeddings", embeddings)
     check_shape("embeddings", embeddings, ("N", "d"), (None, None))
     check_finite("embeddings", embeddings)
-    votes = torch.as_tensor(to_numpy(targets)).float()
+    votes = torch.as_tensor(check_numbers("targets", targets)).float()
     votes = votes[:, None] if votes.ndim == 1 else votes
-    names = tuple(QUESTIONS) if questions is None else tuple(questions)
+    names = tuple(QUESTIONS) if questions is None else check_questions(questions)
     check_shape("targets", votes, ("N", "Q"), (len(embeddings), len(names)))
     outside = (votes < MIN_VOTE) | (votes > MAX_VOTE)
     if outside.any():
@@ -55,6 +55,8 @@ def training_data(
             "Expected arguments `labels` and `label_names` together, or neither for a scorer without labels, but got "
             f"only `{'label_names' if labels is None else 'labels'}`."
         )
+    if label_names is not None and (isinstance(label_names, str) or not isinstance(label_names, Collection)):
+        raise TypeError(f"Expected argument `label_names` to be the names of classes but got {label_names!r}.")
     places = None
     if labels is not None and label_names is not None:
         places = label_indices(label_names, labels, len(embeddings)).to(embeddings.device)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantus_concepts.studies.command import OutOptions, ProgressOptions, option
+from quantus_concepts.studies.command import MANY, RUN, OutOptions, ProgressOptions, option
 
 PAINTED = "painted"
+_SOURCES, _IMAGES = "Objects and scenes", "Images"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,12 +16,28 @@ class ComposeOptions(ProgressOptions, OutOptions):
     """Compose objects on scenes and write them in the layout of the paper's release, which --data bam reads."""
 
     objects: str = option(
-        PAINTED, "painted, a folder of RGBA cut-outs by class, or with --annotations COCO's photographs."
+        PAINTED,
+        "painted, a folder of RGBA cut-outs by class, or with --annotations COCO's photographs.",
+        panel=_SOURCES,
     )
-    scenes: str = option(PAINTED, "painted, or a folder of scenes by class.")
-    annotations: Path | None = option(None, "COCO's instances_*.json.")
-    n_per_pair: int = option(100, "Images of each pair of object and scene.")
-    image_size: int = option(128, "Height and width in pixels.")
-    test_share: float = option(0.1, "Share of images, cut-outs and scenes for validation.")
-    lossless: bool = option(False, "PNG in place of JPEG.")
-    seed: int = option(0, "Of every choice.")
+    scenes: str = option(PAINTED, "painted, or a folder of scenes by class.", panel=_SOURCES)
+    annotations: Path | None = option(None, "COCO's instances_*.json.", panel=_SOURCES)
+    n_per_pair: int = option(100, "Images of each pair of object and scene.", panel=_IMAGES, bounds=(2, MANY))
+    image_size: int = option(128, "Height and width in pixels.", panel=_IMAGES, bounds=(16, 4096))
+    test_share: float = option(0.1, "Share of images, cut-outs and scenes for validation.", panel=_IMAGES)
+    lossless: bool = option(False, "PNG in place of JPEG.", panel=_IMAGES)
+    seed: int = option(0, "Of every choice.", panel=RUN, bounds=(0, 2**31))
+
+    def __post_init__(self) -> None:
+        """Raise for what cannot be composed."""
+        from captum_concepts.checks import check_file, check_folder, check_range
+
+        super().__post_init__()
+        check_range("--test-share", self.test_share, 0, 1, open_low=True, open_high=True)
+        for name in ("objects", "scenes"):
+            if (place := getattr(self, name)) != PAINTED:
+                check_folder(f"--{name}", place, f"{PAINTED!r} or a folder")
+        if self.annotations is not None:
+            check_file("--annotations", self.annotations)
+            if self.objects == PAINTED:
+                raise ValueError("Expected `--objects` to be the folder of COCO's photographs beside `--annotations`.")

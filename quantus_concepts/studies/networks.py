@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
+from captum_concepts.checks import check_path
 from captum_concepts.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
-from captum_concepts.reading import as_path
 from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.weights import load_weights
 
@@ -83,7 +83,7 @@ def load_network(
     else:
         network = _from_library(spec, pretrained=weights is None)
     if weights is not None and weights != NO_WEIGHTS:
-        path = as_path(weights, "weights")
+        path = check_path("weights", weights)
         load_weights(network.module, path)
         network = replace(network, source=f"{network.source}, weights of {path.name}")
     if unnormalised or mean is not None:
@@ -142,7 +142,7 @@ def _known_family(network: Network) -> Backbone | None:
 
 def _from_file(spec: str) -> Network:
     path_text, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
-    path = as_path(path_text)
+    path = check_path("path", path_text)
     if not name:
         raise ValueError(f"Expected argument `--backbone` to be path.py:factory but got {spec!r}, without a factory.")
     if not path.is_file():
@@ -154,7 +154,7 @@ def _from_file(spec: str) -> Network:
         raise ValueError(f"{path} has no function {name!r}. It has: {', '.join(near) or 'none'}.")
     try:
         made = factory()
-    except Exception as error:  # code of the user's: whatever it raises, this is where it came from
+    except (Exception, SystemExit) as error:  # code of the user's: whatever it raises, this is where it came from
         raise ValueError(f"{name}() in {path} failed: {error_text(error)}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(

@@ -91,7 +91,7 @@ class TestCorrelations:
             (np.ones(5), np.ones((4, 6)), tuple(QUESTIONS), r"values\['m'\]` .* \(N,\) = \(4,\) but got \(5,\)"),
             (np.ones((4, 1)), np.ones((4, 6)), tuple(QUESTIONS), r"values\['m'\]`"),
             (np.ones(4), np.ones((4, 5)), tuple(QUESTIONS), r"`ratings` .* = \(\*, 6\) but got \(4, 5\)"),
-            (np.ones(4), np.ones((4, 1)), ("Q7",), r"`question` to be one of"),
+            (np.ones(4), np.ones((4, 1)), ("Q7",), r"`questions` to be one of"),
             (np.ones(4), np.full((4, 3, 6), 7.0), tuple(QUESTIONS), r"votes"),
         ],
     )

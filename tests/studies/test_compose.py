@@ -85,6 +85,7 @@ def test_sources_of_the_package():
 
 def test_photographs_of_coco(folders, tmp_path, monkeypatch):
     seen = []
+    (tmp_path / "instances.json").write_text("{}")
     monkeypatch.setattr(command, "COCOObjects", lambda *paths: seen.append(paths) or Blocks())
     compose(_options(folders, tmp_path / "bam", annotations=tmp_path / "instances.json"))
     assert seen == [(tmp_path / "instances.json", str(folders[0]))]
@@ -100,7 +101,7 @@ def test_photographs_of_coco(folders, tmp_path, monkeypatch):
 def test_output_is_checked_before_sources_are_opened(folders, tmp_path):
     (tmp_path / "bam").write_text("")
     with pytest.raises(ValueError, match="is a file"):
-        compose(_options(folders, tmp_path / "bam", objects="nowhere"))
+        compose(_options(folders, tmp_path / "bam", objects=str(folders[0] / "cat")))
 
 
 COMPOSE = shlex.split("compose --n-per-pair 2 --image-size 32 --test-share 0.5 --no-progress --out bam")
@@ -125,12 +126,12 @@ def test_composing_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 BAD_COMPOSING = {
     "unknown option": ("--sizes 3", "No such option: --sizes"),
-    "no folder": ("--objects nowhere", "`--objects` to be 'painted' or a folder but got 'nowhere'"),
-    "no scenes": ("--scenes nowhere", "`--scenes` to be 'painted' or a folder but got 'nowhere'"),
-    "annotations of painted objects": ("--annotations coco.json", "COCO's photographs beside `--annotations`"),
+    "no folder": ("--objects nowhere", "`--objects` to name 'painted' or a folder but .* at nowhere"),
+    "no scenes": ("--scenes nowhere", "`--scenes` to name 'painted' or a folder but .* at nowhere"),
+    "annotations of painted objects": ("--annotations objects/cat/0.png", "COCO's photographs beside `--annotations`"),
     "test share": ("--test-share 0", r"in \(0, 1\) but got 0"),
-    "no images": ("--n-per-pair 0", "at least"),
-    "too small": ("--image-size 4", "at least"),
+    "no images": ("--n-per-pair 0", "`--n-per-pair` to lie in"),
+    "too small": ("--image-size 4", "`--image-size` to lie in"),
     "no file of annotations": ("--objects objects --annotations nowhere.json", "nowhere.json"),
     "seed": ("--seed -1", "seed"),
     "a stranger's files": ("--out objects", "objects"),

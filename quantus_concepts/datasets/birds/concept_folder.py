@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice
-from captum_concepts.reading import as_path
+from captum_concepts.checks import check_choice, check_file, check_index, check_path, check_whole
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,
@@ -116,9 +115,14 @@ class ConceptFolder(ConceptDataset):
         if split is not None:
             check_choice("split", split, SPLITS)
         check_test_share(test_share)
+        check_whole("seed", seed, 0)
         if parts is None and part_of_concept is not None:
             raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
-        self.root = as_path(root, "root")
+        self.root = check_path("root", root)
+        concepts = check_file("concepts", concepts, "a CSV file")
+        parts = None if parts is None else check_file("parts", parts, "a CSV file")
+        if part_of_concept is not None and not isinstance(part_of_concept, Mapping):
+            part_of_concept = check_file("part_of_concept", part_of_concept, "a CSV file")
         self.split = split
         self.transform = transform
         self._scale = None if image_size is None else default_transform(check_image_size(image_size))
@@ -126,7 +130,7 @@ class ConceptFolder(ConceptDataset):
         self.class_names, files, classes, trains = _find_images(self.root)
         keys = _image_keys(self.root, files, trains is not None)
         training = trains if trains is not None else _draw_training(classes, len(self.class_names), test_share, seed)
-        table = read_concepts(as_path(concepts, "concepts"), self.class_names, keys, len(files))
+        table = read_concepts(concepts, self.class_names, keys, len(files))
         chosen = np.arange(len(files)) if split is None else np.flatnonzero(training == (split == "train"))
         if not chosen.size:
             raise ValueError(f"Expected images for split {split!r} in {self.root} but there are none.")
@@ -141,7 +145,7 @@ class ConceptFolder(ConceptDataset):
         self.part_names: list[str] = []
         self.points = torch.zeros(len(chosen), 0, 1, 2)
         if parts is not None:
-            self.part_names, points = read_points(as_path(parts, "parts"), keys, files)
+            self.part_names, points = read_points(parts, keys, files)
             self.points = torch.from_numpy(points)[torch.from_numpy(chosen)]
         self.part_of_concept = self._assign_parts(parts, part_of_concept)
         if transform is None and image_size is None:
@@ -149,6 +153,7 @@ class ConceptFolder(ConceptDataset):
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end, ValueError for an image that cannot be read."""
+        index = check_index(index, len(self), "images")
         image, points = apply_transform(load_image(self.image_paths[index]), self.points[index], self._scale)
         image, points = apply_transform(image, points, self.transform)
         return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts.reading import as_path, check_file, quoted
+from captum_concepts.checks import check_path
+from captum_concepts.reading import check_plain_file, quoted
 from quantus_concepts.datasets.images import image_head
 
 POINT_COLUMNS = ("image", "part", "x", "y")
@@ -109,7 +110,7 @@ def read_part_of_concept(
                         f"{_some(known)}."
                     )
         return dict(given)
-    path = as_path(given, "part_of_concept")
+    path = check_path("part_of_concept", given)
     parts: dict[str, str] = {}
     for line, row in _named_rows(path, PART_COLUMNS):
         for what, known in (("concept", concept_names), ("part", part_names)):
@@ -123,9 +124,7 @@ def read_part_of_concept(
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of each row that is not blank, all as wide as the first."""
-    if not path.exists():
-        raise FileNotFoundError(f"Expected a CSV file at {path} but there is none.")
-    check_file(path, "CSV file")
+    check_plain_file(path, "CSV file")
     # Spreadsheets write a byte order mark.
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader, width = csv.reader(file), 0

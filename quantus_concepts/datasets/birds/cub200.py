@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice
+from captum_concepts.checks import check_choice, check_index
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS
 from quantus_concepts.datasets.birds.cub200_attributes import (
@@ -129,6 +129,7 @@ class CUB200(ConceptDataset):
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end, ValueError for an image that cannot be read."""
+        index = check_index(index, len(self), "images")
         image, points = apply_transform(load_image(self.image_paths[index]), self.points[index], self.transform)
         return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from captum_concepts.reading import as_path, shortened
+from captum_concepts.checks import check_path
+from captum_concepts.reading import shortened
 from quantus_concepts.datasets.birds.cub200_attributes import N_ATTRIBUTES, OFFICIAL_PARTS, attribute_group
 
 CHUNK = 400_000
@@ -45,8 +46,8 @@ class Column:
 
 def find_cub(root: str | Path) -> Path:
     """Return the folder that holds ``images.txt``."""
-    given = as_path(root, "root")
-    places = [given, given / "CUB_200_2011"]
+    folder = check_path("root", root)
+    places = [folder, folder / "CUB_200_2011"]
     for place in places:
         if (place / "images.txt").is_file():
             return place

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_index
+from captum_concepts.checks import check_choice, check_index, check_range, check_whole
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import (
     MAX_CONCEPTS,
     MIN_CONCEPTS,
@@ -216,6 +216,8 @@ class PaintedBirds(ConceptDataset):
         IndexError
             If there is no such image.
         """
+        if indices is not None and not isinstance(indices, Iterable):
+            raise TypeError(f"Expected argument `indices` to be several whole numbers but got {indices!r}.")
         chosen = [
             check_index(index, len(self), "images") for index in (range(len(self)) if indices is None else indices)
         ]

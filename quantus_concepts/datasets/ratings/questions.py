@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from captum_concepts.checks import check_choice
@@ -32,6 +33,18 @@ QUESTIONS = {
         Question("Q6", "How much did it change with a strong perturbation that changed the prediction?"),
     )
 }
+
+
+def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of different questions, at least one, or raise."""
+    if isinstance(questions, str) or not isinstance(questions, Collection):
+        raise ValueError(f'Expected argument `questions` to be a sequence such as ("Q1",) but got {questions!r}.')
+    for name in questions:
+        check_choice("questions", name, tuple(QUESTIONS))
+    named = tuple(questions)
+    if not named or len(set(named)) < len(named):
+        raise ValueError(f"Expected argument `questions` to hold different questions, at least one, but got {named}.")
+    return named
 
 
 def question_named(name: str) -> Question:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_shape, to_numpy
+from captum_concepts.checks import check_numbers, check_shape, to_numpy
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, Explanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
@@ -72,7 +72,7 @@ class RatedExplanations:
     def __post_init__(self) -> None:
         """Check what was given and turn lists into arrays."""
         n = len(self.explanations)
-        votes = np.asarray(to_numpy(self.votes), dtype=np.float64)
+        votes = check_numbers("votes", self.votes).astype(np.float64)
         check_shape("votes", votes, ("N", "A", "Q"), (n, None, len(self.questions)))
         if not votes.shape[1]:
             raise ValueError("Expected argument `votes` to be of at least one annotator (A >= 1) but got none.")

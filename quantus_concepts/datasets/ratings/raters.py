@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_range, check_whole, to_numpy
+from captum_concepts.checks import check_numbers, check_range, check_shape, check_whole, to_numpy
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations
@@ -73,6 +73,9 @@ class SimulatedRaters:
         np.ndarray
             (N, A, Q) of float: 1 to 5.
         """
+        check_whole("seed", seed, 0)
+        expected = check_numbers("expected", expected)
+        check_shape("expected", expected, ("N", "Q"), (None, None))
         rng = np.random.default_rng([seed, _NOISE_STREAM])
         shape = (len(expected), self.n_raters, expected.shape[1])
         meant = expected[:, None] + self.biases[:, None] + self.noise * rng.standard_normal(shape)
@@ -171,6 +174,13 @@ class SimulatedRatings(RatedExplanations):
 
     expected: np.ndarray = None  # type: ignore[assignment]
 
+    def __post_init__(self) -> None:
+        """Check what was given and turn lists into arrays."""
+        super().__post_init__()
+        expected = check_numbers("expected", self.expected)
+        check_shape("expected", expected, ("N", "Q"), (len(self), len(self.questions)))
+        object.__setattr__(self, "expected", expected)
+
     def select(self, items: Any) -> SimulatedRatings:
         """Return some of the items, as `RatedExplanations.select` does.
 
@@ -234,7 +244,9 @@ def simulated_ratings(
     """
     check_whole("n_per_image", n_per_image, 1, len(EXPLAINERS))
     check_whole("n_concepts", n_concepts, 26)
-    raters = raters or SimulatedRaters()
+    raters = SimulatedRaters() if raters is None else raters
+    if not isinstance(raters, SimulatedRaters):
+        raise TypeError(f"Expected argument `raters` to be SimulatedRaters but got {type(raters).__name__}.")
     birds = PaintedBirds(n_images, image_size=image_size, n_classes=n_classes, n_concepts=n_concepts, seed=seed)
     graded = GradedExplanations(birds, seed=seed)
     items = _choose_pairs(n_images, len(EXPLAINERS), n_per_image, seed)

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts.checks import check_choice
-from captum_concepts.reading import as_path
+from captum_concepts.checks import check_choice, check_path
 from quantus_concepts.datasets.images import load_image
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
@@ -107,11 +106,13 @@ class PastaRatings(RatedExplanations):
         if modality is not None:
             check_choice("modality", modality, MODALITIES)
         check_choice("labels", labels, LABELS)
-        folder = as_path(root, "root")
+        if not isinstance(annotations, str) or not annotations:
+            raise ValueError(f"Expected argument `annotations` to be the name of a file but got {annotations!r}.")
+        folder = check_path("root", root)
         records, duplicates = read_records(_find(folder, annotations), labels)
         records = _of_datasets(records, datasets)
-        finder = _Finder(folder, drawings and modality != "map", _ids(concept_explainers))
-        ascending = _ids(counterfactual_explainers)
+        finder = _Finder(folder, drawings and modality != "map", _ids("concept_explainers", concept_explainers))
+        ascending = _ids("counterfactual_explainers", counterfactual_explainers)
         files = [finder.locate(record, record.file.explainer in ascending) for record in records]
         kept = [i for i, file in enumerate(files) if modality in (None, file.modality)]
         if not kept:
@@ -162,8 +163,9 @@ def _find(folder: Path, annotations: str) -> Path:
     if not path.is_file():
         what = f"file {annotations} in {folder}" if folder.is_dir() else f"folder {folder}"
         raise FileNotFoundError(
-            f"Expected argument `root` to be a folder of ratings but there is no {what}. The ratings of the paper are "
-            "published as ENSTA-U2IS/PASTA on the Hugging Face hub; download and unpack them, JSON file and images."
+            f"Expected argument `root` to be a folder of ratings, with `annotations` in it, but there is no {what}. "
+            "The ratings of the paper are published as ENSTA-U2IS/PASTA on the Hugging Face hub; download and unpack "
+            "them, JSON file and images."
         )
     return path
 
@@ -171,7 +173,7 @@ def _find(folder: Path, annotations: str) -> Path:
 def _of_datasets(records: list[Record], datasets: str | Collection[str] | None) -> list[Record]:
     if datasets is None:
         return records
-    wanted = [datasets] if isinstance(datasets, str) else list(datasets)
+    wanted = sorted(_ids("datasets", datasets))
     if not wanted:
         raise ValueError("Expected argument `datasets` to name at least one data set, or None for all, but got none.")
     there = sorted({record.file.dataset for record in records})
@@ -180,8 +182,10 @@ def _of_datasets(records: list[Record], datasets: str | Collection[str] | None) 
     return [record for record in records if record.file.dataset in wanted]
 
 
-def _ids(explainers: str | Collection[str]) -> frozenset[str]:
-    return frozenset([explainers] if isinstance(explainers, str) else map(str, explainers))
+def _ids(name: str, given: str | Collection[str]) -> frozenset[str]:
+    if not isinstance(given, Collection):
+        raise TypeError(f"Expected argument `{name}` to be names but got {given!r}.")
+    return frozenset([given] if isinstance(given, str) else map(str, given))
 
 
 class _Finder:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_range, check_shape, to_numpy
+from captum_concepts.checks import check_range, check_shape, check_whole, to_numpy
 
 PARTS = ("train", "validation", "test")
 
@@ -96,6 +96,7 @@ def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 
     check_shape("image_ids", images, ("N",), (None,))
     check_shape("explainer_ids", explainers, ("N",), (len(images),))
     check_range("train_share", train_share, 0.0, 1.0)
+    check_whole("seed", seed, 0)
     of_image = _divide(images, train_share, [seed, 0], "image")
     of_explainer = _divide(explainers, train_share, [seed, 1], "explainer")
     items = {

@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_whole
-from captum_concepts.reading import as_path
+from captum_concepts.checks import check_choice, check_path, check_whole
 from quantus_concepts.datasets.base import SPLITS
 from quantus_concepts.datasets.folders import class_folders, image_files, some_names
 from quantus_concepts.datasets.images import image_size as size_of_image
@@ -98,7 +97,7 @@ class BAMFolder(ComposedDataset):
         check_choice("split", split, SPLITS)
         if image_size is not None:
             check_whole("image_size", image_size, 1)
-        self.root = as_path(root, "root")
+        self.root = check_path("root", root)
         self.split = split
         self.transform = transform
         for folder in (OBJ, SCENE):

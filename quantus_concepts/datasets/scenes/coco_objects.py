@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from captum_concepts.checks import check_choice, check_range, check_whole
-from captum_concepts.reading import as_path, quoted, read_json, reason_of
+from captum_concepts.checks import check_choice, check_index, check_path, check_range, check_whole
+from captum_concepts.reading import quoted, read_json, reason_of
 from quantus_concepts.datasets.folders import inside, some_names
 from quantus_concepts.datasets.images import MAX_PIXELS, image_head, load_pixels, turned
 from quantus_concepts.datasets.scenes.pasting import cut_out
@@ -93,9 +93,9 @@ class COCOObjects(ObjectSource):
         check_range("min_area", min_area, 0.0, 1.0)
         if max_per_class is not None:
             check_whole("max_per_class", max_per_class, 1)
-        if isinstance(class_names, str) or not class_names or len(set(class_names)) != len(class_names):
+        if not isinstance(class_names, Collection) or isinstance(class_names, str) or not _all_different(class_names):
             raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
-        self.annotations, self.images = as_path(annotations, "annotations"), as_path(images, "images")
+        self.annotations, self.images = check_path("annotations", annotations), check_path("images", images)
         if not self.images.is_dir():
             raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
         self.class_names = list(class_names)
@@ -138,6 +138,7 @@ class COCOObjects(ObjectSource):
 
     def __getitem__(self, index: int) -> Cutout:
         """Return one object, cut out of its photograph."""
+        index = check_index(index, len(self))
         pixels, size, head = load_pixels(self.paths[index]), self._sizes[index], image_head(self.paths[index])
         if head.stored != size:
             raise ValueError(
@@ -189,6 +190,10 @@ def _read(path: Path) -> dict[str, Any]:
                     f"{quoted(entry[odd[0]])}."
                 )
     return content
+
+
+def _all_different(names: Collection[str]) -> bool:
+    return 0 < len(names) == len(set(names))
 
 
 def _find_categories(categories: list[dict[str, Any]], class_names: list[str]) -> dict[Any, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts.checks import check_choice, to_numpy
+from captum_concepts.checks import check_choice, check_index, to_numpy
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")
@@ -89,7 +88,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
 
     def __getitem__(self, index: int) -> ComposedSample:
         """Return one sample."""
-        position = self._positions([operator.index(index)])[0]
+        position = check_index(index, len(self), "images")
         pixels, mask, box = self._parts(position)
         image = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)
         if self.transform is not None:
@@ -212,7 +211,10 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
             )
         outside = (array < -len(self)) | (array >= len(self))
         if outside.any():
-            raise IndexError(f"Index {int(array[outside][0])} is out of range for {len(self)} images.")
+            raise IndexError(
+                f"Expected argument `indices` to be below the number of images, {len(self)}, but got "
+                f"{int(array[outside][0])}."
+            )
         return [int(index) % len(self) for index in array]
 
     @abstractmethod

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts.reading import as_path
+from captum_concepts.checks import check_index, check_path
 from quantus_concepts.datasets.folders import list_classes
 from quantus_concepts.datasets.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.scenes.pasting import cut_out
@@ -48,7 +48,7 @@ class CutoutFolder(ObjectSource):
     """
 
     def __init__(self, root: str | Path, group_of: Callable[[Path], Hashable] | None = None) -> None:
-        self.root = as_path(root, "root")
+        self.root = check_path("root", root)
         self.class_names, self.paths, self.labels = list_classes(self.root, CUTOUT_SUFFIXES)
         for path in self.paths:
             _check_alpha(path)
@@ -58,7 +58,7 @@ class CutoutFolder(ObjectSource):
 
     def __getitem__(self, index: int) -> Cutout:
         """Return one cut-out, cropped to the object."""
-        path = self.paths[index]
+        path = self.paths[check_index(index, len(self))]
         rgba = load_pixels(path, "RGBA", "Cut-out")
         mask = rgba[..., 3] >= _OPAQUE
         if not mask.any():
@@ -100,14 +100,14 @@ class SceneFolder(SceneSource):
     """
 
     def __init__(self, root: str | Path) -> None:
-        self.root = as_path(root, "root")
+        self.root = check_path("root", root)
         self.class_names, self.paths, self.labels = list_classes(self.root, SCENE_SUFFIXES)
         for path in self.paths:
             image_size(path)
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one scene."""
-        return load_pixels(self.paths[index])
+        return load_pixels(self.paths[check_index(index, len(self))])
 
 
 def _check_alpha(path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quantus_concepts.datasets.scenes.sources import SceneSource
+from captum_concepts.checks import check_index, check_whole
+from quantus_concepts.datasets.base import check_pair
+from quantus_concepts.datasets.scenes.sources import SceneSource, check_source
 
 _STREAM = 71
 
@@ -37,6 +39,10 @@ class MixedScenes(SceneSource):
     def __init__(
         self, scenes: SceneSource, others: SceneSource, share: tuple[float, float] = (0.2, 0.4), seed: int = 0
     ) -> None:
+        check_source("scenes", scenes, SceneSource)
+        check_source("others", others, SceneSource)
+        check_whole("seed", seed, 0)
+        share = check_pair("share", share)
         if not 0 <= share[0] <= share[1] < 0.5:
             raise ValueError(
                 f"Expected argument `share` to be (low, high) with 0 <= low <= high < 0.5 but got {share}."
@@ -65,6 +71,7 @@ class MixedScenes(SceneSource):
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one scene."""
+        index = check_index(index, len(self))
         scene, other = self.scenes[index], self.others[int(self._partner[index])]
         if scene.shape != other.shape:
             raise ValueError(f"Expected scenes of one size but got {scene.shape} and {other.shape}.")

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_whole
-from quantus_concepts.datasets.base import SPLITS, check_test_share
+from captum_concepts.checks import check_choice, check_index, check_range, check_whole
+from quantus_concepts.datasets.base import SPLITS, check_pair, check_test_share
 from quantus_concepts.datasets.scenes.composed import (
     GREY,
     NO_BOX,
@@ -21,7 +21,7 @@ from quantus_concepts.datasets.scenes.composed import (
     ComposedDataset,
 )
 from quantus_concepts.datasets.scenes.pasting import Pasted, Recent, fit_scene, place, premultiply, tight_box
-from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
+from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource, check_source
 from quantus_concepts.datasets.scenes.splitting import split_groups, take_turns
 
 #: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).
@@ -128,8 +128,8 @@ class ObjectsOnScenes(ComposedDataset):
         check_whole("seed", seed, 0)
         check_test_share(test_share)
         self.scale = _check_scale(scale)
-        _check_source("objects", objects)
-        _check_source("scenes", scenes)
+        check_source("objects", objects, ObjectSource)
+        check_source("scenes", scenes, SceneSource)
         self.objects, self.scenes = objects, scenes
         self.object_names, self.scene_names = list(objects.class_names), list(scenes.class_names)
         self.split, self.view, self.image_size = split, view, int(image_size)
@@ -175,7 +175,8 @@ class ObjectsOnScenes(ComposedDataset):
         ValueError
             If the source's scene has not the shape it should.
         """
-        return self._kept_scenes.get(int(self._scene_of[index]), self._load_scene)
+        number = self._scene_of[check_index(index, len(self), "images")]
+        return self._kept_scenes.get(int(number), self._load_scene)
 
     def pasted(self, index: int) -> Pasted | None:
         """Return the object of an image, in size and place.
@@ -195,6 +196,7 @@ class ObjectsOnScenes(ComposedDataset):
         ValueError
             If the source's cut-out has not the shape it should.
         """
+        index = check_index(index, len(self), "images")
         if self.object_labels[index] < 0:
             return None
         cutout = self._kept_cutouts.get(int(self._cutout_of[index]), self._load_cutout)
@@ -310,31 +312,10 @@ def find_class(argument: str, value: str | int | None, names: list[str], default
 
 
 def _check_scale(scale: Sequence[float]) -> tuple[float, float]:
-    low, high = (float(value) for value in scale) if len(scale) == 2 else (math.nan, math.nan)
+    low, high = check_pair("scale", scale)
     if not 0.0 < low <= high <= 1.0:
         raise ValueError(f"Expected argument `scale` to be (low, high) with 0 < low <= high <= 1 but got {scale}.")
     return low, high
-
-
-def _check_source(argument: str, source: ObjectSource | SceneSource) -> None:
-    kind = ObjectSource if argument == "objects" else SceneSource
-    if not isinstance(source, kind):
-        raise TypeError(f"Expected argument `{argument}` to be {kind.__name__} but got {type(source).__name__}.")
-    names, labels = source.class_names, np.asarray(source.labels)
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"Expected `{argument}.class_names` to be different names, at least one, but got {names}.")
-    arrays = {"labels": labels} | ({"groups": np.asarray(source.groups)} if isinstance(source, ObjectSource) else {})
-    for name, array in arrays.items():
-        if array.shape != (len(source),) or array.dtype.kind not in "iu":
-            raise ValueError(
-                f"Expected `{argument}.{name}` to be whole numbers of shape (n,) = ({len(source)},) but got "
-                f"{array.dtype} of shape {array.shape}."
-            )
-    if labels.size and not (labels.min() >= 0 and labels.max() < len(names)):
-        raise ValueError(
-            f"Expected `{argument}.labels` to lie in [0, {len(names) - 1}], one number per class name, but they "
-            f"lie in [{labels.min()}, {labels.max()}]."
-        )
 
 
 def _check_cutout(cutout: Cutout, number: int) -> None:

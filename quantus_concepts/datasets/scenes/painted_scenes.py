@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts.checks import check_whole
-from quantus_concepts.datasets.base import check_index
+from captum_concepts.checks import check_index, check_whole
 from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import SceneSource
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,3 +68,24 @@ class SceneSource(ABC):
     @abstractmethod
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one scene, (h, w, 3) of uint8; the same bits every time."""
+
+
+def check_source(argument: str, source: Any, kind: type[ObjectSource] | type[SceneSource]) -> None:
+    """Raise unless a source is of a kind, and its names, labels and groups fit each other."""
+    if not isinstance(source, kind):
+        raise TypeError(f"Expected argument `{argument}` to be {kind.__name__} but got {type(source).__name__}.")
+    names, labels = source.class_names, np.asarray(source.labels)
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"Expected `{argument}.class_names` to be different names, at least one, but got {names}.")
+    arrays = {"labels": labels} | ({"groups": np.asarray(source.groups)} if isinstance(source, ObjectSource) else {})
+    for name, array in arrays.items():
+        if array.shape != (len(source),) or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"Expected `{argument}.{name}` to be whole numbers of shape (n,) = ({len(source)},) but got "
+                f"{array.dtype} of shape {array.shape}."
+            )
+    if labels.size and not (labels.min() >= 0 and labels.max() < len(names)):
+        raise ValueError(
+            f"Expected `{argument}.labels` to lie in [0, {len(names) - 1}], one number per class name, but they "
+            f"lie in [{labels.min()}, {labels.max()}]."
+        )

@@ -47,19 +47,14 @@ def methods_asked_for(options: AttributionOptions) -> dict[str, Callable[..., np
     asked_for = options.method_names
     known = {name.lower(): name for name in METHOD_NAMES}
     names = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]
-    return {
-        name: method_from_spec(
-            name,
-            layer=layer_asked_for(options),
-            n_samples=options.n_samples,
-            n_steps=options.n_steps,
-            noise=options.noise,
-            batch_size=options.batch_size,
-            device=options.torch_device(),
-            seed=options.seed,
-        )
-        for name in dict.fromkeys([*names, *CONTROL_METHODS])
+    settings: dict[str, Any] = {
+        name: getattr(options, name) for name in ("n_samples", "n_steps", "noise", "batch_size", "seed")
     }
+    settings |= {"layer": layer_asked_for(options), "device": options.torch_device()}
+    try:
+        return {name: method_from_spec(name, **settings) for name in dict.fromkeys([*names, *CONTROL_METHODS])}
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"Argument `--methods` names what cannot be used. {error}") from error
 
 
 def layer_asked_for(options: AttributionOptions) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,14 +21,14 @@ FILES: dict[str, tuple[str, ...]] = {
     FOLDERS: ("objects", "scenes"),
     BAM: ("root",),
 }
-SMALL = "small"
+SMALL, NO_WEIGHTS = "small", "none"
 #: The small network's logits change so little with a pixel that the usual weight of the patch's size would outdo them.
 SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 #: Panels of the help.
 _DATA, _MODELS, _METHODS, _METRICS = "Data", "Models", "Methods", "Metrics"
 _PREMISES = "When the ground truth counts as verified"
 _COUNT, _SHARE = (1, MANY), (0, 1)
-_above_zero = partial(option, bounds=(0, math.inf), open_low=True)
+_above_zero = partial(option, bounds=(0, MANY), open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class AttributionOptions(RunOptions):
         None,
         "Weight of the patch's size; by default 0.01, and 0.001 for the small network.",
         panel=_METRICS,
-        bounds=(0, math.inf),
+        bounds=(0, MANY),
     )
     threshold: float = _above_zero(0.1, "Of IIR: relative change that counts.", panel=_METRICS)
     tolerance: float = _above_zero(0.05, "Logit distance up to which a patch counts.", panel=_METRICS)
@@ -122,12 +121,14 @@ class AttributionOptions(RunOptions):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what cannot be run."""
-        super().__post_init__()
+        from captum_concepts.checks import check_range
         from quantus_concepts.studies.networks import said_normalisation
 
+        super().__post_init__()
         said_normalisation(self.mean, self.std, self.unnormalised)
-        if not 0 < self.test_share < 1:
-            raise ValueError(f"Expected argument `--test-share` to lie in (0, 1) but got {self.test_share}.")
+        check_range("--test-share", self.test_share, 0, 1, open_low=True, open_high=True)
+        if self.backbone == SMALL:
+            self._check_small()
         for name, needed in (
             ("relative", "images with the common feature in a share of the classes"),
             ("robustness", "images composed with objects of other sizes and at other places"),
@@ -142,6 +143,8 @@ class AttributionOptions(RunOptions):
         self.torch_device()
 
     def _check_files(self) -> None:
+        from captum_concepts.checks import check_file, check_folder, check_path
+
         needed = FILES[self.data]
         for name in ("objects", "annotations", "scenes", "root"):
             path = getattr(self, name)
@@ -154,11 +157,20 @@ class AttributionOptions(RunOptions):
                     f"Argument `--{name}` says nothing with `--data {self.data}`. Leave it out, or choose the data it "
                     f"belongs to: {', '.join(kind for kind in DATA if name in FILES[kind])}."
                 )
-            kind, fits = ("file", path.is_file()) if name == "annotations" else ("folder", path.is_dir())
-            if not fits:
-                raise ValueError(f"Expected argument `--{name}` to name a {kind} but there is none at {path}.")
-        if self.models is not None and self.models.exists() and not self.models.is_dir():
+            (check_file if name == "annotations" else check_folder)(f"--{name}", path)
+        if self.models is not None and check_path("--models", self.models).exists() and not self.models.is_dir():
             raise ValueError(f"Expected argument `--models` to name a folder but {self.models} is a file.")
+
+    def _check_small(self) -> None:
+        from quantus_concepts.studies.training import STRIDE
+
+        if self.weights not in (None, NO_WEIGHTS):
+            raise ValueError("Argument `--weights` belongs to a network of your own: name it with --backbone.")
+        if self.image_size is not None and self.image_size % STRIDE:
+            raise ValueError(
+                f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
+                f"but got {self.image_size}."
+            )
 
     @property
     def limits(self) -> Limits:

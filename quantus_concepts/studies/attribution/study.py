@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import typer
 from torch import nn
@@ -24,6 +26,7 @@ from quantus_concepts.studies.attribution.model_training import Job, train_model
 from quantus_concepts.studies.attribution.networks import network_builder
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.page import page
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.networks import said_normalisation
 from quantus_concepts.studies.run import Run, Study
 
@@ -53,6 +56,7 @@ QUANTITIES = {
 }
 
 
+@named_as_typed(AttributionOptions, method="--methods")
 def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.DataFrame:
     """Return a row for each number of each method; what was checked of the models goes into premises.csv."""
     methods = methods_asked_for(options)
@@ -113,6 +117,8 @@ def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[
     )
     if (layer := layer_asked_for(options)) is not None:
         find_layer(build(2, options.seed), layer)
+    if options.models is not None:
+        make_folder(options.models)
     run.say(f"Training {len(jobs)} models")
     try:
         return train_models(
@@ -131,6 +137,16 @@ def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[
         if options.models is not None:
             typer.echo(f"What was trained is kept: go on with the same --models {options.models}.", err=True)
         raise
+
+
+def make_folder(models: Path) -> None:
+    """Make the folder of trained models, or raise, before anything is trained for it."""
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"Expected argument `--models` to name a folder that can be made but {models} cannot ({error.strerror})."
+        ) from error
 
 
 def check_model(options: AttributionOptions, data: AttributionData, model: nn.Module, name: str) -> PremiseCheck:

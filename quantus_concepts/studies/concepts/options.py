@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ SMALL = "small"
 #: What takes part where the option is not given; for "folder" None says that the images keep their size.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: "resnet18_cub", FOLDER: "resnet18"}
 DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
+#: Of painted birds, in pixels.
+PAINTED_SIZES = 32, 512
 #: Fewer do not tell where 97.5 % of them lie; `functional.random_banks` has the same number, and loads torch.
 N_BANKS = 30
 
@@ -59,7 +60,7 @@ class ConceptOptions(RunOptions):
     std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
     unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
     method: str = option("svm", "svm, or mean (FastCAV).", panel=_BANK, choices="captum_concepts.directions:METHODS")
-    C: float = option(1.0, "Regularisation of the SVM.", panel=_BANK, flag="--C", bounds=(0, math.inf), open_low=True)
+    C: float = option(1.0, "Regularisation of the SVM.", panel=_BANK, flag="--C", bounds=(0, MANY), open_low=True)
     n_pos: int = option(100, "Images with the concept, for each.", panel=_BANK, bounds=(1, MANY))
     n_neg: int = option(100, "Images without the concept, for each.", panel=_BANK, bounds=(1, MANY))
     values: str = option("margin", "Concept values: margin or raw.", panel=_BANK, choices="captum_concepts.cbm:VALUES")
@@ -67,10 +68,10 @@ class ConceptOptions(RunOptions):
     sweep: bool = option(True, "Try other C and numbers of images (Table 3).", panel=_BANK)
     n_train: int = option(2400, "Training images.", panel=_PAINTED, bounds=(1, MANY))
     n_test: int = option(600, "Test images.", panel=_PAINTED, bounds=(1, MANY))
-    n_classes: int = option(20, "Classes.", panel=_PAINTED)
-    n_concepts: int = option(69, "Concepts.", panel=_PAINTED)
-    correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED)
-    deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED)
+    n_classes: int = option(20, "Classes.", panel=_PAINTED, bounds=(2, 60))
+    n_concepts: int = option(69, "Concepts.", panel=_PAINTED, bounds=(4, 104))
+    correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
+    deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED, bounds=(0, 1))
     epochs: int = option(9, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
     workers: int = option(0, "Processes that read images; 0 reads in this one.", panel=RUN, bounds=(0, 256))
     seeds: int | None = option(
@@ -86,9 +87,12 @@ class ConceptOptions(RunOptions):
         from quantus_concepts.studies.training import STRIDE
 
         super().__post_init__()
-        for name in ("n_train", "n_test") if self.data == PAINTED else ():
-            # Each class has to occur.
-            check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
+        if self.data == PAINTED:
+            for name in ("n_train", "n_test"):
+                # Each class has to occur.
+                check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
+            if self.image_size is not None:
+                check_range("--image-size", self.image_size, *PAINTED_SIZES)
         if self.trains and self.image_size is not None and self.image_size % STRIDE:
             raise ValueError(
                 f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
@@ -104,6 +108,8 @@ class ConceptOptions(RunOptions):
         self.torch_device()
 
     def _check_files(self) -> None:
+        from captum_concepts.checks import check_file, check_folder
+
         for name in _NEEDED[self.data]:
             if getattr(self, name) is None:
                 raise ValueError(f"Expected argument `--{name}` beside `--data {self.data}` but it is missing.")
@@ -116,11 +122,7 @@ class ConceptOptions(RunOptions):
                     f"Argument `{option_name(name)}` says nothing with `--data {self.data}`. Leave it out, or choose "
                     f"the data it belongs to: `--data {FOLDER}`."
                 )
-            kind, fits = ("folder", path.is_dir()) if name == "root" else ("file", path.is_file())
-            if not fits:
-                raise ValueError(
-                    f"Expected argument `{option_name(name)}` to name a {kind} but there is none at {path}."
-                )
+            (check_folder if name == "root" else check_file)(option_name(name), path)
 
     @property
     def backbone_name(self) -> str:

@@ -6,11 +6,13 @@ from functools import partial
 
 import pandas as pd
 
+from captum_concepts.layers import find_layer
 from quantus_concepts.studies.concepts.data_option import load_data
 from quantus_concepts.studies.concepts.evaluation import score_seed
 from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.page import page
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.networks import Network, load_network
 from quantus_concepts.studies.run import Run, Study
 
@@ -18,6 +20,7 @@ COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "
 COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
 
+@named_as_typed(ConceptOptions, concept_labels="--labels", pretrained="--weights")
 def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     """Build and score the models of every seed."""
     network = None if options.trains else _user_network(options)
@@ -44,6 +47,8 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
 
 def _user_network(options: ConceptOptions) -> Network:
     network = load_network(options.backbone_name, options.weights, **options.normalisation)
+    if options.layer is not None:
+        find_layer(network.module, options.layer)
     network.module.to(options.torch_device())
     return network
 

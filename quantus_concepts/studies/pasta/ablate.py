@@ -15,6 +15,7 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies.findings import said
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.page import Page, Section
 from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant
 from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, figure_rows, over_splits, splits_of
@@ -38,6 +39,7 @@ KEY = (
 )
 
 
+@named_as_typed(AblateOptions, weights="--encoder-weights", tokenizer="--encoder-tokenizer")
 def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
     """Train and test every variant; the paper's numbers are rows of the model "paper"."""
     embedder = study_embedder(options, options.encoder, options.encoder_weights, options.encoder_tokenizer)

@@ -25,6 +25,7 @@ from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values
 from quantus_concepts.pasta.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.pasta.classifier import METHODS, Classifier, RatedBirds, train_classifier
 from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, best_split, train_splits
 from quantus_concepts.studies.pasta.keeping import kept_arrays, kept_embeddings, ratings_digest
@@ -43,6 +44,7 @@ N_DRAWN = 200
 ENDS = ("low", "high", "control low", "control high")
 
 
+@named_as_typed(MetricsOptions)
 def collect(options: MetricsOptions, run: Run[MetricsOptions]) -> pd.DataFrame:
     """Rate and measure explanations, and relate the measures to the votes; the paper's numbers come last."""
     if options.data is None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from quantus_concepts.studies.command import MANY, Options, RunOptions, option
+from quantus_concepts.studies.command import MANY, Options, RunOptions, option, option_name
 from quantus_concepts.studies.pasta.ablations import ABLATIONS
 
 ALL = "all"
+#: Of a folder of ratings.
+ANNOTATIONS = "human_annotations.json"
 EMBEDDED = "embedded"
 #: Of the embedded encoder, found by trial on simulated ratings.
 EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE = 20, 3e-3
@@ -63,9 +65,33 @@ def whole_numbers(text: str, argument: str) -> tuple[int, ...]:
 
 
 def check_folder(data: Path | None) -> None:
-    """Raise unless a folder of ratings that is named is there."""
-    if data is not None and not data.is_dir():
-        raise ValueError(f"Expected argument `--data` to name a folder but there is none at {data}.")
+    """Raise unless a folder of ratings that is named is there, and holds some."""
+    from captum_concepts.checks import check_file, check_folder
+
+    if data is not None:
+        check_folder("--data", data)
+        check_file("--data", data / ANNOTATIONS)
+
+
+def check_cache(cache: Path | None) -> None:
+    """Raise where no folder can be made, or is, at the place of a cache."""
+    from captum_concepts.checks import check_path
+
+    if cache is not None and check_path("--cache", cache).exists() and not cache.is_dir():
+        raise ValueError(f"Expected argument `--cache` to name a folder but {cache} is a file.")
+
+
+def check_encoder_files(options: Any) -> None:
+    """Raise unless the files of an encoder are there, and it is one that takes files."""
+    from captum_concepts.checks import check_file, check_folder
+
+    for name, check in (("encoder_weights", check_file), ("encoder_tokenizer", check_folder)):
+        if (path := getattr(options, name)) is not None:
+            check(option_name(name), path)
+            if (options.encoder or "").partition(" ")[0] == EMBEDDED:
+                raise ValueError(
+                    f"Argument `{option_name(name)}` says nothing to the embedded encoder, which has its own."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,17 +111,16 @@ class SplitOptions(DeviceCheckedOptions):
     question: str = option(ALL, "Q1 to Q6, some with commas, or all in one training.", panel=TRAINING)
     seeds: int = option(5, "Splits to train and test on.", panel=TRAINING, bounds=(1, MANY))
     epochs: int = option(EMBEDDED_EPOCHS, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
-    learning_rate: float = option(
-        EMBEDDED_LEARNING_RATE, "Of Adam.", panel=TRAINING, bounds=(0, math.inf), open_low=True
-    )
+    learning_rate: float = option(EMBEDDED_LEARNING_RATE, "Of Adam.", panel=TRAINING, bounds=(0, 1000), open_low=True)
     train_share: float = option(0.7, "Share of images, and of explainers, to train on.", panel=TRAINING)
     regressors: bool = option(False, "Also ridge, lasso and SVM.", panel=TRAINING)
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
         super().__post_init__()
-        if not 0 < self.train_share < 1:
-            raise ValueError(f"Expected argument `--train-share` to lie in (0, 1) but got {self.train_share}.")
+        from captum_concepts.checks import check_range
+
+        check_range("--train-share", self.train_share, 0, 1, open_low=True, open_high=True)
         _ = self.questions
 
     @property
@@ -167,7 +192,7 @@ class ScorersOptions(RatingsOptions):
         None,
         "Of Adam; by default 0.003 with the embedded encoder, else the paper's.",
         panel=TRAINING,
-        bounds=(0, math.inf),
+        bounds=(0, 1000),
         open_low=True,
     )
     cache: Path | None = option(
@@ -176,6 +201,7 @@ class ScorersOptions(RatingsOptions):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
+        check_cache(self.cache)
         super().__post_init__()
         _ = self.questions
 
@@ -201,6 +227,7 @@ class AblateOptions(ScorersOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
         _ = self.ablations
+        check_encoder_files(self)
         super().__post_init__()
 
     @property

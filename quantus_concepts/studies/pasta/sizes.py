@@ -20,6 +20,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies.charts import Chart, new_axes, tidy
 from quantus_concepts.studies.findings import number, said
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.page import Page, Section
 from quantus_concepts.studies.pasta.ablate import variant_figures
 from quantus_concepts.studies.pasta.ablations import Variant
@@ -56,6 +57,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 GREY = "#9A9A9A"
 
 
+@named_as_typed(SizesOptions, encoder="--encoders")
 def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
     """Return means and slopes of both questions; what they are made of are the frames of the run."""
     embedders = _embedders(options)

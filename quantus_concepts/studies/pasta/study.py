@@ -16,6 +16,7 @@ from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import simulated_ratings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.page import Page
 from quantus_concepts.studies.pasta.applications import apply_score
 from quantus_concepts.studies.pasta.evaluation import Plan, SplitResult, Trainer, best_split, splits_of, train_splits
@@ -28,6 +29,7 @@ from quantus_concepts.studies.results import pick
 from quantus_concepts.studies.run import Run, Study
 
 
+@named_as_typed(PastaOptions)
 def collect(options: PastaOptions, run: Run[PastaOptions]) -> pd.DataFrame:
     """Train and test scorers on simulated ratings, and use the best."""
     run.say(f"Drawing explanations of {options.n_images} painted birds; five simulated raters vote")

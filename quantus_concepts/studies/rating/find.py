@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from captum_concepts.reading import as_path
+from captum_concepts.checks import check_path
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,
@@ -69,7 +69,7 @@ def find_explanations(
 
 
 def _folder(option: str, path: Path | str) -> Path:
-    folder = as_path(path)
+    folder = check_path("path", path)
     if not folder.is_dir():
         raise ValueError(f"Expected argument `{option}` to be a folder but {folder} is not one.")
     return folder

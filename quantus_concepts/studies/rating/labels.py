@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from captum_concepts.reading import as_path, check_file, reason_of, shortened
+from captum_concepts.checks import check_path
+from captum_concepts.reading import check_plain_file, reason_of, shortened
 from quantus_concepts.datasets.ratings.files import list_some
 from quantus_concepts.studies.rating.files import ExplanationFile
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS
@@ -22,14 +23,14 @@ def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[Expl
         return [replace(file, label=file.true_label) for file in files]
     if labels_from == NO_LABELS:
         return [replace(file, label="") for file in files]
-    rows = read_labels(as_path(labels_from))
+    rows = read_labels(check_path("path", labels_from))
     return [_relabelled(file, rows) for file in files]
 
 
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
     """Return the row of each image in a CSV file; raise where rows are short, long, or of one image."""
     try:
-        check_file(path, "File")
+        check_plain_file(path, "File")
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
             rows = [(reader.line_num, row) for row in reader]

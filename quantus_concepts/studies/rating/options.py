@@ -38,6 +38,18 @@ class ExplanationOptions(Options):
     labels_from: str | None = option(FROM_FILE_NAME, LABELS + ".")
     ascending: str | None = option(None, "Explainers whose small values mean important, with commas.")
 
+    def __post_init__(self) -> None:
+        """Raise for what is out of bounds or is not there."""
+        from captum_concepts.checks import check_file, check_folder
+
+        super().__post_init__()
+        check_folder("--images", self.images)
+        check_folder("--explanations", self.explanations)
+        if self.labels_from not in (None, FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS):
+            check_file("--labels-from", self.labels_from, f"{FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a file")
+        if self.ascending is not None and not words(self.ascending):
+            raise ValueError(f"Expected argument `--ascending` to name explainers but got {self.ascending!r}.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(ExplanationOptions, ProgressOptions, OutOptions, DeviceOptions):
@@ -78,6 +90,21 @@ class ScoreOptions(ExplanationOptions, ProgressOptions, OutOptions, DeviceOption
     )
     batch_size: int = option(16, "Images at once.", panel=RUN, bounds=(1, MANY), shown=False)
 
+    def __post_init__(self) -> None:
+        """Raise for what is out of bounds or is not there."""
+        from captum_concepts.checks import check_path
+        from quantus_concepts.studies.pasta.options import check_cache, check_encoder_files, question_names
+
+        super().__post_init__()
+        if self.scorer is not None and not check_path("--scorer", self.scorer).exists():
+            raise ValueError(
+                f"Expected argument `--scorer` to name a file or folder but there is none at {self.scorer}."
+            )
+        question_names(self.question)
+        check_encoder_files(self)
+        check_cache(self.cache)
+        self.torch_device()
+
 
 @dataclass(frozen=True, kw_only=True)
 class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions):
@@ -105,6 +132,16 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
         panel=PERTURBED,
     )
 
+    def __post_init__(self) -> None:
+        """Raise for what is out of bounds or is not there."""
+        from captum_concepts.checks import check_folder
+
+        super().__post_init__()
+        for name in ("light", "strong"):
+            if (root := getattr(self, name)) is not None:
+                for part in ("images", "explanations"):
+                    check_folder(f"--{name}", check_folder(f"--{name}", root) / part)
+
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(OutOptions):
@@ -112,6 +149,15 @@ class JoinOptions(OutOptions):
 
     files: list[Path] = option(help="What the annotators saved.", argument=True)
     data: Path = option(help="The folder that `pasta sheet` wrote.")
+
+    def __post_init__(self) -> None:
+        """Raise for what is not there."""
+        from captum_concepts.checks import check_file, check_folder
+
+        super().__post_init__()
+        for file in self.files:
+            check_file("files", file)
+        check_folder("--data", self.data)
 
 
 def words(text: str | None) -> list[str]:

@@ -15,6 +15,7 @@ from quantus_concepts.pasta.labels import label_index
 from quantus_concepts.pasta.mixture import Mixture, best_explainer
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.pasta.options import question_names
 from quantus_concepts.studies.pasta.preparing import load_encoder
 from quantus_concepts.studies.rating.files import (
@@ -37,6 +38,7 @@ UNKNOWN_LABEL = "No label of the scorer"
 COUNT, WINS = "n", "wins"
 
 
+@named_as_typed(ScoreOptions, weights="--encoder-weights", tokenizer="--encoder-tokenizer")
 def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     """Score explanations: means by explainer; the scores themselves become scores.csv."""
     scorer = _scorer(options)
@@ -113,7 +115,10 @@ def _scorer(options: ScoreOptions) -> Scorer:
         )
     # What `pasta train` writes holds a scorer of every split as well.
     best = options.scorer / BEST_SCORER
-    scorer = load_scorer(best if best.is_file() else options.scorer)
+    try:
+        scorer = load_scorer(best if best.is_file() else options.scorer)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"Argument `--scorer` names what cannot be used. {error}") from error
     if options.question.strip().lower() == ALL:
         return scorer
     wanted = [name for name in words(options.question) if name in question_names(options.question)]

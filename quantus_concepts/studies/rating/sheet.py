@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from quantus_concepts.datasets.ratings.questions import question_named
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.rating.files import SHOWN, ExplanationFile, check_explanations, problems, usable
 from quantus_concepts.studies.rating.find import find_explanations
@@ -20,6 +21,7 @@ PAGE = "rate.html"
 DEFAULT_QUESTIONS = ("Q1", "Q2", "Q3", "Q4")
 
 
+@named_as_typed(SheetOptions, question="--questions")
 def make_sheet(options: SheetOptions) -> str:
     """Write the page, and beside it images and explanations in the layout of the release; return what to do next."""
     questions = asked_questions(options)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from quantus_concepts.studies.command import MANY, Options, option
-from quantus_concepts.studies.pasta.options import RATINGS, TRAINING, SplitOptions, check_folder
+from quantus_concepts.studies.pasta.options import (
+    RATINGS,
+    TRAINING,
+    SplitOptions,
+    check_cache,
+    check_encoder_files,
+    check_folder,
+)
 
 EMBEDDING = "Embedding"
 
@@ -100,7 +106,7 @@ class TrainOptions(EmbeddingOptions, SplitOptions, FolderOptions):
 
     # As in the paper.
     epochs: int = option(600, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
-    learning_rate: float = option(2e-6, "Of Adam.", panel=TRAINING, bounds=(0, math.inf), open_low=True)
+    learning_rate: float = option(2e-6, "Of Adam.", panel=TRAINING, bounds=(0, 1000), open_low=True)
     batch_size: int = option(16, "Images at once.", panel="Run", bounds=(1, MANY))
     loss: str = option(
         "paper",
@@ -113,4 +119,6 @@ class TrainOptions(EmbeddingOptions, SplitOptions, FolderOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
         check_folder(self.data)
+        check_encoder_files(self)
+        check_cache(self.cache)
         super().__post_init__()

@@ -11,6 +11,7 @@ from quantus_concepts.metrics.explainer_values import metric_values
 from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.page import Page
 from quantus_concepts.studies.pasta.evaluation import Plan
 from quantus_concepts.studies.pasta.keeping import kept_arrays, ratings_digest
@@ -21,6 +22,7 @@ from quantus_concepts.studies.rating.train_options import TrainOptions
 from quantus_concepts.studies.run import Run, Study
 
 
+@named_as_typed(TrainOptions, weights="--encoder-weights", tokenizer="--encoder-tokenizer")
 def collect(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
     """Train and test scorers on the ratings of a folder."""
     ratings = _ratings(options, options.modality)

@@ -256,9 +256,9 @@ def test_arguments(root, table, arguments, message):
 def test_missing_files_and_folders(root, table, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         ConceptFolder(tmp_path / "nowhere", table(PER_CLASS))
-    with pytest.raises(FileNotFoundError, match=r"a CSV file at .*no\.csv"):
+    with pytest.raises(FileNotFoundError, match=r"to name a CSV file .*no\.csv"):
         ConceptFolder(root, tmp_path / "no.csv")
-    with pytest.raises(FileNotFoundError, match=r"a CSV file at .*no\.csv"):
+    with pytest.raises(FileNotFoundError, match=r"to name a CSV file .*no\.csv"):
         ConceptFolder(root, table(PER_CLASS), tmp_path / "no.csv")
 
 

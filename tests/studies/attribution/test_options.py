@@ -65,7 +65,7 @@ BAD = {
 @pytest.mark.parametrize(("changes", "message"), BAD.values(), ids=BAD)
 def test_what_cannot_be_is_refused(changes, message):
     paths = {name: Path(value) for name, value in changes.items() if name in PATHS}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         options(**(changes | paths))
 
 

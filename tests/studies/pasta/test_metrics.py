@@ -169,11 +169,3 @@ def test_a_folder_of_ratings_has_votes_and_sparseness(tmp_path: Path, capsys: py
     assert found.loc[found["modality"] == "map", "Sparseness"].notna().all()
     assert "MAE" not in found
     assert "simulated" not in (out / "report.html").read_text(encoding="utf-8").split("</style>")[1].lower()
-
-
-def test_wrong_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = ["--out", str(tmp_path / "out"), "--no-progress"]
-    assert main(["pasta", "metrics", "--data", str(tmp_path / "none"), *out]) == 2
-    assert "`--data`" in capsys.readouterr().err
-    assert main(["pasta", "metrics", "--n-samples", "0", *out]) == 2
-    assert "`--n-samples`" in capsys.readouterr().err

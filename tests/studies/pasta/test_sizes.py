@@ -78,25 +78,6 @@ def test_encoders_are_compared_on_the_same_splits_with_a_control(folder: Path) -
     assert "untrained" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--widths", "8"], "`--widths`"),
-        (["--channels", "8,x"], "`--channels`"),
-        (["--encoders", "siglip,nonsense"], "`encoder`"),
-        (["--n-networks", "0"], "`--n-networks`"),
-    ],
-)
-def test_wrong_input_is_told_in_one_line(
-    arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    assert main(["pasta", "sizes", "--no-progress", *arguments, "--out", str(out)]) == 2
-    (error,) = capsys.readouterr().err.strip().splitlines()
-    assert part in error
-    assert not out.exists()
-
-
 def test_the_embedded_encoder_of_another_width() -> None:
     encoder = EmbeddedEncoder(seed=3, width=16)
     images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -109,29 +109,6 @@ def test_an_interrupted_run_goes_on_with_the_same_out(
     pd.testing.assert_frame_equal(ours, whole)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--n-images", "0"], "--n-images"),
-        (["--image-size", "8"], "--image-size"),
-        (["--question", "Q0"], "--question"),
-        (["--train-share", "0"], "--train-share"),
-        (["--learning-rate", "0"], "--learning-rate"),
-        (["--n-per-image", "1000"], "n_per_image"),
-        (["--device", "tpu"], "--device"),
-    ],
-)
-def test_bad_options_are_told_in_one_line(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "bad"
-    assert main(["benchmark", "pasta", *TINY, *arguments, "--out", str(out)]) == 2
-    error = capsys.readouterr().err
-    assert len(error.splitlines()) == 1
-    assert message in error
-    assert not out.exists()
-
-
 def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--n-images", "5", "--n-per-image", "2", "--out", str(tmp_path / "few")]
     assert main(["benchmark", "pasta", *TINY, *arguments]) == 2

@@ -114,6 +114,7 @@ def test_missing_files_are_all_listed(data, tmp_path):
 
 
 def test_questions_about_change_need_what_they_ask_about(tmp_path):
+    write_folders(tmp_path)
     options = _sheet(tmp_path, questions="Q1,Q6")
     with pytest.raises(ValueError, match=r"Q6 asks how .* with --strong"):
         asked_questions(options)
@@ -140,7 +141,7 @@ def test_sheet_on_the_command_line(tmp_path, capsys):
     assert "of 8 explanations fill it. Take fewer with --n-items" in capsys.readouterr().err
     assert (tmp_path / "out" / "rate.html").is_file(), "a run that fails leaves the earlier one"
     assert main([*given, "--overwrite", "--light", str(tmp_path / "nowhere")]) == 2
-    assert "to be a folder" in capsys.readouterr().err
+    assert "`--light` to name a folder" in capsys.readouterr().err
 
 
 def test_explainers_of_one_name_in_files_are_refused(tmp_path):

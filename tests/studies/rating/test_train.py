@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -156,30 +155,6 @@ def test_a_cache_is_filled_and_used(run, release: Path, monkeypatch: pytest.Monk
     assert Path("first/results.csv").read_bytes() == Path("second/results.csv").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--question", "Q7"], "--question.*Q7"),
-        (["--votes", "best"], "--votes"),
-        (["--train-share", "1"], "--train-share"),
-        (["--seeds", "0"], "--seeds"),
-        (["--encoder", "sigllip"], "sigl"),
-        (["--encoder-weights", "nowhere.pt"], "--encoder-weights.*nowhere.pt"),
-        (["--encoder-tokenizer", "nowhere"], "--encoder-tokenizer.*nowhere"),
-        (["--modality", "sound"], "--modality"),
-        (["--datasets", "imagenet"], "imagenet"),
-        (["--device", "cuda:9"], "--device"),
-    ],
-)
-def test_bad_options_are_told_in_one_line(run, release: Path, arguments: list[str], message: str) -> None:
-    code, out, err = run("--data", release, *QUICK, *arguments, "--out", "bad")
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1
-
-    assert re.search(message, err), err
-    assert not Path("bad").exists()
-
-
 def test_a_folder_without_ratings(run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     code, _, err = run("--data", tmp_path / "empty", *QUICK)
@@ -200,5 +175,6 @@ def test_votes_out_of_range_and_missing_files_are_all_listed(run, tmp_path: Path
 
 
 def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    (tmp_path / "human_annotations.json").write_text("[]")
     options, paper = TrainOptions(data=tmp_path), TrainingSettings()
     assert (options.epochs, options.learning_rate, options.loss) == (paper.epochs, paper.learning_rate, paper.loss)

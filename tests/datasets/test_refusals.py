@@ -1,0 +1,342 @@
+"""Bad arguments of everything public of the data sets: refused by name, at once, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+
+from block_sources import Blocks, Plains
+from one_by_one import (
+    INF,
+    NAN,
+    NO_COUNTS,
+    NO_FILES,
+    NO_FOLDERS,
+    NO_SEEDS,
+    NO_SHARES,
+    public_callables,
+    refusals,
+    told_arguments,
+)
+from quantus_concepts import datasets
+from refusals import Refusal
+
+#: Interfaces and records: nothing of them is checked before a data set is made of it.
+BARE = {"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"}
+BARE |= {"ComposedSample", "ConceptSample", "Cutout", "Split"}
+#: Arguments that take anything, or what only its use can tell.
+FREE = {"transform", "group_of", "largest_only", "truncated", "drawings", "lossless", "overwrite"}
+FREE |= {"display_progressbar", "name", "simulated", "notes", "explanations", "expected"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one of each kind of file that there is."""
+    root = tmp_path_factory.mktemp("place")
+    (root / "folder").mkdir()
+    (root / "file.txt").write_text("no data")
+    for name in ("cat", "dog"):
+        for kind, mode in (("cutouts", "RGBA"), ("scenes", "RGB"), ("photographs", "RGB")):
+            (root / kind / name).mkdir(parents=True)
+            Image.new(mode, (8, 8)).save(root / kind / name / "0.png")
+    Image.new("RGB", (8, 8)).save(root / "photographs" / "1.png")
+    (root / "concepts.csv").write_text("class,red\ncat,1\ndog,0\n")
+    (root / "parts.csv").write_text("image,part,x,y\ncat/0.png,red,1,1\n")
+    square = [[1, 1, 6, 1, 6, 6, 1, 6]]
+    photographs = [{"id": 1, "file_name": "1.png", "height": 8, "width": 8}]
+    annotations = [{"id": 1, "image_id": 1, "category_id": 1, "area": 25, "segmentation": square}]
+    coco = {"images": photographs, "annotations": annotations, "categories": [{"id": 1, "name": "dog"}]}
+    (root / "coco.json").write_text(json.dumps(coco))
+    (root / "images").mkdir()
+    Image.new("RGB", (8, 8)).save(root / "images" / "pets_0_cat.png")
+    np.save(root / "images" / "pets_0_a_cat.npy", np.eye(3, dtype=np.float32))
+    record = {"img": "images/pets_0_cat.png", "explication": "images/pets_0_a_cat.png", "Annotation": [{"Q1": 3}]}
+    (root / "human_annotations.json").write_text(json.dumps([record]))
+    datasets.write_bam(Blocks(), Plains(), root / "bam", n_per_pair=2, image_size=16, display_progressbar=False)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+
+
+@cache
+def birds() -> datasets.PaintedBirds:
+    return datasets.PaintedBirds(2, image_size=32, n_classes=2, n_concepts=4)
+
+
+@cache
+def composed() -> datasets.ObjectsOnScenes:
+    return datasets.ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1, image_size=16)
+
+
+@cache
+def rated() -> datasets.SimulatedRatings:
+    return datasets.simulated_ratings(3, 2, 32, n_classes=2, n_concepts=26)
+
+
+def votes(**changes):
+    columns = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
+    values = {"explanations": [1], "votes": np.ones((1, 2, 6)), "name": "mine"}
+    return values | {name: ["map"] for name in columns} | changes
+
+
+NO_CHOICES = ("", "trian", None, 3, ["train"])
+NO_LABELS = (np.ones(2), np.ones((1, 1)), 3, None)
+NO_VOTES = (None, "many", np.ones((1, 6)), np.ones((2, 2, 6)), np.ones((1, 2, 5)), np.full((1, 2, 6), 0.5))
+NO_RATINGS = {"votes": NO_VOTES, "modalities": (*NO_LABELS, ["maps"])}
+NO_RATINGS |= dict.fromkeys(("image_ids", "explainer_ids", "labels", "datasets"), NO_LABELS)
+#: For each callable what it is given that is good, and for each argument what is bad.
+TABLE = {
+    "PaintedBirds": (
+        lambda: {"n_images": 2, "n_classes": 2, "n_concepts": 4, "image_size": 32},
+        {
+            "n_images": (1, 10**10, *NO_COUNTS, None),
+            "split": NO_CHOICES,
+            "image_size": (31, 513, *NO_COUNTS, (32, 32)),
+            "n_classes": (1, 61, *NO_COUNTS),
+            "n_concepts": (3, 105, *NO_COUNTS),
+            "deviation": (*NO_SHARES, None),
+            "correlation": (*NO_SHARES, None),
+            "seed": (2**32, *NO_SEEDS, None),
+        },
+    ),
+    "PaintedObjects": (dict, {"n_per_class": (10**7, *NO_COUNTS), "size": (23, 513, "96"), "seed": (2**32, *NO_SEEDS)}),
+    "PaintedScenes": (dict, {"n_per_class": (10**7, *NO_COUNTS), "size": (31, 513, "96"), "seed": (2**32, *NO_SEEDS)}),
+    "CutoutFolder": (dict, {"root": NO_FOLDERS}),
+    "SceneFolder": (dict, {"root": NO_FOLDERS}),
+    "CUB200": (
+        lambda: {"root": "folder"},
+        {"root": (*NO_FOLDERS, "folder"), "split": NO_CHOICES, "concept_labels": ("", "imge", None)}
+        | {"class_concepts": ("", "shares", None)},
+    ),
+    "ConceptFolder": (
+        lambda: {"root": "scenes", "concepts": "concepts.csv", "parts": "parts.csv"},
+        {
+            "root": NO_FOLDERS,
+            "concepts": NO_FILES,
+            "parts": (path for path in NO_FILES if path is not None),
+            "split": ("", "trian", 3, ["train"]),
+            "image_size": (0, -1, 1.5, "8", NAN, (8,), (8, 8, 8), (8, 0), (8, "8"), True),
+            "test_share": (0, 1, *NO_SHARES, None),
+            "seed": (*NO_SEEDS, None),
+            "part_of_concept": (*(path for path in NO_FILES if path is not None), ["red"], {"rde": "red"}),
+        },
+    ),
+    "COCOObjects": (
+        lambda: {"annotations": "coco.json", "images": "photographs", "class_names": ("dog",)},
+        {
+            "annotations": NO_FILES,
+            "images": NO_FOLDERS,
+            "class_names": ("dog", (), ("dog", "dog"), ("dgo",), None, 3, (3,)),
+            "min_area": NO_SHARES,
+            "max_per_class": NO_COUNTS,
+        },
+    ),
+    "BAMFolder": (
+        lambda: {"root": "bam"},
+        {"root": (*NO_FOLDERS, "folder"), "split": NO_CHOICES, "view": ("", "so", None, ["os"])}
+        | {"image_size": (*NO_COUNTS, (32, 32))},
+    ),
+    "ObjectsOnScenes": (
+        lambda: {"objects": Blocks(), "scenes": Plains(), "commonality": 0.5, "image_size": 16},
+        {
+            "objects": (None, "cutouts", Plains()),
+            "scenes": (None, "scenes", Blocks()),
+            "split": NO_CHOICES,
+            "view": ("", "so", None, 3),
+            "n_per_pair": (*NO_COUNTS, None),
+            "image_size": (15, *NO_COUNTS),
+            "commonality": (0, *NO_SHARES),
+            "common_object": (-1, 99, "", "dgo", 1.5, NAN),
+            "target_scene": (-1, 99, "", "dgo", 1.5, NAN),
+            "scale": ((0, 1), (NAN, 1), (0.5,), (0.5, INF), 0.5, None, "ab", ("a", "b")),
+            "test_share": (0, 1, *NO_SHARES, None),
+            "seed": (*NO_SEEDS, None),
+        },
+    ),
+    "MixedScenes": (
+        lambda: {"scenes": Plains(), "others": Plains()},
+        {
+            "scenes": (None, "scenes", Blocks()),
+            "others": (None, "scenes", Blocks()),
+            "share": ((0.2,), 0.2, None, (NAN, 0.2), (0.3, 0.2), (0.1, 0.5), ("a", "b"), (-0.1, 0.2)),
+            "seed": (*NO_SEEDS, None),
+        },
+    ),
+    "write_bam": (
+        lambda: {"objects": Blocks(), "scenes": Plains(), "out": "new", "image_size": 16, "display_progressbar": False},
+        {
+            "n_per_pair": (1, *NO_COUNTS),
+            "image_size": (15, *NO_COUNTS),
+            "test_share": (0, 1, *NO_SHARES, None),
+            "seed": (*NO_SEEDS, None),
+        },
+    ),
+    "PastaRatings": (
+        lambda: {"root": "."},
+        {
+            "root": (*NO_FOLDERS, "folder"),
+            "datasets": ((), "cats", ("pets", "cats"), 3),
+            "modality": ("", "maps", 3),
+            "labels": ("", "image", None),
+            "annotations": ("", "nowhere.json", None, 3),
+            "concept_explainers": (3,),
+            "counterfactual_explainers": (3,),
+        },
+    ),
+    "RatedExplanations": (votes, NO_RATINGS),
+    "SimulatedRatings": (lambda: votes(expected=np.ones((1, 6))), NO_RATINGS),
+    "SimulatedRaters": (
+        dict,
+        {
+            "n_raters": (*NO_COUNTS, None),
+            "bias": (-0.1, 6, NAN, INF, "x", None),
+            "noise": (-0.1, 6, NAN, INF, "x", None),
+        },
+    ),
+    "simulated_ratings": (
+        lambda: {"n_images": 2, "n_per_image": 1, "image_size": 32, "n_classes": 2, "n_concepts": 26},
+        {
+            "n_images": (1, *NO_COUNTS),
+            "n_per_image": (1000, *NO_COUNTS),
+            "image_size": (31, 513, *NO_COUNTS),
+            "seed": (2**32, *NO_SEEDS, None),
+            "n_classes": (1, 61, *NO_COUNTS),
+            "n_concepts": (25, 105, *NO_COUNTS),
+            "raters": (5, "five", [1]),
+        },
+    ),
+    "leak_free_split": (
+        lambda: {"image_ids": list("abc"), "explainer_ids": list("xyz")},
+        {"image_ids": (None, "abc", [["a"]]), "explainer_ids": (None, "abc", [["a"]], list("ab"))}
+        | {"train_share": (*NO_SHARES, None), "seed": (*NO_SEEDS, None)},
+    ),
+    "default_transform": (
+        lambda: {"image_size": 8},
+        {
+            "image_size": (0, -1, 1.5, "8", NAN, None, (8,), (8, 8, 8), (8, 0), (8, "8"), True),
+            "mode": ("", "crop", None),
+            "mean": ((), (NAN,) * 3, (INF,) * 3, ("a",) * 3, 0.5, [[0.5]]),
+            "std": ((), (NAN,) * 3, (0, 1, 1), (-1, 1, 1), (INF,) * 3, ("a",) * 3, 0.5),
+        },
+    ),
+    "apply_transform": (
+        lambda: {"image": torch.zeros(3, 4, 4), "points": torch.zeros(1, 1, 2), "transform": None},
+        {
+            "image": (torch.zeros(4, 4), torch.zeros(1, 3, 4, 4), np.zeros((3, 4, 4)), None, "image"),
+            "points": (torch.zeros(1, 2), torch.zeros(1, 1, 3), np.zeros((1, 1, 2)), None, "points"),
+        },
+    ),
+}
+CASES = [case for name, (good, bad) in TABLE.items() for case in refusals(name, getattr(datasets, name), good, bad)]
+
+
+@pytest.mark.parametrize("refusal", CASES)
+def test_bad_arguments_are_refused_by_name(refusal):
+    refusal.check()
+
+
+def folder_of_concepts(**changes):
+    return datasets.ConceptFolder("scenes", "concepts.csv", **changes)
+
+
+METHODS = {
+    "bird past the end": Refusal(lambda: birds()[2], "`index`", IndexError),
+    "bird before the start": Refusal(lambda: birds()[-3], "`index`", IndexError),
+    "bird of a half": Refusal(lambda: birds()[0.5], "`index`"),
+    "bird of no number": Refusal(lambda: birds()["first"], "`index`"),
+    "bird of nothing": Refusal(lambda: birds()[None], "`index`"),
+    "birds past the end": Refusal(lambda: birds().images([0, 2]), "`index`", IndexError),
+    "birds of no list": Refusal(lambda: birds().images(3), "`indices`"),
+    "substitute past the end": Refusal(lambda: birds().substitute(2, 0), "`index`", IndexError),
+    "substitute no concept": Refusal(lambda: birds().substitute(0, "red"), "`concept`"),
+    "substitute concept 99": Refusal(lambda: birds().substitute(0, 99), "`concept`"),
+    "substitute nothing": Refusal(lambda: birds().substitute(0, None), "`concept`"),
+    "masks past the end": Refusal(lambda: birds().part_masks(2), "`index`", IndexError),
+    "masks of concept -1": Refusal(lambda: birds().part_masks(0, -1), "`concept`"),
+    "masks of half a concept": Refusal(lambda: birds().part_masks(0, 0.5), "`concept`"),
+    "object past the end": Refusal(lambda: datasets.PaintedObjects(1)[10], "`index`", IndexError),
+    "object of no number": Refusal(lambda: datasets.PaintedObjects(1)["first"], "`index`"),
+    "scene past the end": Refusal(lambda: datasets.PaintedScenes(1)[10], "`index`", IndexError),
+    "scene of a half": Refusal(lambda: datasets.PaintedScenes(1)[0.5], "`index`"),
+    "composed past the end": Refusal(lambda: composed()[99], "`index`", IndexError),
+    "composed of no number": Refusal(lambda: composed()["first"], "`index`"),
+    "composed images past the end": Refusal(lambda: composed().images([99]), "`indices`", IndexError),
+    "composed masks of halves": Refusal(lambda: composed().masks([0.5]), "`indices`"),
+    "composed boxes of bools": Refusal(lambda: composed().boxes([True]), "`indices`"),
+    "composed images of one number": Refusal(lambda: composed().images(3), "`indices`"),
+    "composed images of words": Refusal(lambda: composed().images(["first"]), "`indices`"),
+    "no such view": Refusal(lambda: composed().with_view("so"), "`view`"),
+    "view of nothing": Refusal(lambda: composed().with_view(None), "`view`"),
+    "composed scene past the end": Refusal(lambda: composed().scene(99), "`index`", IndexError),
+    "composed object past the end": Refusal(lambda: composed().pasted(99), "`index`", IndexError),
+    "BAM past the end": Refusal(lambda: datasets.BAMFolder("bam")[99], "`index`", IndexError),
+    "BAM of no number": Refusal(lambda: datasets.BAMFolder("bam")["first"], "`index`"),
+    "BAM in no view": Refusal(lambda: datasets.BAMFolder("bam").with_view("00"), "`view`"),
+    "own image past the end": Refusal(lambda: folder_of_concepts()[2], "`index`", IndexError),
+    "own image of a half": Refusal(lambda: folder_of_concepts()[0.5], "`index`"),
+    "cut-out past the end": Refusal(lambda: datasets.CutoutFolder("cutouts")[2], "`index`", IndexError),
+    "cut-out of no number": Refusal(lambda: datasets.CutoutFolder("cutouts")["first"], "`index`"),
+    "own scene past the end": Refusal(lambda: datasets.SceneFolder("scenes")[2], "`index`", IndexError),
+    "photograph past the end": Refusal(
+        lambda: datasets.COCOObjects("coco.json", "photographs", ("dog",))[1], "`index`", IndexError
+    ),
+    "mixed scene past the end": Refusal(lambda: datasets.MixedScenes(Plains(), Plains())[999], "`index`", IndexError),
+    "ratings past the end": Refusal(lambda: rated().select([99]), "`items`"),
+    "ratings of nothing": Refusal(lambda: rated().select(None), "`items`"),
+    "ratings of words": Refusal(lambda: rated().select(["first"]), "`items`"),
+    "ratings by too many bools": Refusal(lambda: rated().select(np.ones(9, bool)), "`items`"),
+    "votes joined in no way": Refusal(lambda: rated().targets("most"), "`how`"),
+    "votes joined by nothing": Refusal(lambda: rated().targets(None), "`how`"),
+    "votes on one axis": Refusal(lambda: datasets.SimulatedRaters().vote(np.ones(6)), "`expected`"),
+    "votes on nothing": Refusal(lambda: datasets.SimulatedRaters().vote(None), "`expected`"),
+    "votes on words": Refusal(lambda: datasets.SimulatedRaters().vote([["a"]]), "`expected`"),
+    "votes with a negative seed": Refusal(lambda: datasets.SimulatedRaters().vote(np.ones((1, 6)), -1), "`seed`"),
+    "votes with half a seed": Refusal(lambda: datasets.SimulatedRaters().vote(np.ones((1, 6)), 0.5), "`seed`"),
+    "expected votes of others": Refusal(
+        lambda: datasets.SimulatedRatings(**votes(), expected=np.ones((2, 6))), "`expected`"
+    ),
+    "parts without points": Refusal(lambda: folder_of_concepts(part_of_concept={"red": "red"}), "`parts`"),
+    "no points and a word": Refusal(
+        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(0, 1, 2), lambda image: "image"),
+        "`transform`",
+    ),
+    "points and a function": Refusal(
+        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(1, 1, 2), lambda image: image), "`transform`"
+    ),
+    "points and a number": Refusal(
+        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(1, 1, 2), 3), "`transform`"
+    ),
+    "no points and a number": Refusal(
+        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(0, 1, 2), 3), "`transform`"
+    ),
+    "points dropped": Refusal(
+        lambda: datasets.apply_transform(
+            torch.zeros(3, 4, 4), torch.ones(1, 1, 2), v2.Lambda(lambda each: each[..., :1])
+        ),
+        "`transform`",
+    ),
+    "out is a file": Refusal(lambda: datasets.write_bam(Blocks(), Plains(), "file.txt"), "file.txt` is a file"),
+    "out holds files": Refusal(lambda: datasets.write_bam(Blocks(), Plains(), "scenes"), "already holds files"),
+}
+
+
+@pytest.mark.parametrize("refusal", METHODS.values(), ids=METHODS)
+def test_bad_calls_of_methods_are_refused_by_name(refusal):
+    refusal.check()
+
+
+def test_everything_public_has_cases():
+    assert set(TABLE) | BARE == public_callables(datasets)
+    for name, (_, bad) in TABLE.items():
+        untold = told_arguments(getattr(datasets, name)) - FREE - set(bad)
+        assert untold <= ({"out", "objects", "scenes"} if name == "write_bam" else set()), (name, untold)

@@ -1,0 +1,107 @@
+"""Every command with the smallest arguments that are good, and a folder of what they name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+import explanation_folders
+import fixtures_attribution
+import fixtures_pasta
+from quantus_concepts.pasta import Scorer, save_scorer
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.command import Options
+from quantus_concepts.studies.compose_options import ComposeOptions
+from quantus_concepts.studies.concepts.options import ConceptOptions
+from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
+from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
+from quantus_concepts.studies.rating.train_options import TrainOptions
+
+NETWORK = """
+import sys
+import torch
+from torch import nn
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+text = "no network"
+
+
+def model(channels=3, last=nn.Linear(8, 2)):
+    with torch.random.fork_rng():
+        return nn.Sequential(nn.Conv2d(channels, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+
+
+def grey():
+    return model(channels=1)
+
+
+def without_classifier():
+    return model(last=nn.Identity())
+
+
+def several():
+    return [model()]
+
+
+def needs(name):
+    return model()
+
+
+def fails():
+    raise RuntimeError("no such\\ncheckpoint")
+
+
+def leaves():
+    sys.exit(3)
+"""
+_OWN = "--no-progress --device cpu"
+_EXPLAINED = "--images images --explanations explanations --no-progress"
+_FEW = f"--n-images 20 --seeds 1 --epochs 1 {_OWN}"
+#: For each command its options, and good arguments of a run that is as small as can be.
+COMMANDS: dict[str, tuple[type[Options], str]] = {
+    "compose": (ComposeOptions, "--n-per-pair 2 --image-size 32 --no-progress"),
+    "benchmark concepts": (
+        ConceptOptions,
+        "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 --no-sweep " + _OWN,
+    ),
+    "benchmark attribution": (AttributionOptions, " ".join(fixtures_attribution.TINY)),
+    "benchmark pasta": (PastaOptions, f"--n-per-image 12 --image-size 32 --no-uses {_FEW}"),
+    "pasta train": (TrainOptions, f"--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 {_OWN}"),
+    "pasta score": (ScoreOptions, f"{_EXPLAINED} --scorer scorer.safetensors --device cpu"),
+    "pasta sheet": (SheetOptions, _EXPLAINED),
+    "pasta join": (JoinOptions, "votes.json --data rated"),
+    "pasta ablate": (AblateOptions, f"--tables labels {_FEW}"),
+    "pasta sizes": (SizesOptions, f"--no-classifiers {_FEW}"),
+    "pasta metrics": (MetricsOptions, f"--n-images 20 --n-explained 4 --n-train 20 --classifier-epochs 1 {_OWN}"),
+}
+
+
+def write_place(root: Path) -> Path:
+    """Write a folder with one of everything that an option can name."""
+    fixtures_attribution.write_folders(root)
+    explanation_folders.write_folders(root)
+    fixtures_pasta.write_pasta_release(root / "rated", datasets=("coco",), n_images=3)
+    for split in ("train", "test"):
+        for name in ("apple", "pear"):
+            folder = root / "fruit" / split / name
+            folder.mkdir(parents=True)
+            for number in range(2):
+                Image.fromarray(np.full((24, 24, 3), 40 * number, dtype=np.uint8)).save(folder / f"{number}.png")
+    (root / "concepts.csv").write_text("class,red,stalk\napple,1,1\npear,0,1\n")
+    (root / "parts.csv").write_text("image,part,x,y\ntrain/apple/0.png,stalk,1,1\n")
+    (root / "network.py").write_text(NETWORK)
+    (root / "syntax.py").write_text("def model(:\n")
+    (root / "plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
+    (root / "file.txt").write_text("no data")
+    (root / "empty").mkdir()
+    (root / "votes.json").write_text(json.dumps([]))
+    encoder = "embedded (untrained convolutions, random word vectors)"
+    with torch.random.fork_rng():
+        save_scorer(
+            Scorer(384, ("Q1", "Q2"), ["cat", "dog", "bird"], (6, 5), encoder=encoder), root / "scorer.safetensors"
+        )
+    return root

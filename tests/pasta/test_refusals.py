@@ -1,0 +1,328 @@
+"""Bad arguments of everything public of pasta: refused by name, at once, and nothing is written."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from one_by_one import INF, NAN, NO_COUNTS, NO_PATHS, NO_SEEDS, NO_SHARES, public_callables, refusals, told_arguments
+from quantus_concepts import pasta
+from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer, best_explainer
+from refusals import Refusal
+
+#: Records and results: nothing of them is checked before they are used.
+BARE = {"ConceptExplanation", "DrawingExplanation", "MapExplanation", "RatingCorrelation", "RobustnessPairs"}
+BARE |= {"Training", "Mixture", "Regressor", "EmbeddingCache"}
+#: Arguments that take anything, or what only its use can tell.
+FREE = {"display_progressbar", "fingerprint", "name", "meaning", "ax", "metadata", "clip"}
+DIM = 4
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one of each kind of file that there is."""
+    # What an encoder loads takes seconds, and counts for no refusal.
+    importlib.import_module("quantus_concepts.pasta.open_clip_models")
+    root = tmp_path_factory.mktemp("place")
+    (root / "folder").mkdir()
+    (root / "file.txt").write_text("no data")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+
+
+@cache
+def scorer() -> Scorer:
+    return Scorer(DIM, ("Q1", "Q5"), ["cat", "dog"], (3, 2))
+
+
+@cache
+def embedder() -> Embedder:
+    return Embedder("embedded", size=16)
+
+
+class Flat(nn.Module):
+    """A model of two classes."""
+
+    def forward(self, images):
+        return images.flatten(1)[:, :2]
+
+
+def explained(model, inputs, targets):
+    return inputs[:, 0]
+
+
+def to_learn() -> dict[str, object]:
+    data = {"embeddings": torch.rand(6, DIM), "targets": np.ones((6, 1)), "questions": ["Q1"]}
+    return data | {"labels": ["cat"] * 6, "label_names": ["cat", "dog"], "train": [0, 1, 2]}
+
+
+IMAGES = torch.rand(2, 3, 8, 8)
+NO_IMAGES = (None, "images", torch.rand(3, 8, 8), torch.rand(2, 4, 8, 8), 2 + IMAGES, IMAGES * NAN, IMAGES.long())
+NO_QUESTIONS = ((), "Q1", ("Q7",), ("Q1", "Q1"), (1,), None, 3)
+NO_DEVICES = ("nonsense", "cuda:99", 3.5)
+PARTS = {"encode_image": explained, "encode_text": explained, "preprocess": explained, "tokenizer": explained}
+NO_LEARNED = {
+    "embeddings": (None, np.zeros((6, DIM)), torch.rand(6), torch.full((6, DIM), NAN)),
+    "targets": (None, "votes", np.ones((5, 1)), np.ones((6, 2)), np.zeros((6, 1)), np.full((6, 1), INF)),
+    "labels": ("cat", ["cat"] * 5, ["bird"] * 6, [5] * 6, [0.5] * 6, None, 3),
+    "label_names": (None, "cat", 3),
+    "train": ([], [0, 0], [9], [-1], [0.5], np.ones(5, bool), "all", 3),
+    "questions": ((), "Q1", ("Q7",), 3),
+}
+NO_STATISTICS = ((0.5,) * 2, ("a",) * 3, (NAN,) * 3, (INF,) * 3, 0.5)
+#: For each callable what it is given that is good, and for each argument what is bad.
+TABLE = {
+    "Scorer": (
+        lambda: {"dim": DIM},
+        {"dim": (*NO_COUNTS, None), "questions": NO_QUESTIONS, "labels": ((), "cat", ("a", "a"), (1, 2), 3)}
+        | {"hidden": ((0,), (1.5,), ("a",), (-1, 2), 3, None), "seed": (*NO_SEEDS, None)}
+        | {"encoder": (3, ["siglip"]), "settings": (3, "overlay", ["size"])},
+    ),
+    "EmbeddedEncoder": (dict, {"seed": (*NO_SEEDS, None), "width": (*NO_COUNTS, None), "device": NO_DEVICES[::2]}),
+    "Embedder": (
+        lambda: {"encoder": "embedded"},
+        {
+            "encoder": ("", "siglop", None, 3, object()),
+            "saliency": ("", "overlaid", None),
+            "weight": (*NO_SHARES, None),
+            "colours": ("", "bwrr", None, 3),
+            "size": (*NO_COUNTS, None),
+            "normalise": ("", "minmax", None),
+            "n_top": (*NO_COUNTS, None),
+            "template": ("no slot", 3, None),
+            "concepts": ("", "words", None),
+            "sentence": ("", "theirs", None),
+            "cache": ("", "file.txt", "a\0b", "~nosuchuser/x", 3),
+            "batch_size": (*NO_COUNTS, None),
+        },
+    ),
+    "OpenClipEncoder": (
+        dict,
+        {
+            "model_name": ("", "ViT-L-16-SigLOP", None, 3),
+            "pretrained": ("", "webbli", "nowhere.safetensors", Path("nowhere"), 3),
+            "seed": (*NO_SEEDS, None),
+            "device": NO_DEVICES[::2],
+            "model_config": ({}, {"embed_dim": 4}, 3, "ViT"),
+            "tokenizer": ("nowhere", "file.txt", 3),
+        },
+    ),
+    "ObjectEncoder": (
+        lambda: {"parts": SimpleNamespace(**PARTS)},
+        {"parts": (None, 3, SimpleNamespace(), nn.Identity())},
+    ),
+    "blip_encoder": (dict, {"model": (nn.Identity(), None, 3, "")}),
+    "Perturbation": (
+        lambda: {"name": "mine", "function": explained, "meaning": "none"},
+        {"light": (-1, 1001, NAN, "x", None), "strong": (-1, 1001, NAN, "x", None), "n_draws": (*NO_SEEDS, None)}
+        | {"function": (None, 3)},
+    ),
+    "perturb": (
+        lambda: {"images": IMAGES, "name": "brightness", "magnitude": 1.0},
+        {"images": NO_IMAGES, "name": ("", "brightnes", None, 3), "magnitude": (-1, 1001, NAN, INF, "x", None)}
+        | {"seed": NO_SEEDS},
+    ),
+    "robustness_pairs": (
+        lambda: {"model": Flat(), "images": IMAGES, "labels": None, "explain_func": explained, "question": "Q5"},
+        {
+            "model": (None, 3, explained),
+            "images": NO_IMAGES[:-1],
+            "labels": (3, [0], [[0, 1]], ["cat", "dog"]),
+            "explain_func": (None, 3, lambda **_: np.zeros(1), lambda **_: None),
+            "question": ("", "Q1", None, 3),
+            "perturbations": ("brightness", [], ["brightnes"], [3], 3, ["brightness"] * 2),
+            "magnitude": (0, -1, 1001, NAN, "x"),
+            "seed": (*NO_SEEDS, None),
+            "batch_size": (*NO_COUNTS, None),
+            "mean": ((0.5,) * 3, 0.5),
+            "std": ((0.5,) * 3, 0.5),
+        },
+    ),
+    "TrainingSettings": (
+        dict,
+        {"epochs": (*NO_COUNTS, None), "batch_size": (*NO_COUNTS, None), "learning_rate": (0, -1, 1001, NAN, "x", None)}
+        | {"weight_decay": (-1, 1001, NAN, "x", None), "loss": ("", "papers", None)}
+        | {"weights": ((1, 2), (1, 2, NAN), (1, 2, -1))},
+    ),
+    "train_scorer": (
+        to_learn,
+        NO_LEARNED
+        | {"validation": ([0], [9], [-1], [0.5], np.ones(5, bool), "all"), "settings": (3, {"epochs": 3})}
+        | {"hidden": ((0,), ("a",), 3), "seed": (*NO_SEEDS, None), "device": NO_DEVICES}
+        | {"encoder": (3,), "embedding_settings": (3, "overlay")},
+    ),
+    "fit_regressor": (
+        lambda: to_learn() | {"kind": "ridge"},
+        NO_LEARNED | {"kind": ("", "ridges", None), "parameters": ({"alfa": 1}, {"alpha": -1}, 3)},
+    ),
+    "load_scorer": (
+        dict,
+        {"source": (*NO_PATHS, "folder", {}, {"Q7": "file.txt"}, {"Q1": "nowhere"})},
+    ),
+    "save_scorer": (
+        lambda: {"scorer": scorer(), "path": "new.safetensors"},
+        {"scorer": (None, 3, nn.Identity()), "path": ("", "new.pth", None, 3)},
+    ),
+    "score_masks": (
+        lambda: {"scorer": scorer(), "embedder": embedder()},
+        {
+            "scorer": (None, 3, nn.Identity()),
+            "embedder": (None, 3, nn.Identity()),
+            "question": ("", "Q2", None, 3),
+            "labels": ("bird", 5, -2, ["cat", "bird"], [0.5], 0.5),
+            "mean": ((0.5,) * 3, 0.5),
+            "std": ((0.5,) * 3, 0.5),
+        },
+    ),
+    "best_explainer": (
+        lambda: {"scores": {"a": [1.0], "b": [2.0]}},
+        {"scores": ({}, [1.0], None, {"a": [1.0], "b": [1.0, 2.0]}, {"a": 1.0}, {"a": [INF]}, {"a": ["x"]})}
+        | {"question": ("", "Q7", None, 3)},
+    ),
+    "plot_mixture": (dict, {"mixture": (None, 3, {"a": [1.0]})}),
+    "rating_correlations": (
+        lambda: {"values": {"a": np.ones(4)}, "ratings": np.ones((4, 6))},
+        {
+            "values": (None, [1.0], {"a": np.ones(3)}, {"a": np.ones((4, 1))}, {"a": ["x"] * 4}),
+            "ratings": (None, "votes", np.ones(4), np.ones((4, 5)), np.ones((4, 2, 5)), np.ones((1, 4, 2, 6))),
+            "questions": (("Q7",), "Q1", None, 3),
+        },
+    ),
+    "sparseness": (
+        dict,
+        {"explanations": (None, 3, [np.ones(3)], [np.ones((1, 1, 2, 2))], ["map"], [None])},
+    ),
+}
+CASES = [case for name, (good, bad) in TABLE.items() for case in refusals(name, getattr(pasta, name), good, bad)]
+
+
+@pytest.mark.parametrize("refusal", CASES)
+def test_bad_arguments_are_refused_by_name(refusal):
+    refusal.check()
+
+
+def encoded(texts):
+    return EmbeddedEncoder().encode_texts(texts)
+
+
+def maps(images=IMAGES, heat=IMAGES[:, 0]):
+    return lambda: embedder().embed_maps(images, heat)
+
+
+EMBEDDINGS = torch.rand(2, DIM)
+MIXTURE = best_explainer({"a": [1.0, 2.0], "b": [2.0, 1.0]})
+METHODS = {
+    f"{noun} {number}": Refusal(call, "`images`")
+    for number, bad in enumerate(NO_IMAGES)
+    for noun, call in (
+        ("encoded images", partial(EmbeddedEncoder().encode_images, bad)),
+        ("images under maps", maps(bad)),
+        ("drawings", partial(embedder().embed_drawings, bad)),
+    )
+} | {
+    "text of nothing": Refusal(lambda: encoded(None), "`texts`"),
+    "text in one piece": Refusal(lambda: encoded("wing"), "`texts`"),
+    "texts of numbers": Refusal(lambda: encoded([3]), "`texts`"),
+    "maps of nothing": Refusal(maps(heat=None), "`maps`"),
+    "maps of arrays": Refusal(maps(heat=np.ones((2, 4, 4))), "`maps`"),
+    "one map": Refusal(maps(heat=torch.rand(4, 4)), "`maps`"),
+    "too few maps": Refusal(maps(heat=torch.rand(1, 4, 4)), "`maps`"),
+    "maps of NaN": Refusal(maps(heat=torch.full((2, 4, 4), NAN)), "`maps`"),
+    "maps of infinity": Refusal(maps(heat=torch.full((2, 4, 4), INF)), "`maps`"),
+    "maps of whole numbers": Refusal(maps(heat=torch.ones(2, 4, 4).long()), "`maps`"),
+    "concepts on one axis": Refusal(lambda: embedder().embed_concepts(np.ones(2), ["a", "b"]), "`values`"),
+    "concepts of NaN": Refusal(lambda: embedder().embed_concepts(np.full((1, 2), NAN), ["a", "b"]), "`values`"),
+    "concepts of words": Refusal(lambda: embedder().embed_concepts(np.array([["x", "y"]]), ["a", "b"]), "`values`"),
+    "concepts of nothing": Refusal(lambda: embedder().embed_concepts(None, ["a"]), "`values`"),
+    "concepts without names": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), []), "`values`"),
+    "concepts with too few names": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), ["a"]), "`values`"),
+    "concepts of one name": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), ["a", "a"]), "`names`"),
+    "concepts with no names at all": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), None), "`names`"),
+    "explanations of nothing": Refusal(lambda: embedder().embed(None), "`explanations`"),
+    "explanations of maps": Refusal(lambda: embedder().embed([torch.rand(4, 4)]), "`explanations`"),
+    "explanation of a list": Refusal(lambda: embedder().embed([pasta.ConceptExplanation({})]), "`values`"),
+    "explanation of NaN": Refusal(lambda: embedder().embed([pasta.ConceptExplanation({"a": NAN})]), "`values`"),
+    "unknown settings": Refusal(lambda: Embedder.from_settings("embedded", {"colour": "bwr"}), "`settings`"),
+    "settings of nothing": Refusal(lambda: Embedder.from_settings("embedded", None), "`settings`"),
+    "settings of a word": Refusal(lambda: Embedder.from_settings("embedded", "bwr"), "`settings`"),
+    "preset of nothing": Refusal(lambda: pasta.OpenClipEncoder.preset(None), "`encoder`"),
+    "preset of no model": Refusal(lambda: pasta.OpenClipEncoder.preset("a/b"), "a"),
+    "preset with no weights": Refusal(lambda: pasta.OpenClipEncoder.preset("clip", weights="nowhere"), "`pretrained`"),
+    "scores of arrays": Refusal(lambda: scorer().score(np.ones((2, DIM))), "`embeddings`"),
+    "scores of nothing": Refusal(lambda: scorer().score(None), "`embeddings`"),
+    "scores of one": Refusal(lambda: scorer().score(torch.rand(DIM)), "`embeddings`"),
+    "scores of a number": Refusal(lambda: scorer().score(torch.tensor(1.0)), "`embeddings`"),
+    "scores of another encoder": Refusal(lambda: scorer().score(torch.rand(2, 5)), "`embeddings`"),
+    "scores of whole numbers": Refusal(lambda: scorer().score(torch.ones(2, DIM).long()), "`embeddings`"),
+    "scores of no label": Refusal(lambda: scorer().score(EMBEDDINGS, ["cat", "bird"]), "`labels`"),
+    "scores of a label": Refusal(lambda: scorer().score(EMBEDDINGS, "cat"), "`labels`"),
+    "scores of one label": Refusal(lambda: scorer().score(EMBEDDINGS, ["cat"]), "`labels`"),
+    "scores of label 2": Refusal(lambda: scorer().score(EMBEDDINGS, [0, 2]), "`labels`"),
+    "scores of label -2": Refusal(lambda: scorer().score(EMBEDDINGS, [0, -2]), "`labels`"),
+    "scores of half labels": Refusal(lambda: scorer().score(EMBEDDINGS, [0.5, 1]), "`labels`"),
+    "scores of a number as labels": Refusal(lambda: scorer().score(EMBEDDINGS, 1), "`labels`"),
+    "scores without labels": Refusal(lambda: Scorer(DIM, labels=None).score(EMBEDDINGS, [0, 1]), "`labels`"),
+    "select nothing": Refusal(lambda: scorer().select([]), "`questions`"),
+    "select no question": Refusal(lambda: scorer().select(None), "`questions`"),
+    "select another question": Refusal(lambda: scorer().select("Q2"), "Q2"),
+    "select a question twice": Refusal(lambda: scorer().select(["Q1", "Q1"]), "`questions`"),
+    "join nothing": Refusal(lambda: Scorer.join([]), "`scorers`"),
+    "join no scorers": Refusal(lambda: Scorer.join([nn.Identity()]), "`scorers`"),
+    "join one question twice": Refusal(lambda: Scorer.join([scorer(), scorer()]), "`questions`"),
+    "join other sizes": Refusal(lambda: Scorer.join([scorer(), Scorer(5, ("Q2",))]), "`dim`"),
+    "encoder of another size": Refusal(lambda: scorer().check_encoder(embedder()), "`encoder`"),
+    "load with a bad dim": Refusal(lambda: pasta.load_scorer("file.txt", dim=0), "`dim`"),
+    "load to no device": Refusal(lambda: pasta.load_scorer("file.txt", device="nonsense"), "`device`"),
+    "chosen of nothing": Refusal(lambda: MIXTURE.chosen(None), "`maps`"),
+    "chosen of one": Refusal(lambda: MIXTURE.chosen({"a": np.ones(2)}), "`maps`"),
+    "chosen of two lengths": Refusal(lambda: MIXTURE.chosen({"a": np.ones(2), "b": np.ones(3)}), "`maps['b']`"),
+    "chosen of too many": Refusal(lambda: MIXTURE.chosen({"a": np.ones(3), "b": np.ones(3)}), "`maps['a']`"),
+    "compare nothing": Refusal(lambda: MIXTURE.compare(None), "`values`"),
+    "compare one": Refusal(lambda: MIXTURE.compare({"a": np.ones(2)}), "`values`"),
+    "compare two lengths": Refusal(lambda: MIXTURE.compare({"a": np.ones(2), "b": np.ones(3)}), "`values['b']`"),
+    "compare words": Refusal(lambda: MIXTURE.compare({"a": np.ones(2), "b": ["x", "y"]}), "`values['b']`"),
+    "votes joined in no way": Refusal(
+        lambda: pasta.rating_correlations({"a": np.ones(4)}, np.ones((4, 2, 6)), how="most"), "`how`"
+    ),
+    "draws of a negative number": Refusal(lambda: pasta.PERTURBATIONS["brightness jitter"].draws(-1), "`n`"),
+    "draws of half a number": Refusal(lambda: pasta.PERTURBATIONS["brightness jitter"].draws(1.5), "`n`"),
+    "draws of a negative seed": Refusal(lambda: pasta.PERTURBATIONS["brightness jitter"].draws(1, -1), "`seed`"),
+    "perturb with draws of others": Refusal(
+        lambda: pasta.PERTURBATIONS["brightness jitter"](IMAGES, 1.0, draws=torch.rand(3, 1)), "`draws`"
+    ),
+    "too many patches": Refusal(lambda: pasta.perturb(IMAGES, "random patches", 40), "`magnitude`"),
+    **{
+        f"{name} of {bad}": Refusal(
+            partial(pasta.score_masks, scorer(), embedder(), **{"mean": (0.5,) * 3, "std": (0.5,) * 3} | {name: bad}),
+            f"`{name}`",
+        )
+        for name in ("mean", "std")
+        for bad in NO_STATISTICS
+    },
+    "deviation of 0": Refusal(lambda: pasta.score_masks(scorer(), embedder(), mean=(0,) * 3, std=(0,) * 3), "`std`"),
+}
+
+
+@pytest.mark.parametrize("refusal", METHODS.values(), ids=METHODS)
+def test_bad_calls_of_methods_are_refused_by_name(refusal):
+    refusal.check()
+
+
+def test_everything_public_has_cases():
+    assert set(TABLE) | BARE == public_callables(pasta)
+    tried = {"load_scorer": {"dim", "encoder", "device"}, "blip_encoder": {"processor"}}
+    tried |= {"Embedder": {"ascending", "trailing_comma"}, "OpenClipEncoder": {"tag"}, "rating_correlations": {"how"}}
+    for name, (_, bad) in TABLE.items():
+        untold = told_arguments(getattr(pasta, name)) - FREE - set(bad)
+        assert untold <= tried.get(name, set()), (name, untold)
