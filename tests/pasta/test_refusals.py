@@ -62,18 +62,22 @@ def explained(model, inputs, targets):
     return inputs[:, 0]
 
 
+# Named by their values: the same in every process.
+random = partial(torch.rand, generator=torch.Generator().manual_seed(0))
+
+
 def to_learn() -> dict[str, object]:
-    data = {"embeddings": torch.rand(6, DIM), "targets": np.ones((6, 1)), "questions": ["Q1"]}
+    data = {"embeddings": random(6, DIM), "targets": np.ones((6, 1)), "questions": ["Q1"]}
     return data | {"labels": ["cat"] * 6, "label_names": ["cat", "dog"], "train": [0, 1, 2]}
 
 
-IMAGES = torch.rand(2, 3, 8, 8)
-NO_IMAGES = (None, "images", torch.rand(3, 8, 8), torch.rand(2, 4, 8, 8), 2 + IMAGES, IMAGES * NAN, IMAGES.long())
+IMAGES = random(2, 3, 8, 8)
+NO_IMAGES = (None, "images", random(3, 8, 8), random(2, 4, 8, 8), 2 + IMAGES, IMAGES * NAN, IMAGES.long())
 NO_QUESTIONS = ((), "Q1", ("Q7",), ("Q1", "Q1"), (1,), None, 3)
 NO_DEVICES = ("nonsense", "cuda:99", 3.5)
 PARTS = {"encode_image": explained, "encode_text": explained, "preprocess": explained, "tokenizer": explained}
 NO_LEARNED = {
-    "embeddings": (None, np.zeros((6, DIM)), torch.rand(6), torch.full((6, DIM), NAN)),
+    "embeddings": (None, np.zeros((6, DIM)), random(6), torch.full((6, DIM), NAN)),
     "targets": (None, "votes", np.ones((5, 1)), np.ones((6, 2)), np.zeros((6, 1)), np.full((6, 1), INF)),
     "labels": ("cat", ["cat"] * 5, ["bird"] * 6, [5] * 6, [0.5] * 6, None, 3),
     "label_names": (None, "cat", 3),
@@ -220,7 +224,7 @@ def maps(images=IMAGES, heat=IMAGES[:, 0]):
     return lambda: embedder().embed_maps(images, heat)
 
 
-EMBEDDINGS = torch.rand(2, DIM)
+EMBEDDINGS = random(2, DIM)
 MIXTURE = best_explainer({"a": [1.0, 2.0], "b": [2.0, 1.0]})
 METHODS = {
     f"{noun} {number}": Refusal(call, "`images`")
@@ -236,8 +240,8 @@ METHODS = {
     "texts of numbers": Refusal(lambda: encoded([3]), "`texts`"),
     "maps of nothing": Refusal(maps(heat=None), "`maps`"),
     "maps of arrays": Refusal(maps(heat=np.ones((2, 4, 4))), "`maps`"),
-    "one map": Refusal(maps(heat=torch.rand(4, 4)), "`maps`"),
-    "too few maps": Refusal(maps(heat=torch.rand(1, 4, 4)), "`maps`"),
+    "one map": Refusal(maps(heat=random(4, 4)), "`maps`"),
+    "too few maps": Refusal(maps(heat=random(1, 4, 4)), "`maps`"),
     "maps of NaN": Refusal(maps(heat=torch.full((2, 4, 4), NAN)), "`maps`"),
     "maps of infinity": Refusal(maps(heat=torch.full((2, 4, 4), INF)), "`maps`"),
     "maps of whole numbers": Refusal(maps(heat=torch.ones(2, 4, 4).long()), "`maps`"),
@@ -250,7 +254,7 @@ METHODS = {
     "concepts of one name": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), ["a", "a"]), "`names`"),
     "concepts with no names at all": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), None), "`names`"),
     "explanations of nothing": Refusal(lambda: embedder().embed(None), "`explanations`"),
-    "explanations of maps": Refusal(lambda: embedder().embed([torch.rand(4, 4)]), "`explanations`"),
+    "explanations of maps": Refusal(lambda: embedder().embed([random(4, 4)]), "`explanations`"),
     "explanation of a list": Refusal(lambda: embedder().embed([pasta.ConceptExplanation({})]), "`values`"),
     "explanation of NaN": Refusal(lambda: embedder().embed([pasta.ConceptExplanation({"a": NAN})]), "`values`"),
     "unknown settings": Refusal(lambda: Embedder.from_settings("embedded", {"colour": "bwr"}), "`settings`"),
@@ -261,9 +265,9 @@ METHODS = {
     "preset with no weights": Refusal(lambda: pasta.OpenClipEncoder.preset("clip", weights="nowhere"), "`pretrained`"),
     "scores of arrays": Refusal(lambda: scorer().score(np.ones((2, DIM))), "`embeddings`"),
     "scores of nothing": Refusal(lambda: scorer().score(None), "`embeddings`"),
-    "scores of one": Refusal(lambda: scorer().score(torch.rand(DIM)), "`embeddings`"),
+    "scores of one": Refusal(lambda: scorer().score(random(DIM)), "`embeddings`"),
     "scores of a number": Refusal(lambda: scorer().score(torch.tensor(1.0)), "`embeddings`"),
-    "scores of another encoder": Refusal(lambda: scorer().score(torch.rand(2, 5)), "`embeddings`"),
+    "scores of another encoder": Refusal(lambda: scorer().score(random(2, 5)), "`embeddings`"),
     "scores of whole numbers": Refusal(lambda: scorer().score(torch.ones(2, DIM).long()), "`embeddings`"),
     "scores of no label": Refusal(lambda: scorer().score(EMBEDDINGS, ["cat", "bird"]), "`labels`"),
     "scores of a label": Refusal(lambda: scorer().score(EMBEDDINGS, "cat"), "`labels`"),
@@ -299,7 +303,7 @@ METHODS = {
     "draws of half a number": Refusal(lambda: pasta.PERTURBATIONS["brightness jitter"].draws(1.5), "`n`"),
     "draws of a negative seed": Refusal(lambda: pasta.PERTURBATIONS["brightness jitter"].draws(1, -1), "`seed`"),
     "perturb with draws of others": Refusal(
-        lambda: pasta.PERTURBATIONS["brightness jitter"](IMAGES, 1.0, draws=torch.rand(3, 1)), "`draws`"
+        lambda: pasta.PERTURBATIONS["brightness jitter"](IMAGES, 1.0, draws=random(3, 1)), "`draws`"
     ),
     "too many patches": Refusal(lambda: pasta.perturb(IMAGES, "random patches", 40), "`magnitude`"),
     **{

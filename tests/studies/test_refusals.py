@@ -108,7 +108,7 @@ def declared():
                 yield pytest.param([*command.split(), *arguments], name, id=f"{command} {name}={value[:12]!r}")
 
 
-@pytest.mark.parametrize(("arguments", "names"), declared())
+@pytest.mark.parametrize(("arguments", "names"), list(declared()))
 def test_what_an_option_cannot_be(arguments, names, capsys):
     check_command(arguments, names, capsys)
 
@@ -348,7 +348,7 @@ def combined():
             yield pytest.param(arguments, names, id=f"{command} {more}")
 
 
-@pytest.mark.parametrize(("arguments", "names"), combined())
+@pytest.mark.parametrize(("arguments", "names"), list(combined()))
 def test_what_does_not_go_together_or_is_not_there(arguments, names, capsys):
     check_command(arguments, names, capsys)
 
