@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_range
+from captum_concepts.checks import check_range, to_array, to_tensor
 from quantus_concepts.functional.arguments import finite_rows
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -43,6 +43,7 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
         If there is no sample axis, or `percentile` is out of its range.
     """
     check_range("percentile", percentile, 0, 100, open_low=True)
+    a = to_tensor("a", a) if isinstance(a, Tensor) else to_array("a", a)  # type: ignore[assignment]
     # Neither negative strides nor arrays that cannot be written suit torch.
     maps = a if isinstance(a, Tensor) else torch.as_tensor(np.require(a, requirements=("C", "W")))
     if maps.ndim < 2:

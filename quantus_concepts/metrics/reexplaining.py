@@ -110,7 +110,15 @@ class ReExplainingMetric(ConceptMetric):
 
     def _check_classes(self, labels: Mapping[str, np.ndarray], model: nn.Module, x_batch: np.ndarray) -> None:
         """Raise where labels, by the name of their argument, name an output that the model does not have."""
-        n_classes = self._predict(model, x_batch[:1]).shape[-1]
+        # Two, for one would not show that a model gives one row for all.
+        first = x_batch[:2]
+        shape = tuple(self._predict(model, first).shape)
+        if len(shape) != 2 or shape[0] != len(first):
+            raise ValueError(
+                f"Expected argument `model` to return outputs (N, K) = ({len(first)}, *) but {type(model).__name__} "
+                f"gives {shape}."
+            )
+        n_classes = shape[1]
         for name, classes in labels.items():
             outside = np.flatnonzero((classes < 0) | (classes >= n_classes))
             if outside.size:
