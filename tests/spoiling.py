@@ -1,4 +1,4 @@
-"""Tables of bad input: a good call of which one argument at a time is spoilt, and whether all public callables are in."""
+"""Tables of bad input: a good call of which one argument is spoilt, and whether all public callables are in them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 
 from captum_concepts.bank_file import TENSORS, BankContents, read_bank, write_bank
-from captum_concepts.checks import as_list, check_device, check_finite, check_mapping, check_path, check_shape, to_tensor
+from captum_concepts.checks import (
+    as_list,
+    check_device,
+    check_finite,
+    check_mapping,
+    check_path,
+    check_shape,
+    to_tensor,
+)
 from captum_concepts.directions import weak_concepts
 
 

@@ -14,7 +14,15 @@ from torch.utils.data import RandomSampler
 from captum_concepts.bank import ConceptBank
 from captum_concepts.bank_file import TENSORS
 from captum_concepts.chain import ConceptChain, check_width, is_training
-from captum_concepts.checks import check_binary, check_choice, check_module, check_seed, check_shape, check_whole, to_tensor
+from captum_concepts.checks import (
+    check_binary,
+    check_choice,
+    check_module,
+    check_seed,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
 from captum_concepts.directions import METHODS
 from captum_concepts.embedding import check_loader, run
 from captum_concepts.heads import HEADS

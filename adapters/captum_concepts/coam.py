@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.chain import ConceptChain
-from captum_concepts.checks import as_list, check_finite, check_materialised, check_shape, check_whole, to_numpy, to_tensor
+from captum_concepts.checks import (
+    as_list,
+    check_finite,
+    check_materialised,
+    check_shape,
+    check_whole,
+    to_numpy,
+    to_tensor,
+)
 from captum_concepts.layers import check_hookable, find_layer, watched
 from captum_concepts.outputs import as_targets, input_tensors
 from captum_concepts.pooling import project_maps

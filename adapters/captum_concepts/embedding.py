@@ -106,7 +106,7 @@ def run(
 
 def check_loader(loader: Any) -> Iterable[Any]:
     """Return a loader that can be gone through, or raise."""
-    if isinstance(loader, str) or not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
+    if isinstance(loader, str) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
         raise TypeError(
             f"Expected argument `loader` to give batches, as a torch.utils.data.DataLoader does, but got "
             f"{type(loader).__name__}."

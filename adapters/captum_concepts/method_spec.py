@@ -219,15 +219,17 @@ def _load(spec: str) -> Any:
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):
         if not Path(place).is_file():
-            raise ValueError(f"Expected argument `spec` to be 'path.py:function' with a file that exists but got {spec!r}.")
+            raise ValueError(
+                f"Expected argument `spec` to be 'path.py:function' with a file that exists but got {spec!r}."
+            )
         module = run_file(Path(place))
     else:
         try:
             module = importlib.import_module(place)
         except Exception as error:  # whatever the user's module raises
             raise ValueError(
-                f"Expected argument `spec` to be 'module:function' with a module that can be imported but got {spec!r}: "
-                f"{error_text(error)}."
+                "Expected argument `spec` to be 'module:function' with a module that can be imported but got "
+                f"{spec!r}: {error_text(error)}."
             ) from error
     if not hasattr(module, name):
         raise ValueError(

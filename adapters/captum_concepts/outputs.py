@@ -118,9 +118,7 @@ def check_targets(targets: Tensor, n_outputs: int, name: str) -> None:
         )
 
 
-def _explained(
-    error: Exception, model: str, outputs: list[Any], targets: Tensor | None, name: str
-) -> Exception | None:
+def _explained(error: Exception, model: str, outputs: list[Any], targets: Tensor | None, name: str) -> Exception | None:
     """Return what to raise in place of an error of torch or Captum; None where it says enough."""
     output = outputs[0] if outputs else None
     if outputs and not isinstance(output, Tensor):

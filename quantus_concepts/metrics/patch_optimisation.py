@@ -168,9 +168,7 @@ def optimise_patch(
         with alone_with(model):
             logits = tensor_output(model(shown if preprocess is None else preprocess(shown)))
         if logits.ndim != 2:
-            raise ValueError(
-                f"Expected argument `model` to return logits (N, K) but got shape {tuple(logits.shape)}."
-            )
+            raise ValueError(f"Expected argument `model` to return logits (N, K) but got shape {tuple(logits.shape)}.")
         return logits
 
     results = []

@@ -10,7 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_materialised, check_module, check_range, check_shape, check_whole, to_tensor
+from captum_concepts.checks import (
+    check_finite,
+    check_materialised,
+    check_module,
+    check_range,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.metrics.subjects import Subject, batches

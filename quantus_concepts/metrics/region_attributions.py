@@ -110,9 +110,7 @@ def attribute_regions(
     others_of = {} if elsewhere is None else check_mapping("elsewhere", elsewhere)
     if any(subject not in subjects for subject in others_of):
         raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
-    elsewhere = {
-        subject: checked_masks(each, len(subject), "elsewhere") for subject, each in others_of.items()
-    }
+    elsewhere = {subject: checked_masks(each, len(subject), "elsewhere") for subject, each in others_of.items()}
     found = {name: RegionAttributions() for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
     with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
@@ -173,7 +171,9 @@ def checked_masks(masks: Any, count: int, name: str = "masks") -> Masks:
         return masks
     regions = torch.from_numpy(region_masks(name, masks))
     if len(regions) < count:
-        raise ValueError(f"Expected argument `{name}` to have a mask for each of {count} images but got {len(regions)}.")
+        raise ValueError(
+            f"Expected argument `{name}` to have a mask for each of {count} images but got {len(regions)}."
+        )
     return regions
 
 

@@ -13,7 +13,12 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_mapping, check_module, check_range, check_seed, check_whole, to_array
 from quantus_concepts.functional import mcs, relative_contrast
-from quantus_concepts.metrics.region_attributions import ExplainFunc, RegionAttributions, attribute_regions, check_methods
+from quantus_concepts.metrics.region_attributions import (
+    ExplainFunc,
+    RegionAttributions,
+    attribute_regions,
+    check_methods,
+)
 from quantus_concepts.metrics.subjects import Subject
 
 RELATIVE, CORRELATION = "relative MCS", "correlation"
@@ -87,7 +92,8 @@ def score_relative(
         check_module("models", model)
     if not callable(without) and not callable(images) and np.shape(to_array("without", without)) != np.shape(images):
         raise ValueError(
-            f"Expected argument `without` to have the shape of `images`, {np.shape(images)}, but got {np.shape(without)}."
+            f"Expected argument `without` to have the shape of `images`, {np.shape(images)}, but got "
+            f"{np.shape(without)}."
         )
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
     bare = {k: Subject(models[k], without, labels) for k in subjects}

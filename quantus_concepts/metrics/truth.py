@@ -17,7 +17,10 @@ def class_labels(name: str, value: Any) -> np.ndarray:
     labels = to_array(name, value)
     if labels.ndim != 1:
         raise ValueError(f"Expected argument `{name}` to have shape (N,) but got {labels.shape}.")
-    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all()))
+    # Infinity, too, is its own floor.
+    whole = labels.dtype.kind in "iu" or (
+        labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+    )
     if not whole or (labels < 0).any():
         raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
     return labels.astype(int)
@@ -64,7 +67,8 @@ def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
     array = to_array("points", value)
     if np.isinf(array).any():
         raise ValueError(
-            "Expected argument `points` to hold places in the images, with NaN where not visible, but some are infinite."
+            "Expected argument `points` to hold places in the images, with NaN where not visible, but some are "
+            "infinite."
         )
     if array.ndim == 3:
         array = array[:, :, None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,14 @@ NO_LABELS: Bad = {
     "of rank 2": CLASSES[:, None],
 }
 NO_SIZE: Bad = {**TEXT, **NOTHING, "a bool": (True, 4), "NaN": (NAN, 4), "negative": (-1, 4)}
-NO_ALPHAS: Bad = {"None": None, "a number": 1.0, "text": ("a",), "a bool": (True,), "infinite": (INF,), "nested": ((1,),)}
+NO_ALPHAS: Bad = {
+    "None": None,
+    "a number": 1.0,
+    "text": ("a",),
+    "a bool": (True,),
+    "infinite": (INF,),
+    "nested": ((1,),),
+}
 NO_PAIR: Bad = {**NO_TENSOR, "of whole numbers": torch.ones(2, dtype=torch.int64)}
 NO_POINTS: Bad = {"None": None, "complex": torch.zeros(2, 1, 2, dtype=torch.complex64), "bools": MASKS[:, :1, :2]}
 
@@ -150,7 +156,10 @@ TABLE: Table = {
         mask={"text": "all", "a list": [True, True], "indices": torch.tensor([0, 1])},
     ),
     "clm": spoilt(
-        clm, {"hits": ZEROS, "top_l": 1}, hits={**NO_TENSOR, "infinite": ZEROS + INF}, top_l={**NO_COUNT, "negative": -1}
+        clm,
+        {"hits": ZEROS, "top_l": 1},
+        hits={**NO_TENSOR, "infinite": ZEROS + INF},
+        top_l={**NO_COUNT, "negative": -1},
     ),
     "concept_attribution": spoilt(
         concept_attribution,
@@ -166,9 +175,7 @@ TABLE: Table = {
     ),
     "mcs": spoilt(mcs, {"g_first": G, "g_second": G}, g_first=NO_PAIR, g_second=NO_PAIR),
     "idr": spoilt(idr, {"g_with": G, "g_without": G}, g_with=NO_PAIR, g_without=NO_PAIR),
-    "perturbation": spoilt(
-        perturbation, {"g_original": G, "g_patched": G}, g_original=NO_PAIR, g_patched=NO_PAIR
-    ),
+    "perturbation": spoilt(perturbation, {"g_original": G, "g_patched": G}, g_original=NO_PAIR, g_patched=NO_PAIR),
     "iir": spoilt(
         iir,
         {"g_original": G, "g_patched": G},
@@ -222,7 +229,14 @@ TABLE: Table = {
         logits=NO_TENSOR,
         images=NO_TENSOR,
         delta=NO_TENSOR,
-        pixel_range={"None": None, "a number": 1.0, "three": (0, 1, 2), "text": ("a", "b"), "NaN": (NAN, 1), "down": (1, 0)},
+        pixel_range={
+            "None": None,
+            "a number": 1.0,
+            "three": (0, 1, 2),
+            "text": ("a", "b"),
+            "NaN": (NAN, 1),
+            "down": (1, 0),
+        },
         eta1={**NO_NUMBER, "NaN": NAN, "negative": -1.0},
         eta2={**NO_NUMBER, "NaN": NAN, "negative": -1.0},
     ),
@@ -281,8 +295,8 @@ RESULTS = {"Estimate", "FaithfulnessScores", "RandomBank", "RelativeContrast"}
 
 
 @pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
-def test_refused(case: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("empty_folder")
+def test_refused(case: Refusal) -> None:
     case.check()
 
 
