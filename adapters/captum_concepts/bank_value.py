@@ -123,12 +123,12 @@ class BankValue:
             If there is no such concept; the message lists the nearest names.
         """
         if not isinstance(name, str) or name not in self.names:
-            near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
-            raise ValueError(
-                f"Expected argument `name` to be that of a concept but none is named {name!r}. The nearest of the "
-                f"{len(self)} are {near}."
-            )
+            raise self._unknown("argument `name` to be that of a concept", name)
         return self.names.index(name)
+
+    def _unknown(self, wanted: str, name: Any) -> ValueError:
+        near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
+        return ValueError(f"Expected {wanted} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
 
     def select(self, concepts: Any) -> Self:
         """Return a bank of some of the concepts, in the order given.
@@ -203,10 +203,10 @@ class BankValue:
         """
         for old in check_mapping("mapping", mapping):
             if old not in self.names:
-                raise ValueError(f"Expected the keys of argument `mapping` to be names of concepts but got {old!r}.")
+                raise self._unknown("the keys of argument `mapping` to be names of concepts", old)
         names = [mapping.get(name, name) for name in self.names]
         if len(set(names)) < len(names):
-            raise ValueError("Expected argument `mapping` to leave concepts different names but it does not.")
+            raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")
         return type(self)(**self._tensors(), names=names, settings=self.settings)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:

@@ -168,8 +168,8 @@ class PostHocCBM(ConceptChain):
         reference = first_floating(module)
         if reference is not None:
             bank = bank.to(reference.device, _values_type(reference.dtype, head))
-        check_width(head, len(bank))
         layer = ConceptLayer(bank, values)
+        check_width(head, len(bank))
         layer.training = pooling.training = is_training(module)
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
 

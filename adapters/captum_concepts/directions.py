@@ -185,11 +185,7 @@ def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
     x = as_embeddings(features)
     check_shape("features", x, ("N", "d"), (None, None))
     y = to_array("labels", labels)
-    check_shape("labels", y, ("N", "L"), (None, None))
-    if len(y) != len(x):
-        raise ValueError(
-            f"Expected arguments `features` and `labels` to have a row for each image but got {len(x)} and {len(y)}."
-        )
+    check_shape("labels", y, ("N", "L"), (len(x), None))
     if x.numel() == 0 or y.size == 0:
         raise ValueError(
             f"Expected arguments `features` and `labels` to hold samples and concepts but got shapes "

@@ -182,7 +182,6 @@ class ExplainFunc:
         if inputs.ndim < 2:
             raise ValueError(f"Expected argument `inputs` to have shape (N, ...) but got {tuple(inputs.shape)}.")
         check_callable("model", model)
-        check_device(kwargs.get("device"))
         check_materialised("model", model)
         place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
@@ -297,6 +296,7 @@ def _place(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dt
     reference = first_floating(model) if isinstance(model, nn.Module) else None
     if reference is not None:
         return reference.device, reference.dtype
+    check_device(device)
     dtype = torch.float64 if str(inputs.dtype).endswith("float64") else torch.float32
     return torch.device(device or "cpu"), dtype
 

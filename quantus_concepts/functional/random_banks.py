@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice, check_finite, check_range, check_seed, check_shape, check_whole
-from quantus_concepts.functional.arguments import check_floating, check_indices, check_top_l
+from quantus_concepts.functional.arguments import check_floating, check_indices, check_top_l, finite_rows
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 
@@ -95,7 +95,7 @@ def random_banks(
 
     check_floating("features", features)
     check_shape("features", features, ("N", "d"), (None, None))
-    check_finite("features", features)
+    _check_finite("features", features)
     check_indices("labels", labels)
     check_shape("labels", labels, ("N",), (len(features),))
     check_whole("n_concepts", n_concepts, 1)
@@ -172,7 +172,7 @@ def random_bank_scores(
     check_shape("features", features, ("N", "d"), (None, None))
     check_floating("test_features", test_features)
     check_shape("test_features", test_features, ("M", "d"), (None, features.shape[1]))
-    check_finite("test_features", test_features)
+    _check_finite("test_features", test_features)
     check_floating("class_concepts", class_concepts)
     check_shape("class_concepts", class_concepts, ("K", "L"), (None, None))
     n_classes, n_concepts = class_concepts.shape
@@ -197,3 +197,9 @@ def random_bank_scores(
             by_class = theta.double() if name == "weight" else means.compute()
             found.setdefault(("CGIM", name), []).append(cgim(by_class, class_concepts.to(by_class)).nanmean())
     return {key: torch.stack(numbers) for key, numbers in found.items()}
+
+
+def _check_finite(name: str, features: Tensor) -> None:
+    # The full message needs the values on the CPU; only a failure pays for that.
+    if not finite_rows(features).all():
+        check_finite(name, features)

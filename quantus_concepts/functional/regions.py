@@ -131,7 +131,7 @@ def _maps_and_places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tup
     maps = prepared_maps(maps, size)
     if not isinstance(points, Tensor) or points.is_complex() or points.dtype == torch.bool:
         got = points.dtype if isinstance(points, Tensor) else type(points).__name__
-        raise TypeError(f"Expected argument `points` to be a torch.Tensor of real numbers but got {got}.")
+        raise TypeError(f"Expected argument `points` to be a torch.Tensor but got {got}. Give real numbers.")
     check_shape("points", points, ("B", "Q", "2"), (len(maps), None, 2))
     if points.shape[1] == 0:
         raise ValueError(

@@ -201,7 +201,8 @@ class CLM(ConceptMetric):
             )
         if masks.shape[1:] != x_batch.shape[2:]:
             raise ValueError(
-                f"Expected masks to have the size of the images, {x_batch.shape[2:]}, but got {masks.shape[1:]}."
+                f"Expected argument `{'masks' if 'masks' in self.call.truth else 's_batch'}` to have the size of the "
+                f"images, {x_batch.shape[2:]}, but got {masks.shape[1:]}."
             )
         return masks
 

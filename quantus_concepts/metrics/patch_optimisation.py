@@ -13,7 +13,6 @@ from captum_concepts.checks import (
     check_binary,
     check_callable,
     check_finite,
-    check_materialised,
     check_module,
     check_shape,
     check_weight,
@@ -149,7 +148,6 @@ def optimise_patch(
         out of its range.
     """
     check_module("model", model)
-    check_materialised("model", model)
     if preprocess is not None:
         check_callable("preprocess", preprocess)
     check_settings(pixel_range, steps, step_size, eta1, eta2, squared, tolerance, chunk_size)

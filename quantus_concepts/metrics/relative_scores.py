@@ -80,13 +80,13 @@ def score_relative(
     ValueError
         If there are fewer than two models or a k is not in (0, 1], there is no method, or shapes differ.
     """
-    check_methods(methods)
-    if not methods:
-        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
     check_seed(seed)
     check_whole("batch_size", batch_size, 1)
     if len(check_mapping("models", models)) < 2:
         raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
+    check_methods(methods)
+    if not methods:
+        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
     for k, model in models.items():
         check_range("models", k, 0, 1, open_low=True)
         check_module("models", model)

@@ -195,8 +195,8 @@ TABLE: Table = {
         model={"None": None, "text": "resnet18", "a list": [NET]},
         inputs={**NO_ARRAY, "None": None},
         targets={**NO_TARGET, "text": ["cat"] * 8, "objects": np.array([None] * 8)},
-        device=NO_DEVICE,
     )
+    | spoilt(call_explainer, {"model": Answers(None)}, device=NO_DEVICE)
     | {
         f"model that returns {what}": Refusal(lambda answer=answer: call_explainer(model=Answers(answer)), names)
         for what, answer, names in (

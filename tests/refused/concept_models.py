@@ -98,7 +98,7 @@ TABLE: Table = {
     "ConceptBank.fit": spoilt(
         ConceptBank.fit,
         {"features": FEATURES, "labels": PRESENT, "n_pos": 2, "n_neg": 2},
-        features={**NO_ARRAY, "None": None, "of rank 1": FEATURES[:, 0], "one too few": FEATURES[:7]},
+        features={**NO_ARRAY, "None": None, "of rank 1": FEATURES[:, 0]},
         labels={**NO_ARRAY, "None": None, "of rank 1": PRESENT[:, 0], "halves": PRESENT / 2, "negative": -PRESENT},
         names={"a number": 3, "one too few": ["a"], "twice the same": ["a", "a"]},
         method=NO_CHOICE,

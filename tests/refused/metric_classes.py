@@ -143,11 +143,9 @@ def called(name: str) -> dict[str, Refusal]:
     return spoilt(METRICS[name], WITH_MAPS, **bad)
 
 
-def regions(name: str) -> dict[str, Refusal]:
+def regions(metric: Any) -> dict[str, Refusal]:
     """Return the cases of a call that asks about regions."""
-    return spoilt(
-        METRICS[name], CALL, s_batch={**NO_MASKS, "one too few": MASKS[:5], "of another size": MASKS[..., 1:]}
-    )
+    return spoilt(metric, CALL, s_batch={**NO_MASKS, "one too few": MASKS[:5], "of another size": MASKS[..., 1:]})
 
 
 def broken(name: str) -> dict[str, Refusal]:
@@ -267,7 +265,7 @@ TABLE: Table = {
     ),
     **{
         f"{name}.__call__": called(name)
-        | (regions(name) if name in ("MCS", "IDR", "IIR") else {})
+        | (regions({**METRICS, "CLM": CLM()}[name]) if name in ("CLM", "MCS", "IDR", "IIR") else {})
         | (broken(name) if name in ("MCS", "IDR", "IIR", "Faithfulness") else {})
         for name in METRICS
     },
