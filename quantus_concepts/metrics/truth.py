@@ -67,8 +67,7 @@ def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
     array = to_array("points", value)
     if np.isinf(array).any():
         raise ValueError(
-            "Expected argument `points` to hold places in the images, with NaN where not visible, but some are "
-            "infinite."
+            "Expected argument `points` to lie in the images but some are infinite. Give NaN where nothing is visible."
         )
     if array.ndim == 3:
         array = array[:, :, None]

@@ -246,9 +246,7 @@ TABLE: Table = {
         maps=NO_FUNCTION,
     ),
     **{
-        function.__name__: spoilt(
-            function, {}, model={"None": None, "a number": 3, "a class": nn.Linear, "of no family": BACKBONE}
-        )
+        function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})
         for function in (from_open_clip, from_timm, from_torchvision)
     },
     "LayerFeatures": spoilt(

@@ -122,9 +122,10 @@ def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "")
     )
 
 
-def check_model(model: Any, alternative: str = "") -> None:
-    """Raise a TypeError unless `model` is a module."""
-    if not isinstance(model, nn.Module):
+def check_model(model: Any, *, named: bool = False) -> None:
+    """Raise a TypeError unless `model` is a module, or where that is allowed a name; before a library is imported."""
+    if not isinstance(model, (nn.Module, str) if named else nn.Module):
+        alternative = " or a name" if named else ""
         raise TypeError(f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}.")
 
 
@@ -137,7 +138,6 @@ def as_model(
 ) -> nn.Module:
     """Return a module as it is, or build the one of a name, and leave the global random state as it was."""
     if not isinstance(model, str):
-        check_model(model, " or a name")
         return model
     if not is_known(model):
         near = difflib.get_close_matches(model, names(), n=3, cutoff=0.4)

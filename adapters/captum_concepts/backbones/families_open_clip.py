@@ -58,12 +58,12 @@ def from_open_clip(model: nn.Module) -> Backbone:
     TypeError
         If `model` is not a module.
     """
+    check_model(model)
     # Imported here: who only wants another library's models need not wait for this one.
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.timm_model import TimmModel
     from open_clip.transformer import VisionTransformer
 
-    check_model(model)
     tower: Any = getattr(model, "visual", model)
     if is_family(tower, VisionTransformer):
         return _vit(tower)
