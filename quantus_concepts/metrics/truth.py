@@ -65,10 +65,6 @@ def checked_parts(value: Any) -> np.ndarray:
 def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
     """Return the places of the parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
     array = to_array("points", value)
-    if np.isinf(array).any():
-        raise ValueError(
-            "Expected argument `points` to lie in the images but some are infinite. Give NaN where nothing is visible."
-        )
     if array.ndim == 3:
         array = array[:, :, None]
     if array.ndim != 4 or array.shape[-1] != 2:

@@ -191,7 +191,7 @@ TABLE: Table = {
         {"points": POINTS, "part_of_concept": PARTS},
         alpha={**NO_NUMBER, "None": None, "NaN": NAN, "negative": -1},
         threshold={**NO_NUMBER, "NaN": NAN, "infinite": INF},
-        points={**NO_ARRAY, "of rank 2": POINTS[0], "infinite": POINTS * INF},
+        points={**NO_ARRAY, "of rank 2": POINTS[0]},
         part_of_concept={**NO_ARRAY, "fractions": PARTS / 2, "bools": PARTS > 0, "below -1": PARTS - 2},
         top_l=NO_POSITIVE,
         masks=NO_MASKS,
