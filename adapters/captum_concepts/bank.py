@@ -213,7 +213,7 @@ class ConceptBank(BankValue):
 
         def encoded(some: list[str]) -> Tensor:
             tokens = tokenizer(some)
-            if not isinstance(tokens, Tensor):
+            if not callable(getattr(tokens, "to", None)):
                 raise TypeError(f"Expected argument `tokenizer` to return a tensor but got {type(tokens).__name__}.")
             rows = model.encode_text(tokens.to(device))
             if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(some):

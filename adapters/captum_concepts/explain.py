@@ -179,7 +179,7 @@ class ExplainFunc:
         # mapping whose first tensor is explained.
         if not isinstance(inputs, Tensor):
             inputs = to_array("inputs", inputs)
-        if inputs.ndim < 2:
+        if inputs.ndim == 0:
             raise ValueError(f"Expected argument `inputs` to have shape (N, ...) but got {tuple(inputs.shape)}.")
         check_callable("model", model)
         check_materialised("model", model)
@@ -314,7 +314,7 @@ def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
 def _as_targets(targets: Any, n: int) -> Tensor | None:
     if targets is None:
         return None
-    values = to_tensor("targets", targets if isinstance(targets, Tensor) else np.array(targets))
+    values = to_tensor("targets", targets if isinstance(targets, Tensor) else np.array(to_array("targets", targets)))
     if not is_integral(values):
         raise ValueError(
             f"Expected argument `targets` to hold indices of outputs (integers) but got {str(values.dtype)[6:]}."
