@@ -12,6 +12,7 @@ import pandas as pd
 from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
 
+from captum_concepts.checks import as_list, check_callable, check_mapping, check_materialised, check_shape, to_array
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.records import Record
@@ -98,9 +99,11 @@ def evaluate(
     Raises
     ------
     TypeError
-        If `metrics`, `xai_methods` or `call_kwargs` is no mapping, or a metric is not callable.
+        If `metrics`, `xai_methods` or `call_kwargs` is no mapping, a metric is not callable, or another argument is of
+        the wrong kind.
     ValueError
-        If there is no metric or method, or `control` names a method that is not evaluated.
+        If there is no metric or method, `x_batch`, `y_batch` and `s_batch` do not hold N samples, or `control` names a
+        method that is not evaluated.
     """
     _check_mappings(metrics=metrics, xai_methods=xai_methods, call_kwargs=call_kwargs)
     for name, metric in metrics.items():
@@ -108,8 +111,19 @@ def evaluate(
             raise TypeError(
                 f"Expected argument `metrics` to hold metric objects but {name!r} is {metric!r}. Write {name}(...)."
             )
+    _check_call(model, x_batch, y_batch, s_batch, xai_methods)
+    if agg_func is not None:
+        check_callable("agg_func", agg_func)
+    if explain_func_kwargs is not None:
+        check_mapping("explain_func_kwargs", explain_func_kwargs)
+    for name, keywords in (call_kwargs or {}).items():
+        check_mapping(f"call_kwargs[{name!r}]", keywords)
+    if control is not None and not isinstance(control, str):
+        as_list("control", control, "names or results")
     names = [control] if isinstance(control, str) else control
     if isinstance(names, list | tuple):
+        if not names:
+            raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but it is empty.")
         absent = [name for name in names if isinstance(name, str) and name not in xai_methods]
         if absent:
             raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but got {absent}.")
@@ -212,6 +226,28 @@ def _explainer(method: str, value: Any, given: Mapping[str, Any] | None) -> dict
 def _method_kwargs(value: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the keyword arguments of a method; Quantus wants some for a callable, and none beside a dict."""
     return None if isinstance(value, Mapping) else dict(given or {})
+
+
+def _check_call(model: Any, x_batch: Any, y_batch: Any, s_batch: Any, xai_methods: Mapping[str, Any]) -> None:
+    """Raise for what would leave every metric without a score."""
+    if isinstance(model, type) or not (model is None or callable(model)):
+        got = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {got}.")
+    check_materialised("model", model)
+    inputs = to_array("x_batch", x_batch)
+    if inputs.ndim < 2 or not len(inputs):
+        raise ValueError(
+            f"Expected argument `x_batch` to have shape (N, ...) with N of at least 1 but got {inputs.shape}."
+        )
+    check_shape("y_batch", to_array("y_batch", y_batch), ("N",), (len(inputs),))
+    if s_batch is not None and (masks := to_array("s_batch", s_batch)).shape[:1] != (len(inputs),):
+        raise ValueError(f"Expected argument `s_batch` to hold N = {len(inputs)} masks but got shape {masks.shape}.")
+    for name, value in xai_methods.items():
+        if value is None or isinstance(value, str | int | float):
+            raise TypeError(
+                f"Expected argument `xai_methods` to hold dicts, functions or arrays but {name!r} is {value!r}. The "
+                'method of Quantus is named in a dict: {"method": "Saliency"}.'
+            )
 
 
 def _check_mappings(**mappings: Any) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.text import Text
 
+from captum_concepts.checks import as_list, check_mapping
 from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.metrics.records import Record
 
@@ -57,6 +59,7 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
     >>> summarise(scores, {"Sparseness": None})["value"].tolist()
     [0.75]
     """
+    check_mapping("metrics", metrics)
     table = _checked_results("results", results, metrics)
     rows = [
         _row(method, metric, found, _remembered(metrics[metric], found))
@@ -97,7 +100,8 @@ def _control_values(summary: pd.DataFrame, metrics: Mapping[str, Any], control: 
                 f"something else for {wrong}."
             )
         return {name: scores for name, scores in values.items() if scores is not None}
-    given: list[Any] = [control] if isinstance(control, str | Mapping) else list(control)
+    alone = isinstance(control, str | Mapping)
+    given: list[Any] = [control] if alone else as_list("control", control, "names or results")
     if all(isinstance(name, str) for name in given):
         missing = sorted(set(given) - set(summary["method"]))
         if missing or not given:
@@ -134,6 +138,8 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
 
     Raises
     ------
+    TypeError
+        If `ax` holds something else than Axes.
     ValueError
         If `summary` lacks a column or holds nothing, or there are too few axes.
     """
@@ -151,6 +157,8 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
     axes = np.asarray(ax, dtype=object).ravel()
     if len(axes) < len(names):
         raise ValueError(f"Expected argument `ax` to hold {len(names)} axes, one for each metric, but got {len(axes)}.")
+    if not all(isinstance(panel, Axes) for panel in axes):
+        raise TypeError("Expected argument `ax` to hold nothing but Axes of matplotlib.")
     for panel, name in zip(axes, names, strict=False):
         _draw_metric(panel, summary[summary["metric"] == name].set_index("method").reindex(methods), name)
     for text in axes[0].figure.findobj(Text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import chdir
 
 import numpy as np
 import pytest
@@ -18,6 +19,13 @@ def _few_threads() -> Iterator[None]:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Work in an empty folder: nothing that a bad input writes goes unseen."""
+    with chdir(tmp_path_factory.mktemp("empty")):
+        yield
 
 
 def _seed() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from captum_concepts.bank_value import BankValue, check_names
 from captum_concepts.captum_cavs import read_cavs
-from captum_concepts.checks import check_shape, check_whole
+from captum_concepts.checks import as_list, check_callable, check_finite, check_seed, check_shape, check_whole, to_array
 from captum_concepts.directions import HOLD_BACK, as_embeddings, fit_directions
 from captum_concepts.running import device_of, evaluation_mode
 
@@ -135,7 +135,8 @@ class ConceptBank(BankValue):
             If a shape, a setting or an entry is wrong, or a concept has no image on one of the sides.
         """
         if names is not None:
-            names = check_names(names, np.shape(labels)[-1])
+            shape = to_array("labels", labels).shape
+            names = check_names(names, shape[-1] if shape else 0)
         fitted = fit_directions(features, labels, names, method, n_pos, n_neg, C, seed, display_progressbar, hold_back)
         settings: dict[str, str | float | int] = {
             "method": method,
@@ -193,24 +194,37 @@ class ConceptBank(BankValue):
         TypeError
             If `model` has no ``encode_text``, or `prompts` is one string.
         """
-        if not callable(getattr(model, "encode_text", None)):
+        if isinstance(model, type) or not callable(getattr(model, "encode_text", None)):
             raise TypeError(
                 f"Expected argument `model` to have a method `encode_text`, as models of open_clip have, but "
                 f"got {type(model).__name__}."
             )
         if isinstance(prompts, str):
             raise TypeError(f"Expected argument `prompts` to be a sequence of texts but got one: {prompts!r}.")
-        texts = list(prompts)
+        texts = as_list("prompts", prompts, "texts")
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"Expected argument `prompts` to hold texts but got {texts[:3]}.")
         if not texts:
             raise ValueError("Expected argument `prompts` to hold at least one text but it is empty.")
         names = check_names(texts if names is None else names, len(texts))
         batch_size = check_whole("batch_size", batch_size, 1)
+        check_callable("tokenizer", tokenizer)
         device = device_of(model)
+
+        def encoded(some: list[str]) -> Tensor:
+            tokens = tokenizer(some)
+            if not callable(getattr(tokens, "to", None)):
+                raise TypeError(f"Expected argument `tokenizer` to return a tensor but got {type(tokens).__name__}.")
+            rows = model.encode_text(tokens.to(device))
+            if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(some):
+                got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+                raise ValueError(
+                    f"Expected argument `model` to encode texts as (n, d) = ({len(some)}, *) but got {got}."
+                )
+            return rows
+
         with evaluation_mode(model), torch.no_grad():
-            rows = [
-                model.encode_text(tokenizer(texts[start : start + batch_size]).to(device))
-                for start in range(0, len(texts), batch_size)
-            ]
+            rows = [encoded(texts[start : start + batch_size]) for start in range(0, len(texts), batch_size)]
         return cls(
             nn.functional.normalize(as_embeddings(torch.cat(rows)), dim=1), names=names, settings={"method": "text"}
         )
@@ -297,9 +311,10 @@ class ConceptBank(BankValue):
         """
         check_whole("n_concepts", n_concepts, 1)
         check_whole("n_features", n_features, 1)
-        check_whole("seed", seed, 0)
-        centre = torch.zeros(n_features) if mean is None else as_embeddings(mean)
+        check_seed(seed)
+        centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
         check_shape("mean", centre, ("d",), (n_features,))
+        check_finite("mean", centre)
         drawn = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
         cavs = nn.functional.normalize(torch.as_tensor(drawn).to(centre), dim=1)
         return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import os
 from collections import Counter
@@ -14,7 +15,15 @@ import torch
 from torch import Tensor
 
 from captum_concepts.bank_file import TENSORS, BankContents, read_bank, write_bank
-from captum_concepts.checks import check_finite, check_shape, to_tensor
+from captum_concepts.checks import (
+    as_list,
+    check_device,
+    check_finite,
+    check_mapping,
+    check_path,
+    check_shape,
+    to_tensor,
+)
 from captum_concepts.directions import weak_concepts
 from captum_concepts.reading import shortened
 
@@ -33,6 +42,8 @@ class BankValue:
         settings: Mapping[str, str | float | int] | None = None,
     ) -> None:
         values = to_tensor("cavs", cavs)
+        if values.dtype == torch.bool:
+            raise TypeError("Expected argument `cavs` to hold numbers but got torch.bool. Is it a mask?")
         self.cavs = values.clone() if values.is_floating_point() else values.float()
         check_shape("cavs", self.cavs, ("L", "d"), (None, None))
         if self.cavs.numel() == 0:
@@ -43,10 +54,10 @@ class BankValue:
         check_finite("cavs", self.cavs)
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
         check_finite("intercepts", self.intercepts)
-        self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
-        self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
+        self.train_accuracy = self._accuracy("train_accuracy", train_accuracy)
+        self.test_accuracy = self._accuracy("test_accuracy", test_accuracy)
         self.names = check_names(names, len(self.cavs))
-        self.settings = dict(settings or {})
+        self.settings = {} if settings is None else dict(check_mapping("settings", settings))
 
     def _per_concept(self, name: str, value: Any, default: float) -> Tensor:
         if value is None:
@@ -54,6 +65,12 @@ class BankValue:
         tensor = to_tensor(name, value)
         check_shape(name, tensor, ("L",), (len(self.cavs),))
         return tensor.to(self.cavs, copy=True)
+
+    def _accuracy(self, name: str, value: Any) -> Tensor:
+        shares = self._per_concept(name, value, math.nan)
+        if ((shares < 0) | (shares > 1)).any():
+            raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {value}.")
+        return shares
 
     @property
     def norms(self) -> Tensor:
@@ -107,10 +124,13 @@ class BankValue:
         ValueError
             If there is no such concept; the message lists the nearest names.
         """
-        if name not in self.names:
-            near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
-            raise ValueError(f"No concept is named {name!r}. The nearest of the {len(self)} are {near}.")
+        if not isinstance(name, str) or name not in self.names:
+            raise self._unknown("argument `name` to be that of a concept", name)
         return self.names.index(name)
+
+    def _unknown(self, wanted: str, name: Any) -> ValueError:
+        near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
+        return ValueError(f"Expected {wanted} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
 
     def select(self, concepts: Any) -> Self:
         """Return a bank of some of the concepts, in the order given.
@@ -143,7 +163,8 @@ class BankValue:
     def _positions(self, concepts: Any) -> list[int]:
         if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
             concepts = [concepts]
-        values = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else list(concepts)
+        every = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
+        values = as_list("concepts", every, "names, indices, or one bool for each concept")
         if values and all(isinstance(value, bool | np.bool_) for value in values):
             check_shape("concepts", np.asarray(values), ("L",), (len(self),))
             return [j for j, value in enumerate(values) if value]
@@ -182,9 +203,12 @@ class BankValue:
         ValueError
             If an old name is not there, or two concepts would have one name.
         """
-        for old in mapping:
-            self.index(old)
+        for old in check_mapping("mapping", mapping):
+            if old not in self.names:
+                raise self._unknown("the keys of argument `mapping` to be names of concepts", old)
         names = [mapping.get(name, name) for name in self.names]
+        if len(set(names)) < len(names):
+            raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")
         return type(self)(**self._tensors(), names=names, settings=self.settings)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
@@ -201,7 +225,17 @@ class BankValue:
         -------
         ConceptBank
             A copy.
+
+        Raises
+        ------
+        TypeError
+            If `dtype` is no floating-point type.
+        ValueError
+            If there is no such device.
         """
+        check_device("device", device)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"Expected argument `dtype` to be a floating-point type of torch but got {dtype!r}.")
         cavs = self.cavs.to(device=device or self.device, dtype=dtype or self.dtype)
         return type(self)(**self._tensors() | {"cavs": cavs}, names=self.names, settings=self.settings)
 
@@ -217,11 +251,18 @@ class BankValue:
 
         Raises
         ------
+        TypeError
+            If `path` is none, or the settings hold what JSON cannot.
         FileNotFoundError
             If its folder does not exist.
         IsADirectoryError
             If it is a folder.
         """
+        check_path("path", path)
+        try:
+            json.dumps(self.settings)
+        except TypeError as error:
+            raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
         write_bank(path, BankContents(self._tensors(), self.names, self.settings))
 
     @classmethod
@@ -247,6 +288,8 @@ class BankValue:
         ValueError
             If it is no safetensors file, is cut short, holds something else, or is not what was written.
         """
+        check_path("path", path)
+        check_device("device", device)
         tensors, names, settings = read_bank(path, str(device))
         try:
             return cls(names=names, settings=settings, **tensors)
@@ -260,7 +303,10 @@ def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
         return [f"concept {j}" for j in range(n_concepts)]
     if isinstance(names, str):
         raise ValueError(f"Expected argument `names` to be a sequence of {n_concepts} names but got one: {names!r}.")
-    listed = [str(name) for name in names]
+    listed = as_list("names", names, "names")
+    if any(name is None for name in listed):
+        raise TypeError(f"Expected argument `names` to hold texts but got {listed[:3]}.")
+    listed = [str(name) for name in listed]
     if len(listed) != n_concepts:
         raise ValueError(
             f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.chain import ConceptChain, is_training
+from captum_concepts.chain import ConceptChain, check_width, is_training
+from captum_concepts.checks import check_callable, check_module
 from captum_concepts.pooling import Maps, Pool, resolve_stages
 from captum_concepts.running import first_floating, without_autocast
 
@@ -86,13 +87,10 @@ class BottleneckCBM(ConceptChain):
         activation: Callable[[Tensor], Tensor] | None = torch.sigmoid,
         project: Callable[[Tensor, Any], Tensor] | None = None,
     ) -> None:
-        if not isinstance(concept_layer, nn.Module):
-            raise TypeError(
-                f"Expected argument `concept_layer` to be an nn.Module but got {type(concept_layer).__name__}."
-            )
+        check_module("concept_layer", concept_layer)
         for name, function in (("activation", activation), ("project", project)):
-            if function is not None and not callable(function):
-                raise TypeError(f"Expected argument `{name}` to be callable but got {type(function).__name__}.")
+            if function is not None:
+                check_callable(name, function)
         if isinstance(concept_layer, nn.Conv2d):
             _check_pointwise(concept_layer)
         module, pooling = resolve_stages(features, pool, maps)
@@ -101,6 +99,7 @@ class BottleneckCBM(ConceptChain):
             channels = concept_layer.in_features
         elif isinstance(concept_layer, nn.Conv2d):
             channels = concept_layer.in_channels
+        check_width(head, getattr(concept_layer, "out_features", getattr(concept_layer, "out_channels", None)))
         super().__init__(module, pooling, BottleneckLayer(concept_layer, activation), head, channels)
         self.project = project
 

@@ -9,6 +9,8 @@ import torch
 from captum.concept import CAV
 from torch import Tensor
 
+from captum_concepts.checks import check_whole
+
 
 def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, list[str], Tensor]:
     """Return the layer of CAVs, and names (L) and rows (L, d) of one direction of each."""
@@ -21,6 +23,8 @@ def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, li
             )
     layers = sorted({cav.layer for cav in found})
     if layer is not None:
+        if layer not in layers:
+            raise ValueError(f"Expected argument `layer` to be one of {layers}, those of `cavs`, but got {layer!r}.")
         found = [cav for cav in found if cav.layer == layer]
     if not found:
         wanted = "" if layer is None else f" of layer {layer!r}"
@@ -50,10 +54,10 @@ def _direction(cav: CAV, concept: int | str) -> tuple[str, Tensor]:
         if concept not in names:
             raise ValueError(f"Expected argument `concept` to name one of {names} but got {concept!r}.")
         position = names.index(concept)
-    elif 0 <= concept < len(names):
-        position = concept
     else:
-        raise ValueError(f"Expected argument `concept` to lie in 0..{len(names) - 1} but got {concept}.")
+        position = check_whole("concept", concept, 0)
+        if position >= len(names):
+            raise ValueError(f"Expected argument `concept` to lie in 0..{len(names) - 1} but got {concept}.")
     stats = cav.stats or {}
     if stats.get("weights") is None or stats.get("classes") is None:
         raise ValueError(

@@ -13,10 +13,18 @@ from torch.utils.data import RandomSampler
 
 from captum_concepts.bank import ConceptBank
 from captum_concepts.bank_file import TENSORS
-from captum_concepts.chain import ConceptChain, is_training
-from captum_concepts.checks import check_binary, check_choice, check_shape, to_tensor
+from captum_concepts.chain import ConceptChain, check_width, is_training
+from captum_concepts.checks import (
+    check_binary,
+    check_choice,
+    check_module,
+    check_seed,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
 from captum_concepts.directions import METHODS
-from captum_concepts.embedding import run
+from captum_concepts.embedding import check_loader, run
 from captum_concepts.heads import HEADS
 from captum_concepts.pooling import Maps, Pool, resolve_stages
 from captum_concepts.reading import parse_json, quoted
@@ -167,6 +175,7 @@ class PostHocCBM(ConceptChain):
         if reference is not None:
             bank = bank.to(reference.device, _values_type(reference.dtype, head))
         layer = ConceptLayer(bank, values)
+        check_width(head, len(bank))
         layer.training = pooling.training = is_training(module)
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
 
@@ -272,13 +281,20 @@ class PostHocCBM(ConceptChain):
             check_choice("head", head, HEADS)
         elif not callable(head):
             raise TypeError(f"Expected argument `head` to be a name or callable but got {type(head).__name__}.")
+        loader = check_loader(loader)
+        check_seed(seed)
         module, pooling = resolve_stages(features, pool, maps)
+        if n_classes is not None:
+            check_whole("n_classes", n_classes, 1)
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
 
         embedded = run(module, pooling, loader, 3 if concept_labels is None else 2, display_progressbar)
-        given = embedded.concept_labels if concept_labels is None else concept_labels
+        given = embedded.concept_labels
+        if concept_labels is not None:
+            given = concept_labels
+            check_shape("concept_labels", given, ("N", "L"), (len(embedded.features), None))
         bank = ConceptBank.fit(embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar)
         with torch.no_grad():
             u = ConceptLayer(bank, values)(embedded.features)
@@ -306,7 +322,9 @@ def _fit_head(
     if labels is None:
         raise ValueError("Expected argument `loader` to give class labels beside the images but it gives none.")
     if not isinstance(head, str):
-        return head(values, labels)
+        made = head(values, labels)
+        check_module("head", made)
+        return made
     if head == "elastic_net":
         return HEADS[head](values, labels, n_classes, seed=seed)
     return HEADS[head](values, labels, n_classes)

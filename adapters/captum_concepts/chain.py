@@ -8,12 +8,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from captum_concepts.checks import check_module, check_shape
 from captum_concepts.pooling import Pooling, check_concepts, project_maps
 
 
 def is_training(module: nn.Module) -> bool:
     """Whether a module is in train mode; a frozen ScriptModule has none."""
     return getattr(module, "training", False)
+
+
+def check_width(head: Any, n_concepts: int | None) -> None:
+    """Raise where a head that is, or begins with, a linear layer takes another number of concepts."""
+    while isinstance(head, nn.Sequential) and len(head):
+        head = head[0]
+    if n_concepts is not None and type(head) is nn.Linear and head.in_features != n_concepts:
+        raise ValueError(
+            f"Expected argument `head` to take the values of {n_concepts} concepts but it takes {head.in_features}."
+        )
 
 
 class ConceptPredictor(nn.Module):
@@ -66,9 +77,8 @@ class ConceptChain(nn.Module, ABC):
     def __init__(
         self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
     ) -> None:
-        for name, module in (("features", features), ("head", head)):
-            if not isinstance(module, nn.Module):
-                raise TypeError(f"Expected argument `{name}` to be an nn.Module but got {type(module).__name__}.")
+        check_module("features", features)
+        check_module("head", head)
         super().__init__()
         self.features = features
         self.pooling = pooling
@@ -152,8 +162,9 @@ class ConceptChain(nn.Module, ABC):
         TypeError
             As in `maps_from_features`.
         ValueError
-            As in `maps_from_features`; wrong indices before the backbone runs.
+            As in `maps_from_features`, or if `images` has another rank; before the backbone runs.
         """
+        check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
         if concepts is not None:
             check_concepts(concepts, len(images), self.n_concepts())
         return self.maps_from_features(self.features(images), concepts)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import torch
 
 def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int | None]) -> None:
     """Raise unless an array has the rank and the sizes expected."""
+    if not isinstance(getattr(value, "shape", None), tuple):
+        raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
     shape = tuple(value.shape)
     fits = len(shape) == len(sizes) and all(want is None or want == got for want, got in zip(sizes, shape, strict=True))
     if not fits:
@@ -27,21 +31,34 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Raise unless a string is one of the allowed ones, naming the nearest."""
     allowed = list(choices)
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         near = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"Expected argument `{name}` to be one of {allowed} but got {value!r}.{hint}")
+
+
+def check_number(name: str, value: Any) -> Any:
+    """Return one real number as it is, or raise; NaN and infinity are numbers."""
+    if not isinstance(value, str | bool | np.bool_ | np.complexfloating) and getattr(value, "ndim", 0) == 0:
+        with suppress(TypeError, ValueError, RuntimeError):
+            float(value)
+            return value
+    raise TypeError(f"Expected argument `{name}` to be a number but got {_shown(value)}.")
+
+
+def check_weight(name: str, value: float, *, positive: bool = False) -> None:
+    """Raise unless a number is finite, and above 0 or not below it."""
+    if not math.isfinite(check_number(name, value)) or value < 0 or (positive and value == 0):
+        least = "above" if positive else "of at least"
+        raise ValueError(f"Expected argument `{name}` to be a finite number {least} 0 but got {value}.")
 
 
 def check_range(
     name: str, value: float, low: float, high: float, *, open_low: bool = False, open_high: bool = False
 ) -> None:
     """Raise unless a number lies in an interval."""
-    try:
-        above, below = (low < value if open_low else low <= value), (value < high if open_high else value <= high)
-        inside = bool(above) and bool(below)
-    except (TypeError, ValueError) as error:  # no number, or an array of several
-        raise TypeError(f"Expected argument `{name}` to be a number but got {value!r}.") from error
+    value = check_number(name, value)
+    inside = (low < value if open_low else low <= value) and (value < high if open_high else value <= high)
     if not inside:
         interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
         raise ValueError(f"Expected argument `{name}` to lie in {interval} but got {value}.")
@@ -73,12 +90,15 @@ def check_path(name: str, value: Any) -> Path:
     """Return a path, ``~`` expanded, or raise where nothing could be at it."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"Expected argument `{name}` to be a path but got {value!r}.")
+    path = Path(value)
+    # Where nobody is called so, `~name` is part of a name.
+    with suppress(RuntimeError):
+        path = path.expanduser()
     try:
-        path = Path(value).expanduser()
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return path
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"Expected argument `{name}` to be a path but got {os.fspath(value)!r} ({reason}).") from error
     return path
@@ -100,9 +120,50 @@ def check_file(name: str, value: Any, expected: str = "a file") -> Path:
     return path
 
 
+def check_seed(seed: Any) -> int:
+    """Return a seed that the generators of NumPy and PyTorch take, or raise."""
+    whole = check_whole("seed", seed, 0)
+    check_range("seed", whole, 0, 2**63 - 1)
+    return whole
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return a yes or no, or raise; of numbers 0 and 1 are such."""
+    if isinstance(value, bool | int | np.bool_ | np.integer) and value in (0, 1):
+        return bool(value)
+    raise TypeError(f"Expected argument `{name}` to be True or False but got {_shown(value)}.")
+
+
+def check_callable(name: str, value: Any) -> None:
+    """Raise unless a value can be called."""
+    if not callable(value):
+        raise TypeError(f"Expected argument `{name}` to be callable but got {type(value).__name__}.")
+
+
+def check_module(name: str, model: Any) -> None:
+    """Raise unless a model is a module."""
+    if not isinstance(model, torch.nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {what}.")
+
+
+def check_mapping(name: str, value: Any) -> Mapping[Any, Any]:
+    """Return a mapping, or raise."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"Expected argument `{name}` to be a dict but got {_shown(value)}.")
+    return value
+
+
+def as_list(name: str, value: Any, what: str = "values") -> list[Any]:
+    """Return the items of a sequence, or raise; one text is no sequence of texts."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"Expected argument `{name}` to be a sequence of {what} but got {_shown(value)}.")
+    return list(value)
+
+
 def check_finite(name: str, value: Any) -> None:
     """Raise if an array holds NaN or infinity, naming the first such entry."""
-    array = to_numpy(value)
+    array = to_array(name, value)
     if array.dtype.kind != "f":
         return
     bad = ~np.isfinite(array)
@@ -120,14 +181,22 @@ def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
         raise TypeError(f"Expected argument `{name}` to be {expected} but got {value!r:.80}.")
 
 
-def check_device(name: str, value: Any, *, there: bool = False) -> torch.device:
-    """Return a device, or raise where it is none, or, if asked for, where this machine has none."""
+def check_device(name: str, value: Any, *, there: bool = False) -> Any:
+    """Return a device, or None as it is; raise where it is none, or, if asked for, where this machine has none."""
+    if value is None:
+        return None
     try:
+        if not isinstance(value, str | int | torch.device) or isinstance(value, bool):
+            raise TypeError(f"it is a {type(value).__name__}")
         device = torch.device(value)
         if there:
             torch.empty(1, device=device)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"Expected argument `{name}` to be a device of this machine but got {value!r}.") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"Expected argument `{name}` to be a torch.device of this machine or the name of one, 'cpu' or 'cuda:0' "
+            f"for instance, but got {_shown(value)} ({reason})."
+        ) from error
     return device
 
 
@@ -142,7 +211,7 @@ def check_numbers(name: str, value: Any) -> np.ndarray:
 
 def check_binary(name: str, value: Any) -> None:
     """Raise unless every entry is 0 or 1."""
-    array = to_numpy(value)
+    array = to_array(name, value)
     bad = ~((array == 0) | (array == 1))
     if bad.any():
         first = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -186,13 +255,38 @@ def to_numpy(value: Any) -> np.ndarray:
     return (detached.float() if detached.dtype == torch.bfloat16 else detached).numpy()
 
 
+def to_array(name: str, value: Any) -> np.ndarray:
+    """Return an array of real numbers or bools, as `to_numpy` does, or raise."""
+    try:
+        array = to_numpy(value)
+    except (TypeError, ValueError) as error:
+        # A mask, the meta device, rows of different lengths.
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"Expected argument `{name}` to be an array of numbers but: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"Expected argument `{name}` to be an array of real numbers but got {_shown(value)} of type {array.dtype}."
+        )
+    return array
+
+
 def to_tensor(name: str, value: Any) -> torch.Tensor:
     """Return real numbers as a tensor without gradient; a TypeError if masked or complex. Not copied needlessly."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"Expected argument `{name}` to be an array {_MASKED}")
-    tensor = torch.as_tensor(value).detach()
+    try:
+        tensor = torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"Expected argument `{name}` to be a tensor or an array of numbers but got {_shown(value)} ({error})."
+        ) from error
     if tensor.is_complex():
         raise TypeError(
             f"Expected argument `{name}` to be real but got {tensor.dtype}. Pass its real part or its modulus."
         )
     return tensor
+
+
+def _shown(value: Any) -> str:
+    """Return a text or a number as it is written, and the kind of anything else."""
+    return repr(value) if isinstance(value, str | int | float | complex | None) else type(value).__name__

@@ -15,9 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.chain import ConceptChain
-from captum_concepts.checks import check_finite, check_materialised, check_shape, to_numpy, to_tensor
+from captum_concepts.checks import (
+    as_list,
+    check_finite,
+    check_materialised,
+    check_shape,
+    check_whole,
+    to_numpy,
+    to_tensor,
+)
 from captum_concepts.layers import check_hookable, find_layer, watched
-from captum_concepts.outputs import as_targets
+from captum_concepts.outputs import as_targets, input_tensors
 from captum_concepts.pooling import project_maps
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 
@@ -78,6 +86,12 @@ class CoAM(LayerAttribution):
         cavs: Any = None,
         device_ids: list[int] | None = None,
     ) -> None:
+        if not callable(forward_func):
+            raise TypeError(
+                f"Expected argument `forward_func` to be a model or a function but got {type(forward_func).__name__}."
+            )
+        if device_ids is not None:
+            device_ids = [check_whole("device_ids", each, 0) for each in as_list("device_ids", device_ids)]
         self.cavs: Tensor | None = None
         self._owner: ConceptChain | None = None
         if layer is None and cavs is None:
@@ -130,6 +144,12 @@ class CoAM(LayerAttribution):
         TypeError
             If it is no concept model.
         """
+        if isinstance(model, type) or not callable(getattr(model, "concept_maps", None)):
+            got = model.__name__ if isinstance(model, type) else type(model).__name__
+            raise TypeError(
+                "Expected argument `model` to be a concept model (PostHocCBM, BottleneckCBM, or any with "
+                f"`concept_maps`) or its `concept_predictor` but got {got}. CoAM(model, layer, cavs) takes any other."
+            )
         return cls(model)
 
     @property
@@ -184,8 +204,8 @@ class CoAM(LayerAttribution):
             but images; if the model is on the meta device.
         """
         is_tuple = isinstance(inputs, tuple)
-        tensors: tuple[Tensor, ...] = inputs if isinstance(inputs, tuple) else (inputs,)
-        concepts = _as_concepts(target, len(tensors[0]), None if self.cavs is None else len(self.cavs))
+        tensors = input_tensors(inputs)
+        concepts = _as_concepts(target, len(tensors[0]), self._n_concepts())
         if input_shaped:
             self._check_input_shaped(tensors, concepts)
         check_materialised("forward_func", self.forward_func, tensors[0])
@@ -203,6 +223,13 @@ class CoAM(LayerAttribution):
             maps = functional.interpolate(maps, image.shape[2:], mode="bilinear", align_corners=False)
             maps = (maps / image.shape[1]).expand(image.shape).contiguous()
         return (maps,) if is_tuple else maps
+
+    def _n_concepts(self) -> int | None:
+        """Return L where it is known."""
+        if self.cavs is not None:
+            return len(self.cavs)
+        owner = getattr(self.forward_func.concept_maps, "__self__", None)
+        return owner.n_concepts() if isinstance(owner, ConceptChain) else None
 
     def _own_maps(self, inputs: tuple[Tensor, ...], concepts: Tensor | None, args: Any, of_input: bool) -> Tensor:
         """Return the maps of a concept model as it makes them."""

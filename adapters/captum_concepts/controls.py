@@ -13,7 +13,8 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_shape
+from captum_concepts.checks import check_callable, check_seed, check_shape
+from captum_concepts.outputs import input_tensors
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
 _ENTRIES = 64
@@ -36,6 +37,8 @@ class RandomAttribution(Attribution):
 
     Raises
     ------
+    TypeError
+        If `forward_func` cannot be called, or `seed` is no whole number.
     ValueError
         If `seed` is negative.
 
@@ -47,10 +50,9 @@ class RandomAttribution(Attribution):
     """
 
     def __init__(self, forward_func: Callable[..., Any], seed: int = 0) -> None:
+        check_callable("forward_func", forward_func)
         super().__init__(forward_func)
-        if seed < 0:
-            raise ValueError(f"Expected argument `seed` to be at least 0 but got {seed}.")
-        self.seed = int(seed)
+        self.seed = check_seed(seed)
 
     @log_usage()
     def attribute(
@@ -77,7 +79,7 @@ class RandomAttribution(Attribution):
         ValueError
             If there is neither one target for all samples nor one for each.
         """
-        tensors: tuple[Tensor, ...] = inputs if isinstance(inputs, tuple) else (inputs,)
+        tensors = input_tensors(inputs)
         n = len(tensors[0])
         asked = _per_sample(target, n)
         model = _fingerprint(self.forward_func)
@@ -134,14 +136,17 @@ class SobelEdges(Attribution):
         ------
         ValueError
             If `inputs` has another rank.
+        TypeError
+            If it is no tensor of a floating-point dtype.
         """
-        if isinstance(inputs, tuple):
-            return tuple(_edges(each) for each in inputs)
-        return _edges(inputs)
+        edges = tuple(_edges(each) for each in input_tensors(inputs))
+        return edges if isinstance(inputs, tuple) else edges[0]
 
 
 def _edges(images: Tensor) -> Tensor:
     check_shape("inputs", images, ("N", "C", "H", "W"), (None,) * 4)
+    if not images.is_floating_point():
+        raise TypeError(f"Expected argument `inputs` to be of a floating-point dtype but got {images.dtype}.")
     padded = functional.pad(images.detach(), (1, 1, 1, 1), mode="replicate")
     # Sums of slices rather than a convolution, which a GPU may compute in the reduced precision of TF32.
     across = padded[..., 2:] - padded[..., :-2]
@@ -158,6 +163,8 @@ def _per_sample(target: Any, n: int) -> list[str]:
         # As Captum reads it: a tensor of one element counts for all samples.
         if isinstance(target, list) and len(target) == 1:
             target = target[0]
+    if isinstance(target, float) or (isinstance(target, list) and any(isinstance(each, float) for each in target)):
+        raise TypeError(f"Expected argument `target` to hold indices of outputs but got {target!r}.")
     if not isinstance(target, list):
         return [repr(target)] * n
     if len(target) != n:

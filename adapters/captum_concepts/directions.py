@@ -13,7 +13,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 from torch import Tensor
 
-from captum_concepts.checks import check_binary, check_choice, check_finite, check_shape, to_numpy, to_tensor
+from captum_concepts.checks import (
+    check_binary,
+    check_choice,
+    check_finite,
+    check_number,
+    check_seed,
+    check_shape,
+    to_array,
+    to_tensor,
+)
 from captum_concepts.progress import progress
 
 METHODS = ("svm", "mean")
@@ -149,9 +158,10 @@ def fit_directions(
     for name, count in (("n_pos", n_pos), ("n_neg", n_neg)):
         if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
             raise ValueError(f"Expected argument `{name}` to be a whole number of at least 1 but got {count}.")
-    if not (math.isfinite(C) and C > 0):
+    if not (math.isfinite(check_number("C", C)) and C > 0):
         raise ValueError(f"Expected argument `C` to be positive and finite but got {C}.")
-    if not 0 <= hold_back < 1:
+    check_seed(seed)
+    if not 0 <= check_number("hold_back", hold_back) < 1:
         raise ValueError(f"Expected argument `hold_back` to lie in [0, 1) but got {hold_back}.")
     x, present = _check_samples(features, labels)
     names = names or [f"concept {j}" for j in range(present.shape[1])]
@@ -165,16 +175,16 @@ def fit_directions(
     return fitted
 
 
-def as_embeddings(value: Any) -> Tensor:
+def as_embeddings(value: Any, name: str = "features") -> Tensor:
     """Return a tensor in float32 or float64: half precision is too coarse to fit or normalise in."""
-    tensor = to_tensor("features", value)
+    tensor = to_tensor(name, value)
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
     x = as_embeddings(features)
     check_shape("features", x, ("N", "d"), (None, None))
-    y = to_numpy(labels)
+    y = to_array("labels", labels)
     check_shape("labels", y, ("N", "L"), (len(x), None))
     if x.numel() == 0 or y.size == 0:
         raise ValueError(

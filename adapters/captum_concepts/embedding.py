@@ -69,7 +69,7 @@ def embed(
         If the loader is empty or its batches are not as said.
     """
     module, pooling = resolve_stages(features, pool, maps)
-    return run(module, pooling, loader, 1, display_progressbar)
+    return run(module, pooling, check_loader(loader), 1, display_progressbar)
 
 
 def run(
@@ -104,6 +104,16 @@ def run(
     )
 
 
+def check_loader(loader: Any) -> Iterable[Any]:
+    """Return a loader that can be gone through, or raise."""
+    if isinstance(loader, str) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
+        raise TypeError(
+            f"Expected argument `loader` to give batches, as a torch.utils.data.DataLoader does, but got "
+            f"{type(loader).__name__}."
+        )
+    return loader
+
+
 def _items(batch: Any, required: int) -> list[Tensor]:
     """Return images, labels and concept labels, as many as there are."""
     items = [batch] if isinstance(batch, Tensor) else batch
@@ -119,6 +129,8 @@ def _items(batch: Any, required: int) -> list[Tensor]:
     for name, item in zip(wanted, kept, strict=False):
         if not isinstance(item, Tensor):
             raise ValueError(f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}.")
+    if kept[0].ndim < 2:
+        raise ValueError(f"Expected argument `loader` to give images but got shape {tuple(kept[0].shape)}.")
     return kept
 
 
@@ -126,7 +138,7 @@ def _check_labels(labels: Tensor, n: int) -> Tensor:
     check_shape("labels", labels, ("N",), (n,))
     if labels.is_floating_point() or labels.dtype == torch.bool or (labels < 0).any():
         raise ValueError(
-            f"Expected argument `labels` to hold class indices (integers from 0) but got {labels.dtype} with "
-            f"smallest value {labels.min().item()}."
+            f"Expected argument `loader` to give `labels` that are class indices (integers from 0) but got "
+            f"{labels.dtype} with smallest value {labels.min().item()}."
         )
     return labels.long()

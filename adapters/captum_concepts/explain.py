@@ -13,7 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice, check_finite, check_materialised, check_whole, is_integral
+from captum_concepts.checks import (
+    check_callable,
+    check_choice,
+    check_device,
+    check_finite,
+    check_flag,
+    check_mapping,
+    check_materialised,
+    check_seed,
+    check_whole,
+    is_integral,
+    to_array,
+    to_tensor,
+)
 from captum_concepts.factories import check_arguments, check_factory, check_same_model, constructor_names, takes_target
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
@@ -107,7 +120,11 @@ def explain_func(
     check_factory(factory, layer)
     check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
     check_choice("channels", channels, ("auto", "sum", "keep"))
-    to_attribute = dict(attribute_kwargs or {})
+    check_flag("rescale", rescale)
+    check_device("device", device)
+    if seed is not None:
+        check_seed(seed)
+    to_attribute = {} if attribute_kwargs is None else dict(check_mapping("attribute_kwargs", attribute_kwargs))
     to_constructor: dict[str, Any] = {}
     known = constructor_names(factory) if isinstance(factory, type) else set()
     for name, value in kwargs.items():
@@ -117,7 +134,8 @@ def explain_func(
         to_constructor["seed"] = seed
     check_arguments(factory, to_constructor, to_attribute)
     if batch_size is None:
-        batch_size = min(64, int(to_attribute.get("internal_batch_size") or 64))
+        internal = to_attribute.get("internal_batch_size")
+        batch_size = 64 if internal is None else min(64, check_whole("internal_batch_size", internal, 1))
     batch_size = check_whole("batch_size", batch_size, 1)
     return ExplainFunc(
         factory=factory,
@@ -160,7 +178,10 @@ class ExplainFunc:
         # ask for explanations of it wait. What it returns is a tensor, has `.logits`, or is a tuple, list or
         # mapping whose first tensor is explained.
         if not isinstance(inputs, Tensor):
-            inputs = np.asarray(inputs)
+            inputs = to_array("inputs", inputs)
+        if inputs.ndim == 0:
+            raise ValueError(f"Expected argument `inputs` to have shape (N, ...) but got {tuple(inputs.shape)}.")
+        check_callable("model", model)
         check_materialised("model", model)
         place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
@@ -275,6 +296,7 @@ def _place(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dt
     reference = first_floating(model) if isinstance(model, nn.Module) else None
     if reference is not None:
         return reference.device, reference.dtype
+    check_device("device", device)
     dtype = torch.float64 if str(inputs.dtype).endswith("float64") else torch.float32
     return torch.device(device or "cpu"), dtype
 
@@ -292,7 +314,7 @@ def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
 def _as_targets(targets: Any, n: int) -> Tensor | None:
     if targets is None:
         return None
-    values = targets.detach() if isinstance(targets, Tensor) else torch.tensor(np.asarray(targets))
+    values = to_tensor("targets", targets if isinstance(targets, Tensor) else np.array(to_array("targets", targets)))
     if not is_integral(values):
         raise ValueError(
             f"Expected argument `targets` to hold indices of outputs (integers) but got {str(values.dtype)[6:]}."

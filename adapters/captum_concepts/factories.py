@@ -25,11 +25,7 @@ def check_factory(factory: Any, layer: Any) -> None:
             f"Expected argument `factory` to be a Captum attribution class, or a function from model to "
             f"attribution, but got {factory!r}. Pass captum.attr.Saliency, for instance."
         )
-    if layer is not None and not isinstance(layer, str):
-        raise TypeError(
-            f"Expected argument `layer` to be the dotted name of a module but got {type(layer).__name__}. A "
-            "module belongs to one model, and metrics call with others; `model.named_modules()` lists names."
-        )
+    check_layer_name(layer)
     if not isinstance(factory, type):
         return
     if issubclass(factory, NoiseTunnel):
@@ -44,6 +40,15 @@ def check_factory(factory: Any, layer: Any) -> None:
         )
     if "layer" not in constructor_names(factory) and layer is not None:
         raise ValueError(f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}.")
+
+
+def check_layer_name(layer: Any) -> None:
+    """Raise unless a layer is None, or given by name."""
+    if layer is not None and not isinstance(layer, str):
+        raise TypeError(
+            f"Expected argument `layer` to be the dotted name of a module but got {type(layer).__name__}. A "
+            "module belongs to one model, and metrics call with others; `model.named_modules()` lists names."
+        )
 
 
 def check_arguments(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:

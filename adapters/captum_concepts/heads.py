@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_range, check_shape, to_numpy
+from captum_concepts.checks import check_finite, check_range, check_seed, check_shape, check_whole, to_array
 
 # A logit that no other comes near, and that half precision still holds.
 _NEVER = -1e4
@@ -29,6 +29,7 @@ def fit_logistic(
 ) -> nn.Linear:
     """Fit multinomial logistic regression (scikit-learn's `LogisticRegression`, lbfgs, L2)."""
     check_range("C", C, 0.0, np.inf, open_low=True)
+    check_whole("max_iter", max_iter, 1)
     x, y, k = _check(values, labels, n_classes)
     model = LogisticRegression(C=C, max_iter=max_iter)
     return _fit(model, x, y, k, standardise, values)
@@ -49,6 +50,8 @@ def fit_elastic_net(
     # ``SGDClassifier(loss="log_loss", penalty="elasticnet")``; most weights come out as 0.
     check_range("alpha", alpha, 0.0, np.inf, open_low=True)
     check_range("l1_ratio", l1_ratio, 0.0, 1.0)
+    check_whole("max_iter", max_iter, 1)
+    check_seed(seed)
     x, y, k = _check(values, labels, n_classes)
     model = SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
@@ -61,8 +64,8 @@ HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic
 
 def _check(values: Any, labels: Any, n_classes: int | None) -> tuple[np.ndarray, np.ndarray, int]:
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
-    x = to_numpy(values.double() if isinstance(values, Tensor) else values).astype(np.float64)
-    y = to_numpy(labels)
+    x = to_array("values", values.double() if isinstance(values, Tensor) else values).astype(np.float64)
+    y = to_array("labels", labels)
     check_shape("values", x, ("N", "L"), (None, None))
     check_shape("labels", y, ("N",), (len(x),))
     check_finite("values", x)
@@ -75,7 +78,7 @@ def _check(values: Any, labels: Any, n_classes: int | None) -> tuple[np.ndarray,
             f"nothing to tell apart."
         )
     largest = int(present[-1])
-    if n_classes is not None and n_classes <= largest:
+    if n_classes is not None and check_whole("n_classes", n_classes, 1) <= largest:
         raise ValueError(
             f"Expected argument `n_classes` to be at least {largest + 1}, one more than the largest label, "
             f"but got {n_classes}."

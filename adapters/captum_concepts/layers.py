@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.jit._trace import TopLevelTracedModule
 
-from captum_concepts.checks import check_materialised, check_shape
+from captum_concepts.checks import check_materialised, check_module, check_shape
 from captum_concepts.running import device_of, evaluation_mode
 
 
@@ -68,12 +68,13 @@ class LayerFeatures(nn.Module):
     Raises
     ------
     TypeError
-        If the layer is of a TorchScript module.
+        If `model` is no module, or the layer none and no name either, or of a TorchScript module.
     ValueError
         If the model has no such layer.
     """
 
     def __init__(self, model: nn.Module, layer: str | nn.Module) -> None:
+        check_module("model", model)
         super().__init__()
         self.model = model
         # Kept by name: a second registration would double the keys, and a copy finds its own layer.
@@ -149,6 +150,10 @@ def find_layer(model: nn.Module, name: str) -> nn.Module:
 
 def layer_name(model: nn.Module, layer: str | nn.Module) -> str:
     """Return the dotted name of a layer."""
+    if not isinstance(layer, str | nn.Module):
+        raise TypeError(
+            f"Expected argument `layer` to be the name of a layer, or that layer, but got {type(layer).__name__}."
+        )
     if isinstance(layer, str):
         find_layer(model, layer)
         return layer

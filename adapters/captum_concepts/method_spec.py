@@ -15,8 +15,9 @@ from captum.attr import Attribution, KernelShap, Lime, Occlusion, ShapleyValues
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_concepts.checks import check_path
+from captum_concepts.checks import check_path, check_seed, check_whole
 from captum_concepts.explain import explain_func
+from captum_concepts.factories import check_layer_name
 from captum_concepts.paper_methods import METHOD_NAMES, Baseline, build_method
 from captum_concepts.running import error_text, nearest_functions, run_file
 from captum_concepts.variants import AtLayer
@@ -88,6 +89,11 @@ def method_from_spec(
     TypeError
         If the user's object is no function.
     """
+    if not isinstance(spec, str):
+        raise TypeError(f"Expected argument `spec` to be a text that names a method but got {type(spec).__name__}.")
+    check_layer_name(layer)
+    check_whole("n_steps", n_steps, 1)
+    check_seed(seed)
     common: dict[str, Any] = {"batch_size": batch_size, "device": device, "seed": seed}
     named = {name.lower(): name for name in METHOD_NAMES}
     if spec.lower() in named:
@@ -177,7 +183,7 @@ def _captum_class(spec: str) -> Any:
     near = [every[each] for each in difflib.get_close_matches(name, every, n=3, cutoff=0.4)]
     hint = f"Nearest: {near}." if near else ""
     raise ValueError(
-        f"Expected a method to be one of {[*METHOD_NAMES]}, a class of captum.attr, or "
+        f"Expected argument `spec`, a method, to be one of {[*METHOD_NAMES]}, a class of captum.attr, or "
         f"'module:function' or 'path.py:function' of your own, but got {spec!r}. {hint}"
     )
 
@@ -211,16 +217,18 @@ def _load(spec: str) -> Any:
     """Return what "module:name" or "path.py:name" points at."""
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):
-        if not check_path("path", place).is_file():
-            raise ValueError(f"Expected a method 'path.py:function' with a file that exists but got {spec!r}.")
+        if not check_path("spec", place).is_file():
+            raise ValueError(
+                f"Expected argument `spec` to be 'path.py:function' with a file that exists but got {spec!r}."
+            )
         module = run_file(place)
     else:
         try:
             module = importlib.import_module(place)
         except Exception as error:  # whatever the user's module raises
             raise ValueError(
-                f"Expected a method 'module:function' with a module that can be imported but got {spec!r}: "
-                f"{error_text(error)}."
+                "Expected argument `spec` to be 'module:function' with a module that can be imported but got "
+                f"{spec!r}: {error_text(error)}."
             ) from error
     if not hasattr(module, name):
         raise ValueError(

@@ -11,7 +11,7 @@ import torch
 from captum.attr import LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam, LayerAttribution, NeuronAttribution
 from torch import Tensor, nn
 
-from captum_concepts.checks import is_integral
+from captum_concepts.checks import is_integral, to_tensor
 from captum_concepts.running import tensor_output
 
 # What puts hooks on every layer of a model, and on one.
@@ -76,7 +76,7 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
     try:
         yield
     except (RuntimeError, IndexError, AssertionError, TypeError, AttributeError) as error:
-        better = _explained(error, type(model).__name__, outputs[0] if outputs else None, targets, name)
+        better = _explained(error, type(model).__name__, outputs, targets, name)
         if better is None:
             raise
         raise better from error
@@ -85,9 +85,18 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
             handle.remove()
 
 
+def input_tensors(inputs: Any) -> tuple[Tensor, ...]:
+    """Return the inputs of an attribution as a tuple of tensors, at least one, or raise."""
+    tensors = inputs if isinstance(inputs, tuple) else (inputs,)
+    if not tensors or not all(isinstance(each, Tensor) and each.ndim for each in tensors):
+        got = [type(each).__name__ for each in tensors] if isinstance(inputs, tuple) else type(inputs).__name__
+        raise TypeError(f"Expected argument `inputs` to be a tensor, or a tuple of tensors, but got {got}.")
+    return tensors
+
+
 def as_targets(target: Any, n: int, one: str, many: str) -> Tensor:
     """Return targets (1,) for all samples, or (n,): of tensors one element counts for all, a list has one for each."""
-    values = torch.as_tensor(target)
+    values = to_tensor("target", target)
     if not is_integral(values):
         raise TypeError(f"Expected argument `target` to hold {many} (integers) but got {str(values.dtype)[6:]}.")
     shared = values.ndim == 0 or (values.numel() == 1 and not isinstance(target, list | tuple))
@@ -109,9 +118,10 @@ def check_targets(targets: Tensor, n_outputs: int, name: str) -> None:
         )
 
 
-def _explained(error: Exception, model: str, output: Any, targets: Tensor | None, name: str) -> Exception | None:
+def _explained(error: Exception, model: str, outputs: list[Any], targets: Tensor | None, name: str) -> Exception | None:
     """Return what to raise in place of an error of torch or Captum; None where it says enough."""
-    if output is not None and not isinstance(output, Tensor):
+    output = outputs[0] if outputs else None
+    if outputs and not isinstance(output, Tensor):
         try:
             tensor_output(output, model)
         except TypeError as reason:

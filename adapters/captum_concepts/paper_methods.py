@@ -20,9 +20,19 @@ from captum.attr import (
 )
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, to_numpy
+from captum_concepts.checks import (
+    as_list,
+    check_choice,
+    check_finite,
+    check_seed,
+    check_weight,
+    check_whole,
+    to_array,
+    to_numpy,
+)
 from captum_concepts.controls import RandomAttribution, SobelEdges
 from captum_concepts.explain import ExplainFunc, explain_func
+from captum_concepts.factories import check_layer_name
 from captum_concepts.variants import AtLayer, Guided, Smoothed
 
 PAPER_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
@@ -78,11 +88,13 @@ def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[s
     ValueError
         If a name is not known, or a setting is out of range.
     TypeError
-        If `names` is one string.
+        If `names` is one string, or a setting of the wrong kind.
     """
     if isinstance(names, str):
         raise TypeError(f"Expected argument `names` to hold names of methods but got one text: [{names!r}] is a list.")
-    chosen = [*PAPER_METHODS, *CONTROL_METHODS] if names is None else list(names)
+    chosen = [*PAPER_METHODS, *CONTROL_METHODS] if names is None else as_list("names", names, "names of methods")
+    for name in chosen:
+        check_choice("names", name, METHOD_NAMES)
     return {name: build_method(name, **settings) for name in chosen}
 
 
@@ -150,13 +162,13 @@ def build_method(
         the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps or works on tokens.
     """
     check_choice("name", name, METHOD_NAMES)
-    counts = {"n_samples": (n_samples, 1), "n_steps": (n_steps, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
-    for label, (count, least) in counts.items():
-        if not isinstance(count, int) or count < least:
-            raise ValueError(f"Expected argument `{label}` to be a whole number of at least {least} but got {count}.")
-    check_range("noise", noise, 0, float("inf"))
+    check_layer_name(layer)
+    for label, count in {"n_samples": n_samples, "n_steps": n_steps, "batch_size": batch_size}.items():
+        check_whole(label, count, 1)
+    check_seed(seed)
+    check_weight("noise", noise)
     if stdev is not None:
-        check_range("stdev", stdev, 0, float("inf"))
+        check_weight("stdev", stdev)
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
     guided_cam = partial(AtLayer, attribution=GuidedGradCam, layer=layer)
     smoothed = partial(Smoothed, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)
@@ -185,7 +197,8 @@ class Baseline:
     value: Any
 
     def __post_init__(self) -> None:
-        array = to_numpy(self.value)
+        array = to_array("baseline", self.value)
+        check_finite("baseline", array)
         if array.ndim not in (0, 1, 3) or array.dtype.kind not in "iuf":
             raise ValueError(
                 "Expected argument `baseline` to be a number, one number for each channel (C,), or an image (C, H, W), "

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import is_integral
+from captum_concepts.checks import check_callable, check_module, is_integral, to_tensor
 from captum_concepts.running import at_least_float32, tensor_output, without_autocast
 
 Pool = str | Callable[[Tensor], Tensor]
@@ -29,9 +29,10 @@ class Pooling(nn.Module):
         super().__init__()
         if isinstance(pool, str) and pool != "mean":
             raise ValueError(f"Expected argument `pool` to be 'mean' or a callable but got {pool!r}.")
-        for name, function in (("pool", pool), ("maps", maps)):
-            if not (isinstance(function, str) or function is None or callable(function)):
-                raise TypeError(f"Expected argument `{name}` to be callable but got {type(function).__name__}.")
+        if not isinstance(pool, str):
+            check_callable("pool", pool)
+        if maps is not None:
+            check_callable("maps", maps)
         self.linear = pool == "mean" if linear is None else linear
         self._hold("pool", pool, [owner])
         self._hold("maps", maps, [owner, pool])
@@ -79,6 +80,8 @@ class Pooling(nn.Module):
 
 def resolve_stages(features: Any, pool: Pool, maps: Maps | None) -> tuple[nn.Module, Pooling]:
     """Take backbone, pool and maps from the arguments, or all three from a Backbone."""
+    if isinstance(features, type):
+        check_module("features", features)
     if isinstance(features, nn.Module):
         return features, Pooling(pool, maps, owner=features)
     if not all(hasattr(features, name) for name in ("features", "pool", "maps")):
@@ -101,12 +104,12 @@ def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
         rows = rows[check_concepts(concepts, n, len(weights)).to(rows.device)]
     rows = rows.expand(n, -1, -1) if rows.ndim == 2 else rows
     with without_autocast(maps.device):
-        return torch.bmm(rows, maps.flatten(2)).reshape(n, -1, h, w)
+        return torch.bmm(rows, maps.flatten(2)).reshape(n, rows.shape[1], h, w)
 
 
 def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
     """Return concept indices, checked."""
-    indices = torch.as_tensor(concepts)
+    indices = to_tensor("concepts", concepts)
     if not is_integral(indices):
         raise TypeError(f"Expected argument `concepts` to hold concept indices but got {indices.dtype}.")
     if indices.ndim not in (1, 2) or (indices.ndim == 2 and len(indices) != n_samples):

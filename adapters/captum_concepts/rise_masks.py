@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.checks import check_range, check_whole
+from captum_concepts.checks import as_list, check_range, check_seed, check_whole
 from captum_concepts.running import without_autocast
 
 
@@ -30,11 +30,11 @@ class RandomMasks:
         """Draw masks; no global generator is touched, and every device gets the same."""
         n_masks = check_whole("n_masks", n_masks, 1)
         check_range("p", p, 0, 1, open_low=True)
-        pair = (cells, cells) if isinstance(cells, int) else tuple(cells)
+        pair = tuple(as_list("cells", cells, "numbers")) if isinstance(cells, Iterable) else (cells, cells)
         if len(pair) != 2:
             raise ValueError(f"Expected argument `cells` to be a whole number or two but got {cells!r}.")
         s1, s2 = (check_whole("cells", each, 2, side) for each, side in zip(pair, size, strict=True))
-        generator = torch.Generator().manual_seed(check_whole("seed", seed, 0))
+        generator = torch.Generator().manual_seed(check_seed(seed))
         grids = (torch.rand(n_masks, s1, s2, generator=generator) < p).float()
         rows, columns = (
             torch.randint(math.ceil(side / s), (n_masks,), generator=generator)

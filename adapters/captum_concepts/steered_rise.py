@@ -13,8 +13,18 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_materialised, check_range, check_shape, check_whole
-from captum_concepts.outputs import as_targets
+from captum_concepts.checks import (
+    check_callable,
+    check_choice,
+    check_finite,
+    check_materialised,
+    check_number,
+    check_range,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
+from captum_concepts.outputs import as_targets, input_tensors
 from captum_concepts.progress import progress
 from captum_concepts.rise_masks import RandomMasks
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output, without_autocast
@@ -70,6 +80,7 @@ class SteeredRISE(Attribution):
     """
 
     def __init__(self, forward_func: Callable[..., Any], score_func: ScoreFunction | None = None) -> None:
+        check_callable("forward_func", forward_func)
         super().__init__(forward_func)
         if score_func is not None and not callable(score_func):
             raise TypeError(
@@ -242,7 +253,7 @@ def _portions(n_masks: int, n_images: int, batch_size: int) -> Iterator[tuple[sl
 
 
 def _only_image(inputs: Any) -> Tensor:
-    tensors = inputs if isinstance(inputs, tuple) else (inputs,)
+    tensors = input_tensors(inputs)
     if len(tensors) != 1:
         raise ValueError(
             f"Expected argument `inputs` to be one tensor of images but got {len(tensors)}. Pass what else the model "
@@ -271,8 +282,10 @@ def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
     if isinstance(baselines, tuple) and len(baselines) == 1:
         (baselines,) = baselines
     if not isinstance(baselines, Tensor | np.ndarray):
+        check_number("baselines", baselines)
+        check_finite("baselines", baselines)
         return float(baselines)
-    values = torch.as_tensor(baselines).detach().to(images.device, images.dtype)
+    values = to_tensor("baselines", baselines).to(images.device, images.dtype)
     if values.ndim == 0:
         return float(values)
     n = len(images) if len(values) != 1 else 1

@@ -17,13 +17,19 @@ from scipy import stats
 from torch import Tensor, nn
 
 from captum_concepts.checks import (
+    as_list,
     check_choice,
+    check_device,
     check_finite,
     check_materialised,
+    check_module,
     check_range,
+    check_seed,
     check_shape,
+    check_weight,
     check_whole,
     is_integral,
+    to_tensor,
 )
 from captum_concepts.directions import METHODS
 from captum_concepts.layers import find_layer
@@ -177,18 +183,25 @@ def tcav_score(
     TypeError
         If `layers` is one string, `target` holds no integers, or a number is none.
     """
+    check_module("model", model)
     check_materialised("model", model)
+    check_device("device", device)
     names = _check_layers(model, layers)
-    numbers = {"n_random": (n_random, 2), "n_samples": (n_samples, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
+    numbers = {"n_random": (n_random, 2), "n_samples": (n_samples, 1), "batch_size": (batch_size, 1)}
     for label, (number, least) in numbers.items():
         check_whole(label, number, least)
+    check_seed(seed)
     check_range("alpha", alpha, 0, 1)
     check_choice("method", method, METHODS)
+    check_weight("C", C, positive=True)
+    check_shape("inputs", inputs, ("N", "C", "H", "W"), (None,) * 4)
     for label, images, least in (
         ("concept_images", concept_images, n_samples),
         ("negative_images", negative_images, 2 * n_samples),
         ("inputs", inputs, 1),
     ):
+        if not isinstance(images, Tensor):
+            raise TypeError(f"Expected argument `{label}` to be a tensor but got {type(images).__name__}.")
         check_shape(label, images, ("N", "C", "H", "W"), (None, *inputs.shape[1:]))
         check_finite(label, images)
         if len(images) < least:
@@ -237,11 +250,21 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     TCAVContrast
         The difference, and the same for random directions.
 
+    Raises
+    ------
+    TypeError
+        If one is no TCAVScore.
+
     Examples
     --------
     >>> tcav_contrast(TCAVScore(0.75, 0.5, {}), TCAVScore(0.25, 0.75, {}))
     TCAVContrast(score=0.5, baseline=-0.25)
     """
+    for name, score in (("first", first), ("second", second)):
+        if not isinstance(score, TCAVScore):
+            raise TypeError(
+                f"Expected argument `{name}` to be what `tcav_score` returns but got {type(score).__name__}."
+            )
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
 
 
@@ -341,10 +364,12 @@ def _undisturbed(model: nn.Module, device: torch.device, seed: int) -> Iterator[
 def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
     if isinstance(layers, str):
         raise TypeError(f"Expected argument `layers` to be a sequence of names but got one: [{layers!r}] is a list.")
-    names = list(dict.fromkeys(layers))
+    names = list(dict.fromkeys(as_list("layers", layers, "names")))
     if not names:
         raise ValueError("Expected argument `layers` to name at least one layer but it is empty.")
     for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"Expected argument `layers` to hold names but got {name!r}.")
         if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
             raise ValueError(scripted(f"TCAV at layer {name!r}"))
     return names
@@ -360,7 +385,7 @@ def _check_outputs(model: nn.Module, image: Tensor, targets: Tensor) -> None:
 
 
 def _as_targets(target: int | Tensor, n: int) -> Tensor:
-    values = torch.as_tensor(target).detach()
+    values = to_tensor("target", target)
     if not is_integral(values):
         raise TypeError(f"Expected argument `target` to hold indices of classes but got {str(values.dtype)[6:]}.")
     if values.ndim == 0:

@@ -14,7 +14,18 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice, check_finite, check_range, check_shape, to_numpy
+from captum_concepts.checks import (
+    as_list,
+    check_binary,
+    check_choice,
+    check_finite,
+    check_flag,
+    check_number,
+    check_range,
+    check_shape,
+    to_array,
+    to_numpy,
+)
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 _MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
@@ -60,15 +71,16 @@ def overlay(
     ValueError
         If a shape or range is not as above, a value is NaN, or the threshold is missing.
     """
+    check_choice("coloured", str(coloured), ("True", "False", "blend"))
     if beta is None:
         beta = 0.7 if coloured == "blend" else 0.4
     check_range("beta", beta, 0.0, 1.0)
-    check_choice("coloured", str(coloured), ("True", "False", "blend"))
+    if threshold is not None:
+        check_finite("threshold", check_number("threshold", threshold))
     if not coloured and threshold is None:
         raise ValueError("Expected argument `threshold` to be a number, as `coloured=False` needs, but got None.")
     picture = _as_picture("image", image)
-    check_shape("map", map, ("h", "w"), (None, None))
-    check_finite("map", map)
+    _check_map("map", map, ("h", "w"), (None, None))
     heat = _upsample(map, picture.shape[:2])
     if not coloured:
         return picture * (heat >= threshold)[..., None]
@@ -124,6 +136,10 @@ def plot_coam(
     ValueError
         As `overlay` does.
     """
+    if present is not None:
+        check_flag("present", present)
+    if ax is not None and not isinstance(ax, Axes):
+        raise TypeError(f"Expected argument `ax` to be Axes of matplotlib but got {type(ax).__name__}.")
     picture = overlay(image, map, beta, coloured, threshold)
     if ax is None:
         ax = Figure(figsize=(_TILE * 1.5, _TILE * 1.7), layout="constrained").subplots()
@@ -190,16 +206,22 @@ def gallery(
     ValueError
         If lengths or shapes do not go together, or as `overlay` does.
     """
+    if isinstance(images, str) or not hasattr(images, "__len__"):
+        raise TypeError(f"Expected argument `images` to hold N images but got {type(images).__name__}.")
     n = len(images)
     if n == 0:
         raise ValueError("Expected argument `images` to hold at least one image but got none.")
-    check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
+    _check_map("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
     k = maps.shape[1]
     labels = _as_names(names, n, k)
-    marks, missing, parts = (None if given is None else to_numpy(given) for given in (present, absent, contributions))
-    for name, given in (("present", marks), ("absent", missing), ("contributions", parts)):
-        if given is not None:
-            check_shape(name, given, ("N", "k"), (n, k))
+    given = {"present": present, "absent": absent, "contributions": contributions}
+    arrays = {name: None if value is None else to_array(name, value) for name, value in given.items()}
+    for name, array in arrays.items():
+        if array is not None:
+            check_shape(name, array, ("N", "k"), (n, k))
+            if name != "contributions":
+                check_binary(name, array)
+    marks, missing, parts = arrays.values()
     if missing is not None:
         labels = [
             [f"no {name}" if gone else name for name, gone in zip(*row, strict=True)]
@@ -211,12 +233,14 @@ def gallery(
             for row in zip(labels, parts, strict=True)
         ]
     if class_maps is not None:
-        check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
-    if class_names is not None and len(class_names) != n:
+        _check_map("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
+    if class_names is not None and len(as_list("class_names", class_names, "names")) != n:
         raise ValueError(f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}.")
     columns = 1 + k + (class_maps is not None)
     if axes is not None:
         check_shape("axes", axes, ("N", "columns"), (n, columns))
+        if not all(isinstance(ax, Axes) for ax in axes.flat):
+            raise TypeError("Expected argument `axes` to hold nothing but Axes of matplotlib.")
     # All pictures come before the figure: wrong input draws nothing on the caller's axes.
     pictures = [
         [
@@ -276,8 +300,9 @@ def _wrap(name: str) -> str:
 
 
 def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:
-    shared = all(isinstance(each, str) for each in names)
-    rows = [list(names)] * n if shared else [list(row) for row in names]
+    given = as_list("names", names, "names")
+    shared = all(isinstance(each, str) for each in given)
+    rows = [given] * n if shared else [as_list("names", row, "names") for row in given]
     lengths = [len(row) for row in rows]
     if lengths != [k] * n:
         raise ValueError(
@@ -289,7 +314,9 @@ def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:
 
 def _as_picture(name: str, image: Any) -> np.ndarray:
     """Return an image as (H, W, 3) floats in [0, 1]."""
-    array = to_numpy(image)
+    array = to_array(name, image)
+    if not array.size:
+        raise ValueError(f"Expected argument `{name}` to hold at least one pixel but got shape {array.shape}.")
     if array.ndim == 2:
         array = array[..., None]
     # A tensor has its channels first; of an array it is the axis that can be channels, the last if both.
@@ -312,6 +339,14 @@ def _as_picture(name: str, image: Any) -> np.ndarray:
             "mean) before drawing."
         )
     return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
+
+
+def _check_map(name: str, map_: Any, axes: tuple[str, ...], sizes: tuple[int | None, ...]) -> None:
+    """Raise unless maps are finite numbers in a shape, with a pixel at least."""
+    check_shape(name, map_, axes, sizes)
+    check_finite(name, map_)
+    if 0 in map_.shape:
+        raise ValueError(f"Expected argument `{name}` to hold at least one pixel but got shape {tuple(map_.shape)}.")
 
 
 def _upsample(map_: Any, size: tuple[int, ...]) -> np.ndarray:

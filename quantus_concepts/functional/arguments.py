@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_binary
+from captum_concepts.checks import check_binary, is_integral
 
 
 def check_floating(name: str, value: Any) -> None:
@@ -43,10 +43,19 @@ def finite_rows(values: Tensor) -> Tensor:
     return flat.amax(1).isfinite() & flat.amin(1).isfinite()
 
 
+def check_indices(name: str, value: Any) -> None:
+    """Raise unless an argument is a tensor of whole numbers, as classes are."""
+    if not isinstance(value, Tensor) or not is_integral(value):
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"Expected argument `{name}` to be a tensor of an integer dtype but got {got}.")
+
+
 def check_zero_one(name: str, value: Any) -> None:
     """Raise unless an argument is a tensor of nothing but 0 and 1."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
+    if value.is_complex():
+        raise TypeError(f"Expected argument `{name}` to be real but got {value.dtype}.")
     # The full message needs the values on the CPU; only a failure pays for that.
     if not ((value == 0) | (value == 1)).all():
         check_binary(name, value)
@@ -65,7 +74,7 @@ def check_top_l(name: str, value: Any, available: int, of_what: str) -> None:
 def check_size(name: str, value: Sequence[int]) -> tuple[int, int]:
     """Return an image size as two ints, or raise."""
     size = tuple(value) if isinstance(value, Sequence) else ()
-    if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
+    if len(size) != 2 or not all(type(side) is int and side >= 1 for side in size):
         raise ValueError(
             f"Expected argument `{name}` to be (M1, M2), height and width of the image in pixels, but got {value!r}."
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_shape
-from quantus_concepts.functional.arguments import check_floating, check_zero_one
+from quantus_concepts.functional.arguments import check_floating, check_top_l, check_zero_one
 from quantus_concepts.functional.ranking import rank_concepts
 
 
@@ -40,6 +40,9 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     ValueError
         If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
     """
+    check_floating("importance", importance)
+    check_shape("importance", importance, ("N", "L"), (None, None))
+    check_top_l("top_l", top_l, importance.shape[1], "concepts")
     return ranked_presence(importance, concept_labels, top_l).mean(1)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_finite, check_shape
-from quantus_concepts.functional.arguments import check_bool, check_floating
+from captum_concepts.checks import check_choice, check_device, check_finite, check_shape, check_whole
+from quantus_concepts.functional.arguments import check_bool, check_floating, check_indices
 
 
 class ClassMeans:
@@ -31,7 +31,7 @@ class ClassMeans:
     ValueError
         If a number is smaller than 1.
     TypeError
-        If `dtype` is not floating-point.
+        If a number is no whole one, or `dtype` not floating-point.
 
     Attributes
     ----------
@@ -47,8 +47,10 @@ class ClassMeans:
         dtype: torch.dtype = torch.float64,
     ) -> None:
         for name, number in (("n_classes", n_classes), ("n_concepts", n_concepts)):
-            if number < 1:
-                raise ValueError(f"Expected argument `{name}` to be at least 1 but got {number}.")
+            check_whole(name, number, 1)
+        check_device("device", device)
+        if not isinstance(dtype, torch.dtype):
+            raise TypeError(f"Expected argument `dtype` to be a torch.dtype but got {dtype!r}.")
         self._sums = torch.zeros(n_classes, n_concepts, device=device, dtype=dtype)
         check_floating("dtype", self._sums)
         self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
@@ -77,9 +79,7 @@ class ClassMeans:
         n_classes, n_concepts = self._sums.shape
         check_floating("values", values)
         check_shape("values", values, ("N", "L"), (None, n_concepts))
-        if not isinstance(classes, Tensor) or classes.dtype == torch.bool or classes.is_floating_point():
-            got = classes.dtype if isinstance(classes, Tensor) else type(classes).__name__
-            raise TypeError(f"Expected argument `classes` to be a tensor of an integer dtype but got {got}.")
+        check_indices("classes", classes)
         check_shape("classes", classes, ("N",), (len(values),))
         if mask is not None:
             check_bool("mask", mask)

@@ -40,7 +40,7 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     check_floating("maps", maps)
     check_shape("maps", maps, ("N", "C", "H", "W"), (None, None, None, None))
     check_shape("masks", masks, ("N", "1", "H", "W"), (len(maps), 1, *maps.shape[2:]))
-    if masks.dtype != torch.bool:
+    if getattr(masks, "dtype", None) != torch.bool:
         check_zero_one("masks", masks)
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     inside = masks.to(maps.device, maps.dtype)
@@ -70,10 +70,19 @@ def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
 
     Raises
     ------
+    TypeError
+        If `generator` is none of torch.
     ValueError
         If the shape is wrong.
     """
     check_shape("masks", masks, ("N", "1", "H", "W"), (None, 1, None, None))
+    if not masks.numel() and len(masks):
+        raise ValueError(f"Expected argument `masks` to have at least one pixel but got shape {tuple(masks.shape)}.")
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"Expected argument `generator` to be a torch.Generator but got {type(generator).__name__}. "
+            "torch.Generator().manual_seed(0) makes one."
+        )
     height, width = masks.shape[2:]
     down = torch.randint(height, (len(masks),), generator=generator).tolist()
     across = torch.randint(width, (len(masks),), generator=generator).tolist()

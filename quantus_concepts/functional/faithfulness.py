@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_shape, check_whole
-from quantus_concepts.functional.arguments import check_floating
+from captum_concepts.checks import as_list, check_shape, check_whole
+from quantus_concepts.functional.arguments import check_floating, check_indices
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.
 FIRST, STEP = 1, 2
@@ -35,9 +35,10 @@ class FaithfulnessScores(NamedTuple):
 
 def check_thresholds(thresholds: Sequence[int]) -> tuple[int, ...]:
     """Return thresholds in ascending order, each once, or raise."""
-    if len(thresholds) == 0:
+    every = as_list("thresholds", thresholds, "percentages of pixels")
+    if not every:
         raise ValueError("Expected argument `thresholds` to hold at least one percentage of pixels but it is empty.")
-    return tuple(sorted({check_whole("thresholds", threshold, FIRST + 1, 100) for threshold in thresholds}))
+    return tuple(sorted({check_whole("thresholds", threshold, FIRST + 1, 100) for threshold in every}))
 
 
 def percentages(thresholds: Sequence[int]) -> range:
@@ -72,17 +73,29 @@ def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
     Raises
     ------
     TypeError
-        If `maps` is no floating-point tensor.
+        If `maps` is no floating-point tensor, or `order` none of whole numbers.
     ValueError
-        If a shape is wrong.
+        If a shape is wrong, or `order` holds no permutations.
     """
     check_floating("maps", maps)
     check_shape("maps", maps, ("N", "H", "W"), (None, None, None))
+    if order is not None:
+        check_indices("order", order)
+        check_shape("order", order, ("N", "P"), (len(maps), maps.shape[1] * maps.shape[2]))
+        if not (order.sort(1).values == torch.arange(order.shape[1], device=order.device)).all():
+            raise ValueError(
+                f"Expected argument `order` to hold each of 0 to {order.shape[1] - 1} once for each image but it does "
+                "not."
+            )
+    return pixel_ranks(maps, order)
+
+
+def pixel_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
+    """Do what `relevance_ranks` does, of arguments that are right."""
     flat = maps.flatten(1)
     if order is None:
         places = flat.argsort(dim=1, stable=True)
     else:
-        check_shape("order", order, ("N", "P"), tuple(flat.shape))
         order = order.to(maps.device)
         places = order.gather(1, flat.gather(1, order).argsort(dim=1, stable=True))
     ascending = torch.arange(flat.shape[1], device=maps.device).expand_as(places)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_range
+from captum_concepts.checks import check_range, to_array
 from quantus_concepts.functional.arguments import finite_rows
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -39,10 +39,16 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
 
     Raises
     ------
+    TypeError
+        If `a` does not hold real numbers.
     ValueError
         If there is no sample axis, or `percentile` is out of its range.
     """
     check_range("percentile", percentile, 0, 100, open_low=True)
+    if not isinstance(a, Tensor):
+        a = to_array("a", a)
+    elif a.is_complex():
+        raise TypeError(f"Expected argument `a` to be real but got {a.dtype}. Pass its real part or its modulus.")
     # Neither negative strides nor arrays that cannot be written suit torch.
     maps = a if isinstance(a, Tensor) else torch.as_tensor(np.require(a, requirements=("C", "W")))
     if maps.ndim < 2:

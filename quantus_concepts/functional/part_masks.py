@@ -11,10 +11,10 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from captum_concepts.checks import check_binary, check_shape, to_numpy
+from captum_concepts.checks import check_binary, check_shape, to_array
 from quantus_concepts.functional.arguments import check_bool
-from quantus_concepts.functional.regions import check_alphas, chunks
-from quantus_concepts.functional.upsampling import Resizer, prepared_maps
+from quantus_concepts.functional.regions import check_alphas, check_threshold, chunks
+from quantus_concepts.functional.upsampling import Resizer, check_maps, prepared_maps
 
 # Pixels that touch at a corner are of one part: thin parts that run aslant would fall into many.
 _TOUCHING = np.ones((3, 3), dtype=bool)
@@ -44,7 +44,7 @@ def mask_centres(masks: Any) -> Tensor:
     ValueError
         If the shape is another, or an entry is neither 0 nor 1.
     """
-    marked = to_numpy(masks)
+    marked = to_array("masks", masks)
     check_shape("masks", marked, ("B", "M1", "M2"), (None, None, None))
     check_binary("masks", marked)
     found = [_middles(mask) for mask in marked.astype(bool)]
@@ -136,8 +136,9 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
     TypeError
         If a dtype is wrong.
     ValueError
-        If a shape is wrong.
+        If a shape is wrong, or `threshold` is NaN.
     """
+    check_threshold(threshold)
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)
     shares = maps.new_empty(len(maps))
@@ -149,6 +150,7 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
 
 
 def _maps_and_masks(maps: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    check_maps(maps)
     check_bool("masks", masks)
     check_shape("masks", masks, ("B", "M1", "M2"), (len(maps), None, None))
     size = (int(masks.shape[1]), int(masks.shape[2]))

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_shape
+from captum_concepts.checks import as_list, check_number, check_shape, check_weight
+from quantus_concepts.functional.arguments import check_floating
+
+
+def check_values_range(pixel_range: Any) -> tuple[float, float]:
+    """Return the lowest and the highest value of a pixel, two finite numbers in this order, or raise."""
+    ends = [check_number("pixel_range", end) for end in as_list("pixel_range", pixel_range, "two numbers")]
+    if len(ends) != 2 or not (ends[0] < ends[1] and all(map(math.isfinite, ends))):
+        raise ValueError(
+            f"Expected argument `pixel_range` to be two finite numbers (low, high) with low < high but got "
+            f"{pixel_range}."
+        )
+    return ends[0], ends[1]
 
 
 def patch_objective(
@@ -51,18 +66,29 @@ def patch_objective(
 
     Raises
     ------
+    TypeError
+        If what should be a tensor of floating-point numbers is none.
     ValueError
-        If shapes do not fit.
+        If shapes do not fit, or a number is out of its range.
     """
+    for name, value in (
+        ("logits_patched", logits_patched),
+        ("logits", logits),
+        ("images", images),
+        ("delta", delta),
+    ):
+        check_floating(name, value)
     check_shape("logits", logits, ("N", "K"), (None, None))
     check_shape("logits_patched", logits_patched, ("N", "K"), tuple(logits.shape))
     check_shape("images", images, ("N", "C", "H", "W"), (len(logits), None, None, None))
     check_shape("delta", delta, ("N", "C", "H", "W"), tuple(images.shape))
+    check_weight("eta1", eta1)
+    check_weight("eta2", eta2)
     distance = torch.linalg.vector_norm(logits_patched - logits, dim=1)
     size = torch.linalg.vector_norm(delta.flatten(1), dim=1)
     if squared:
         distance, size = distance.square(), size.square()
-    low, high = pixel_range
+    low, high = check_values_range(pixel_range)
     pixels = images + delta
     outside = (pixels - high).clamp(min=0) + (low - pixels).clamp(min=0)
     return distance - eta1 * size + eta2 * outside.flatten(1).sum(1)

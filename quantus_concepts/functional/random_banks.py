@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_choice, check_range, check_shape
-from quantus_concepts.functional.arguments import check_floating
+from captum_concepts.checks import check_choice, check_finite, check_range, check_seed, check_shape, check_whole
+from quantus_concepts.functional.arguments import check_floating, check_indices, check_top_l, finite_rows
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 
@@ -37,6 +37,9 @@ class RandomBank(NamedTuple):
 
     def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
         """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""
+        check_choice("values", values, ("margin", "raw"))
+        check_floating("features", features)
+        check_shape("features", features, ("N", "d"), (None, self.cavs.shape[1]))
         return nn.functional.linear(features, self.cavs, self.intercepts if values == "margin" else None)
 
 
@@ -92,9 +95,12 @@ def random_banks(
 
     check_floating("features", features)
     check_shape("features", features, ("N", "d"), (None, None))
+    _check_finite("features", features)
+    check_indices("labels", labels)
     check_shape("labels", labels, ("N",), (len(features),))
-    check_range("n_concepts", n_concepts, 1, np.inf)
-    check_range("n_banks", n_banks, 1, np.inf)
+    check_whole("n_concepts", n_concepts, 1)
+    check_whole("n_banks", n_banks, 1)
+    check_seed(seed)
     check_choice("values", values, VALUES)
     mean = features.mean(0)
     for number in range(n_banks):
@@ -162,7 +168,18 @@ def random_bank_scores(
     TypeError, ValueError
         As `random_banks`, `cem` and `cgim`.
     """
+    check_floating("features", features)
+    check_shape("features", features, ("N", "d"), (None, None))
+    check_floating("test_features", test_features)
+    check_shape("test_features", test_features, ("M", "d"), (None, features.shape[1]))
+    _check_finite("test_features", test_features)
+    check_floating("class_concepts", class_concepts)
+    check_shape("class_concepts", class_concepts, ("K", "L"), (None, None))
     n_classes, n_concepts = class_concepts.shape
+    check_indices("test_labels", test_labels)
+    check_shape("test_labels", test_labels, ("M",), (len(test_features),))
+    check_range("test_labels", int(test_labels.min()) if len(test_labels) else 0, 0, np.inf)
+    check_top_l("top_l", top_l, n_concepts, "concepts")
     found: dict[tuple[str, str], list[Tensor]] = {}
     banks = random_banks(features, labels, n_concepts, n_classes, n_banks=n_banks, values=values, seed=seed)
     for bank in banks:
@@ -180,3 +197,9 @@ def random_bank_scores(
             by_class = theta.double() if name == "weight" else means.compute()
             found.setdefault(("CGIM", name), []).append(cgim(by_class, class_concepts.to(by_class)).nanmean())
     return {key: torch.stack(numbers) for key, numbers in found.items()}
+
+
+def _check_finite(name: str, features: Tensor) -> None:
+    # The full message needs the values on the CPU; only a failure pays for that.
+    if not finite_rows(features).all():
+        check_finite(name, features)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_range, check_shape
+from captum_concepts.checks import as_list, check_number, check_range, check_shape
 from quantus_concepts.functional.arguments import check_size
 from quantus_concepts.functional.upsampling import Resizer, prepared_maps
 
@@ -101,8 +102,9 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
     TypeError
         If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
-        If a shape is wrong, or a place lies outside the image.
+        If a shape is wrong, a place lies outside the image, or `threshold` is NaN.
     """
+    check_threshold(threshold)
     maps, places, size = _maps_and_places(maps, points, size)
     values = Resizer(maps, size).at(maps, places.x, places.y)
     best = _best_of(values, places.visible, maps)
@@ -111,18 +113,25 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
 
 def check_alphas(alphas: Sequence[float]) -> None:
     """Raise unless there is a size of the region, and each lies in (0, 12]."""
-    if len(alphas) == 0:
+    if not as_list("alphas", alphas, "sizes of the region"):
         raise ValueError("Expected argument `alphas` to hold at least one size of the region but it is empty.")
     for alpha in alphas:
-        check_range("alpha", alpha, 0, 12, open_low=True)
+        check_range("alphas", alpha, 0, 12, open_low=True)
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise unless a value of a map is a number other than NaN."""
+    if math.isnan(check_number("threshold", threshold)):
+        raise ValueError("Expected argument `threshold` to be a value of the maps but got NaN.")
 
 
 def _maps_and_places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tuple[Tensor, _Places, tuple[int, int]]:
     """Check what the two functions on points take, and return it ready for use."""
     size = check_size("size", size)
     maps = prepared_maps(maps, size)
-    if not isinstance(points, Tensor):
-        raise TypeError(f"Expected argument `points` to be a torch.Tensor but got {type(points).__name__}.")
+    if not isinstance(points, Tensor) or points.is_complex() or points.dtype == torch.bool:
+        got = points.dtype if isinstance(points, Tensor) else type(points).__name__
+        raise TypeError(f"Expected argument `points` to be a torch.Tensor but got {got}. Give real numbers.")
     check_shape("points", points, ("B", "Q", "2"), (len(maps), None, 2))
     if points.shape[1] == 0:
         raise ValueError(

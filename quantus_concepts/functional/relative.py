@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_range, check_shape
+from captum_concepts.checks import check_seed, check_shape, check_whole
 from quantus_concepts.functional.arguments import check_bool, check_floating
 from quantus_concepts.functional.intervals import CONFIDENCE
 
@@ -89,7 +89,8 @@ def relative_contrast(
     for name, value in (("correct_with", correct_with), ("correct_without", correct_without)):
         check_bool(name, value)
         check_shape(name, value, ("R", "N"), tuple(scores.shape))
-    check_range("n_resamples", n_resamples, 100, 10_000_000)
+    check_whole("n_resamples", n_resamples, 100, 10_000_000)
+    check_seed(seed)
     scores = scores.cpu().double()
     defined = ~scores.isnan()
     change = correct_with.cpu().double() - correct_without.cpu().double()

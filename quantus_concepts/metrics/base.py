@@ -15,7 +15,7 @@ from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_whole, to_numpy
+from captum_concepts.checks import check_device, check_flag, check_mapping, check_whole, to_array, to_numpy
 from captum_concepts.running import alone_with, evaluation_mode
 from quantus_concepts.metrics.attributions import as_attributions, missing, normalised
 from quantus_concepts.metrics.inputs import check_aligned_truth, check_inputs, check_passed
@@ -106,10 +106,19 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Evaluate a batch of explanations; the keywords are those of every Quantus metric."""
         with self._turn:
             # Torch knows no negative strides.
-            x_batch = np.ascontiguousarray(to_numpy(x_batch))
-            y_batch = to_numpy(y_batch)
+            x_batch = np.ascontiguousarray(to_array("x_batch", x_batch))
+            y_batch = to_array("y_batch", y_batch)
             batch_size = check_whole("batch_size", batch_size, 1)
             check_inputs(model, x_batch, y_batch, explain_func)
+            for name, value in (
+                ("explain_func_kwargs", explain_func_kwargs),
+                ("model_predict_kwargs", model_predict_kwargs),
+            ):
+                if value is not None:
+                    check_mapping(name, value)
+            if channel_first is not None:
+                check_flag("channel_first", channel_first)
+            check_device("device", device)
             self._call = Call(
                 self._truth(len(x_batch), custom_batch),
                 n_samples=len(x_batch),

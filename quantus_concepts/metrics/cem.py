@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
-from captum_concepts.checks import check_binary, check_choice, to_numpy
+from captum_concepts.checks import check_choice, check_flag, check_whole
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
@@ -19,7 +19,7 @@ from quantus_concepts.metrics.inference import (
 )
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
-from quantus_concepts.metrics.truth import checked_classes, class_labels
+from quantus_concepts.metrics.truth import checked_classes, checked_presence, class_labels
 
 
 class CEM(ConceptMetric):
@@ -93,20 +93,15 @@ class CEM(ConceptMetric):
         """
         super().__init__(**quantus)
         check_choice("importance", importance, IMPORTANCES)
-        if isinstance(top_l, bool) or not isinstance(top_l, int) or top_l < 1:
-            raise ValueError(f"Expected argument `top_l` to be a whole number of at least 1 but got {top_l!r}.")
-        self.top_l = top_l
-        self.only_correct = only_correct
+        self.top_l = check_whole("top_l", top_l, 1)
+        self.only_correct = check_flag("only_correct", only_correct)
         self.importance = importance
         self._bind(concept_labels=concept_labels, labels=labels)
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         if name == "labels":
             return class_labels("labels", value)
-        labels = to_numpy(value)
-        if labels.ndim != 2:
-            raise ValueError(f"Expected argument `concept_labels` to have shape (N, L) but got {labels.shape}.")
-        check_binary("concept_labels", labels)
+        labels = checked_presence(value)
         if self.top_l > labels.shape[1]:
             raise ValueError(
                 f"Expected argument `top_l` to be at most the number of concepts, {labels.shape[1]}, but got "

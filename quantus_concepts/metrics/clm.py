@@ -9,7 +9,7 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range
+from captum_concepts.checks import check_choice, check_finite, check_number, check_range, check_whole
 from quantus_concepts.functional import (
     clm,
     mask_centres,
@@ -127,10 +127,9 @@ class CLM(ConceptMetric):
         check_range("alpha", alpha, 0, 12, open_low=True)
         check_choice("importance", importance, IMPORTANCES)
         check_choice("mask_hit", mask_hit, MASK_HITS)
-        if threshold is not None and not np.isfinite(threshold):
-            raise ValueError(f"Expected argument `threshold` to be finite but got {threshold}.")
-        if isinstance(top_l, bool) or not isinstance(top_l, int) or top_l < 1:
-            raise ValueError(f"Expected argument `top_l` to be a whole number of at least 1 but got {top_l!r}.")
+        if threshold is not None:
+            check_finite("threshold", check_number("threshold", threshold))
+        check_whole("top_l", top_l, 1)
         if points is not None and part_of_concept is None:
             raise ValueError(
                 "Argument `points` needs `part_of_concept` beside it, to know which part a concept is about."
@@ -202,7 +201,8 @@ class CLM(ConceptMetric):
             )
         if masks.shape[1:] != x_batch.shape[2:]:
             raise ValueError(
-                f"Expected masks to have the size of the images, {x_batch.shape[2:]}, but got {masks.shape[1:]}."
+                f"Expected argument `{'masks' if 'masks' in self.call.truth else 's_batch'}` to have the size of the "
+                f"images, {x_batch.shape[2:]}, but got {masks.shape[1:]}."
             )
         return masks
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_binary, check_shape
+from captum_concepts.checks import check_binary, check_shape, to_tensor
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 
 FIELDS = ("images", "labels", "concept_labels", "points")
@@ -60,7 +60,7 @@ class ConceptBatches:
     def _made(self, batch: Any, n_seen: int) -> ConceptBatch:
         # A `ConceptSample` of tensors is a tuple with these four.
         given = dict(zip(FIELDS, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
-        images = torch.as_tensor(given["images"])
+        images = to_tensor("loader", given["images"])
         check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         self._check_lengths(n_seen + len(images), at_least=True)
         given |= {name: whole[n_seen : n_seen + len(images)] for name, whole in self._bound.items()}
@@ -69,8 +69,8 @@ class ConceptBatches:
                 "Expected argument `loader` to give (images, labels), or argument `labels` beside it, but the classes "
                 "of the images are missing."
             )
-        labels = torch.as_tensor(given["labels"])
-        concepts, points = (torch.as_tensor(given[name]) if name in given else None for name in FIELDS[2:])
+        labels = to_tensor("labels", given["labels"])
+        concepts, points = (to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:])
         if points is not None and points.ndim == 3:
             points = points[:, :, None]
         return ConceptBatch(images, labels, concepts, points)

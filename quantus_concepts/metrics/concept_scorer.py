@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_shape, to_numpy
+from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
 from captum_concepts.running import to_model
 from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
@@ -81,7 +81,7 @@ class Variants:
     def check_tops(self, n_concepts: int | None) -> None:
         """Raise for an l that is larger than the number of concepts."""
         for top in self.top_l:
-            check_range("top_l", top, 1, n_concepts or max(self.top_l))
+            check_whole("top_l", top, 1, n_concepts)
 
 
 class ConceptScorer:

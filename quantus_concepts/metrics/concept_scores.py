@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_whole, to_numpy
+from captum_concepts.checks import as_list, check_finite, check_number, check_seed, check_whole
+from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.metrics.concept_batches import ConceptBatches
@@ -20,7 +21,13 @@ from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
 from quantus_concepts.metrics.score_rows import control_table, image_table, model_table
-from quantus_concepts.metrics.truth import checked_class_concepts, checked_parts, checked_points, class_labels
+from quantus_concepts.metrics.truth import (
+    checked_class_concepts,
+    checked_parts,
+    checked_points,
+    checked_presence,
+    class_labels,
+)
 
 #: Of a model that is given without a name, and of controls that are.
 MODEL, CONTROL = "model", "control"
@@ -134,13 +141,15 @@ def score_concepts(
     def known(name: str, given: Any) -> Any:
         return getattr(dataset, name, None) if given is None else given
 
+    check_seed(seed)
+    loader = check_loader(loader)
     models, drawn = _models(model), _controls(controls)
     class_concepts = known("class_concepts", class_concepts)
     parts = known("part_of_concept", part_of_concept)
     variants = Variants(
-        tuple(explanations),
-        tuple(top_l),
-        tuple(alphas),
+        tuple(as_list("explanations", explanations, "names")),
+        tuple(as_list("top_l", top_l, "whole numbers")),
+        tuple(as_list("alphas", alphas, "sizes of the region")),
         None if class_concepts is None else checked_class_concepts(class_concepts),
         np.empty(0, int) if parts is None else checked_parts(parts),
     )
@@ -155,7 +164,7 @@ def score_concepts(
         loader,
         {
             "labels": None if labels is None else class_labels("labels", labels),
-            "concept_labels": None if concept_labels is None else to_numpy(concept_labels),
+            "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
             "points": None if points is None else checked_points(points, variants.parts),
         },
         n_classes=variants.n_classes,
@@ -207,7 +216,7 @@ def _models(model: Any) -> list[tuple[str, ConceptModel]]:
 
 
 def _controls(controls: Any) -> list[tuple[str, ConceptModel]]:
-    named = controls if isinstance(controls, Mapping) else {CONTROL: controls}
+    named = controls if isinstance(controls, Mapping) else {CONTROL: as_list("controls", controls, "concept models")}
     if len(named) > 1:
         raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
     return [(str(name), _concept_model("controls", each)) for name, models in named.items() for each in models]
@@ -223,10 +232,13 @@ def _concept_model(argument: str, model: Any) -> ConceptModel:
 
 
 def _threshold(threshold: Any, name: str) -> float | None:
-    return threshold.get(name) if isinstance(threshold, Mapping) else threshold
+    found = threshold.get(name) if isinstance(threshold, Mapping) else threshold
+    if found is not None:
+        check_finite("value_threshold", check_number("value_threshold", found))
+    return found
 
 
 def _names(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
-    if names is not None and len(names) != count:
+    if names is not None and len(as_list(argument, names, "names")) != count:
         raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
     return [str(number) for number in range(count)] if names is None else list(names)

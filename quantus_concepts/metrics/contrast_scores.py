@@ -11,7 +11,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_range, to_numpy
+from captum_concepts.checks import (
+    check_binary,
+    check_range,
+    check_seed,
+    check_shape,
+    check_weight,
+    check_whole,
+    to_array,
+)
 from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks
 from quantus_concepts.functional.intervals import interval
 from quantus_concepts.metrics.idr import IDR
@@ -25,6 +33,8 @@ from quantus_concepts.metrics.region_attributions import (
     Masks,
     RegionAttributions,
     attribute_regions,
+    check_methods,
+    check_subject,
     checked_masks,
 )
 from quantus_concepts.metrics.subjects import Subject, taken
@@ -101,13 +111,25 @@ def score_contrasts(
 
     Raises
     ------
+    TypeError
+        If a method cannot be called, a pair holds no Subjects, or an argument is of the wrong kind.
     ValueError
         If no pair is given, the subjects of a pair differ in number, IDR or IIR is asked of two models, there are
         fewer masks than images, all masks are empty or full, or a number is out of its range.
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
     check_range("threshold", threshold, 0, math.inf, open_low=True)
+    check_weight("tolerance", tolerance, positive=True)
+    check_seed(seed)
+    check_whole("batch_size", batch_size, 1)
+    check_methods(methods)
+    if not methods:
+        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
     _check_pairs(pairs)
+    if converged is not None:
+        converged = to_array("converged", converged)
+        check_shape("converged", converged, ("N",), (len(iir[0]) if iir else None,))
+        check_binary("converged", converged)
     regions = checked_masks(masks, max(len(first) for first, _ in pairs.values()))
     every = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
     elsewhere = {}
@@ -125,7 +147,7 @@ def score_contrasts(
     logits = {subject: subject.logits(batch_size) for subject in every}
     if iir is not None and converged is None:
         _, converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance)
-    overlooked = np.asarray(to_numpy(converged), dtype=bool) if iir is not None else np.empty(0, dtype=bool)
+    overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
     marked = None if callable(regions) else ~unusable_masks(regions.numpy())
     why = undefined_reasons(pairs, logits, overlooked, marked)
     scores = contrast_scores(found, pairs, why, threshold=threshold)
@@ -239,8 +261,13 @@ def random_regions(masks: Masks, count: int, seed: int) -> Masks:
 def _check_pairs(pairs: Mapping[str, Pair]) -> None:
     if not pairs:
         raise ValueError("Expected at least one of arguments `mcs`, `idr` and `iir` but got none.")
-    for metric, (first, second) in pairs.items():
+    for metric, pair in pairs.items():
         name = metric.lower()
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"Expected argument `{name}` to be two Subjects but got {type(pair).__name__}.")
+        first, second = pair
+        check_subject(name, first)
+        check_subject(name, second)
         if len(first) != len(second):
             raise ValueError(
                 f"Expected the subjects of argument `{name}` to show the same images but they have {len(first)} and "

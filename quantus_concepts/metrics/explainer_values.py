@@ -13,14 +13,25 @@ import torch
 from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_range, check_whole
+from captum_concepts.checks import (
+    check_callable,
+    check_finite,
+    check_mapping,
+    check_module,
+    check_range,
+    check_seed,
+    check_whole,
+    to_array,
+)
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, predict_logits
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.functional.arguments import check_size
+from quantus_concepts.functional.faithfulness import check_thresholds
 from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness
-from quantus_concepts.metrics.pixel_perturbation import generator_of
+from quantus_concepts.metrics.pixel_perturbation import check_normalisation, generator_of
 from quantus_concepts.pasta.correlations import sparseness
 from quantus_concepts.pasta.denormalising import Denormalisation
 
@@ -57,9 +68,9 @@ class Explainer:
     Raises
     ------
     TypeError
-        If `model` is no module.
+        If `model` is no module, or an argument of the wrong kind.
     ValueError
-        If only one of `mean` and `std` is given.
+        If only one of `mean` and `std` is given, they are no numbers for channels, or `size` is none.
     """
 
     model: nn.Module
@@ -70,10 +81,16 @@ class Explainer:
     size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, nn.Module):
-            raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(self.model).__name__}.")
+        check_module("model", self.model)
+        if self.explain_func is not None:
+            check_callable("explain_func", self.explain_func)
+        check_mapping("explain_func_kwargs", self.explain_func_kwargs)
+        if self.size is not None:
+            check_size("size", self.size)
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected arguments `mean` and `std` together but got one of them only.")
+        if self.mean is not None and self.std is not None:
+            check_normalisation(to_array("mean", self.mean), to_array("std", self.std))
 
     def inputs(self, explanations: Sequence[MapExplanation]) -> tuple[Tensor, Tensor]:
         """Return what goes into the model, and maps of its size.
@@ -147,7 +164,7 @@ def metric_values(
     Raises
     ------
     TypeError
-        If an explainer is no `Explainer`.
+        If an explainer is no `Explainer`, or `ratings` are none.
     ValueError
         If an explainer is not in the ratings, or a setting is out of range.
 
@@ -158,8 +175,13 @@ def metric_values(
     """
     check_range("noise", noise, 0, float("inf"), open_low=True)
     check_whole("n_samples", n_samples, 1)
+    check_finite("noise", noise)
     check_whole("batch_size", batch_size, 1)
-    explainers = {} if explainers is None else explainers
+    check_thresholds(thresholds)
+    check_seed(seed)
+    if not isinstance(ratings, RatedExplanations):
+        raise TypeError(f"Expected argument `ratings` to be RatedExplanations but got {type(ratings).__name__}.")
+    explainers = {} if explainers is None else check_mapping("explainers", explainers)
     _check_explainers(explainers, set(ratings.explainer_ids.tolist()))
     drawn = int((ratings.modalities == "drawing").sum())
     if drawn:

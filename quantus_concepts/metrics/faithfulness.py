@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice, check_whole
 from captum_concepts.running import alone_with, tensor_output, to_model
-from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, relevance_ranks
+from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
@@ -193,7 +193,7 @@ class Faithfulness(ConceptMetric):
         chunk = self.chunk_size or n_samples
         images = to_model(model, x_batch)
         prepared = self._pixels.prepare(x_batch, images)
-        ranks = relevance_ranks(maps.to(images.device), prepared.order)
+        ranks = pixel_ranks(maps.to(images.device), prepared.order)
         counts = pixel_counts(maps[0].numel(), self.thresholds)
         # Several percentages of a small image are the same pixels.
         distinct = counts[counts > 0].unique()
@@ -220,8 +220,11 @@ class Faithfulness(ConceptMetric):
         # Images are on the model's device already; looking for it again with each batch takes time.
         with alone_with(model):
             outputs = tensor_output(model(images, **self.call.model_predict_kwargs))
-        if outputs.ndim != 2:
-            raise ValueError(f"Expected the model to return outputs (N, K) but got shape {tuple(outputs.shape)}.")
+        if outputs.ndim != 2 or len(outputs) != len(images):
+            raise ValueError(
+                f"Expected the model to return outputs (N, K) but got shape {tuple(outputs.shape)} for {len(images)} "
+                "images."
+            )
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         if self.outputs == "probabilities":
             if ((outputs < -ROUNDING) | (outputs > 1 + ROUNDING)).any():

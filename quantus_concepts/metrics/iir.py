@@ -10,11 +10,10 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.checks import to_numpy
+from captum_concepts.checks import check_flag, check_weight, to_array, to_numpy
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
-from quantus_concepts.metrics.patch_optimisation import check_weight
 from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
@@ -122,7 +121,7 @@ class IIR(ReExplainingMetric):
             check_weight("tolerance", tolerance, positive=True)
         self.patch = patch
         self.threshold = threshold
-        self.average = average
+        self.average = check_flag("average", average)
         if average:
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
@@ -169,7 +168,7 @@ class IIR(ReExplainingMetric):
                 "IIR needs one of arguments `patched` (images with their patches) and `patch` (how to make them): give "
                 'it to the constructor, or the images with each call as custom_batch={"patched": ...}.'
             )
-        init = to_numpy(self.patch.init)
+        init = to_array("init", self.patch.init)
         if init.ndim == 3:
             init = np.broadcast_to(init, (len(x_batch), *init.shape))
         check_same_shape("init", init, x_batch)

@@ -9,7 +9,7 @@ import numpy as np
 from quantus.helpers import asserts
 from torch import nn
 
-from captum_concepts.checks import check_finite, check_materialised
+from captum_concepts.checks import check_callable, check_finite, check_materialised, check_module
 
 
 def check_inputs(
@@ -19,19 +19,20 @@ def check_inputs(
     explain_func: Callable[..., np.ndarray] | None,
 ) -> None:
     """Raise for arguments no metric can work with, before anything is computed."""
-    if model is not None and not isinstance(model, nn.Module):
-        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
+    if model is not None:
+        check_module("model", model)
     check_materialised("model", model)
+    if x_batch.ndim < 2:
+        raise ValueError(f"Expected argument `x_batch` to have shape (N, ...) but got {x_batch.shape}.")
     if len(x_batch) == 0:
         raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
-    if x_batch.dtype.kind not in "fiub":
-        raise TypeError(f"Expected argument `x_batch` to be numeric but got dtype {x_batch.dtype}.")
     check_finite("x_batch", x_batch)
     if y_batch.shape != (len(x_batch),):
         raise ValueError(f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.")
     if y_batch.dtype.kind not in "iu":
         raise TypeError(f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}.")
     if explain_func is not None:
+        check_callable("explain_func", explain_func)
         asserts.assert_explain_func(explain_func=explain_func)
 
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_binary, to_numpy
+from captum_concepts.checks import check_binary, to_array
 
 SHOWN = 5
 
 
 def binary_masks(name: str, value: Any) -> np.ndarray:
     """Return masks (N, 1, H, W) or (N, H, W) of 0 and 1 as (N, 1, H, W) of bool, or raise and name the first other."""
-    masks = to_numpy(value)
+    masks = to_array(name, value)
     if masks.ndim == 3:
         masks = masks[:, None]
     if masks.ndim != 4 or masks.shape[1] != 1:
         raise ValueError(
             f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
-            f"{to_numpy(value).shape}."
+            f"{np.shape(value)}."
         )
     check_binary(name, masks)
     return masks.astype(bool)

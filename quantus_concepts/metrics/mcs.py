@@ -9,6 +9,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
+from captum_concepts.checks import check_flag, check_materialised, check_module, check_seed
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
@@ -54,7 +55,7 @@ class MCS(ReExplainingMetric):
     Raises
     ------
     TypeError
-        If `contrast_model` is no module.
+        If `contrast_model` is no module, or an argument of the wrong kind.
     ValueError
         If labels or masks have a wrong shape or value.
 
@@ -87,13 +88,11 @@ class MCS(ReExplainingMetric):
         A score of 0 says that the method sees no difference between them.
         """
         super().__init__(**quantus)
-        if not isinstance(contrast_model, nn.Module):
-            raise TypeError(
-                f"Expected argument `contrast_model` to be a torch.nn.Module but got {type(contrast_model).__name__}."
-            )
+        check_module("contrast_model", contrast_model)
+        check_materialised("contrast_model", contrast_model)
         self.contrast_model = contrast_model
-        self.random_region = random_region
-        self.seed = seed
+        self.random_region = check_flag("random_region", random_region)
+        self.seed = check_seed(seed)
         self._set(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
 
     def _check_call(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_finite, to_numpy
+from captum_concepts.checks import check_finite, to_array
 from quantus_concepts.metrics.masks import listed
 
 #: Pixels of a side that are compared to see whether images are aligned.
@@ -16,7 +16,7 @@ COMPARED = 32
 def image_batch(name: str, value: Any) -> np.ndarray:
     """Return images as an array, or raise for what cannot be any."""
     # Torch knows no negative strides.
-    images = np.ascontiguousarray(to_numpy(value))
+    images = np.ascontiguousarray(to_array(name, value))
     if images.ndim != 4:
         raise ValueError(f"Expected argument `{name}` to have shape (N, C, H, W) but got {images.shape}.")
     check_finite(name, images)

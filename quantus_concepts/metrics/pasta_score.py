@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -11,11 +12,21 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, to_numpy
+from captum_concepts.checks import (
+    as_list,
+    check_callable,
+    check_choice,
+    check_finite,
+    check_flag,
+    check_shape,
+    to_array,
+    to_numpy,
+)
 from captum_concepts.running import to_model
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
@@ -119,6 +130,10 @@ class PASTAScore(ConceptMetric):
         With question Q5 a score of 1 says that it did not change, one of 5 that it changed much.
         """
         super().__init__(**quantus)
+        if cache is not None and not isinstance(cache, str | Path | EmbeddingCache):
+            raise TypeError(
+                f"Expected argument `cache` to be an EmbeddingCache or the path of one but got {type(cache).__name__}."
+            )
         self.scorer: Scorer = scorer_from(scorer)
         self.embedder: Embedder = embedder_for(self.scorer, encoder, cache=cache)
         if question is not None:
@@ -128,14 +143,20 @@ class PASTAScore(ConceptMetric):
             # Quantus declares it for the class, but reads it from the object.
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self.encoder = self.embedder.name
-        self.clip = bool(clip)
+        self.clip = check_flag("clip", clip)
         raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
         self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
-        self.concept_names = None if concept_names is None else [str(name) for name in concept_names]
+        self.concept_names = None if concept_names is None else _different("concept_names", concept_names)
+        for name, numbers in (("mean", mean), ("std", std)):
+            if numbers is not None:
+                check_finite(name, numbers)
+                check_shape(name, to_array(name, numbers), ("C",), (None,))
+        if denormalise is not None:
+            check_callable("denormalise", denormalise)
         self.denormalisation = Denormalisation(mean, std, denormalise)
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
-        self.class_names = None if class_names is None else list(class_names)
+        self.class_names = None if class_names is None else as_list("class_names", class_names, "names")
         self._class_labels = None if class_names is None else self._checked("class_names", class_names)
         self._bind(labels=labels)
         self.question_scores = {}
@@ -147,7 +168,11 @@ class PASTAScore(ConceptMetric):
             raise ValueError(
                 f"Argument `{name}` says nothing to a scorer that was trained without labels: leave it out."
             )
-        return label_indices(self.scorer.labels, to_numpy(value), len(value)).numpy()
+        given = to_numpy(value) if isinstance(value, Tensor) else as_list(name, value, "labels")
+        try:
+            return label_indices(self.scorer.labels, given, len(given)).numpy()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"Expected argument `{name}` to hold labels of the scorer: {error}") from error
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -243,3 +268,12 @@ class PASTAScore(ConceptMetric):
         scores = np.concatenate(self._scores)
         self.question_scores = dict(zip(self.scorer.questions, scores.T, strict=True))
         self._scores = []
+
+
+def _different(name: str, given: Any) -> list[str]:
+    """Return different names, or raise."""
+    names = [str(each) for each in as_list(name, given, "names")]
+    twice = sorted({each for each in names if names.count(each) > 1})
+    if twice:
+        raise ValueError(f"Expected argument `{name}` to hold different names but {twice[:3]} occur more than once.")
+    return names

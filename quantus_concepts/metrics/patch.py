@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, to_numpy
+from captum_concepts.checks import check_finite, to_array, to_numpy
 from captum_concepts.running import to_model
 from quantus_concepts.metrics.patch_optimisation import (
     ETA1,
@@ -45,6 +45,8 @@ class Patch:
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
         If only one of `mean` and `std` is given, a deviation is not above 0, `init` is no image, or an argument is out
         of its range.
@@ -67,12 +69,12 @@ class Patch:
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected arguments `mean` and `std` to be given together but got only one of them.")
         for name, values, least in (("mean", self.mean, -np.inf), ("std", self.std, 0)):
-            numbers = np.asarray(0.5 if values is None else to_numpy(values), dtype=float)
+            numbers = to_array(name, 0.5 if values is None else values).astype(float)
             if not (np.isfinite(numbers) & (numbers > least)).all():
                 above = " above 0" if name == "std" else ""
                 raise ValueError(f"Expected argument `{name}` to hold finite numbers{above} but got {values}.")
         check_settings(**{name: value for name, value in self._settings.items() if name != "early_stop"})
-        shape = to_numpy(self.init).shape
+        shape = to_array("init", self.init).shape
         if len(shape) not in (3, 4):
             raise ValueError(f"Expected argument `init` to have shape (N, C, H, W) or (C, H, W) but got {shape}.")
         check_finite("init", self.init)
@@ -149,8 +151,8 @@ class Patch:
         """
         # What is made in inference mode cannot take part in a backward pass.
         with torch.inference_mode(False):
-            x = to_model(model, as_tensor(x_batch))
-            start = to_model(model, as_tensor(self.init if init is None else init))
+            x = to_model(model, as_tensor("x_batch", x_batch))
+            start = to_model(model, as_tensor("init", self.init if init is None else init))
             mean, std = self._normalisation(x)
             result = optimise_patch(
                 model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,10 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_binary, check_finite, check_shape, check_whole, to_numpy
+from captum_concepts.checks import (
+    check_binary,
+    check_callable,
+    check_finite,
+    check_module,
+    check_shape,
+    check_weight,
+    check_whole,
+    to_array,
+    to_tensor,
+)
 from captum_concepts.progress import progress
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output, to_model
-from quantus_concepts.functional.patch_objective import patch_objective
+from quantus_concepts.functional.patch_objective import check_values_range, patch_objective
 from quantus_concepts.metrics.masks import listed
 
 #: Of the release: step size and weight of the patch's size.
@@ -132,10 +141,15 @@ def optimise_patch(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
         If a shape is wrong, values are not finite or contradict `pixel_range`, a mask is empty, or an argument is
         out of its range.
     """
+    check_module("model", model)
+    if preprocess is not None:
+        check_callable("preprocess", preprocess)
     check_settings(pixel_range, steps, step_size, eta1, eta2, squared, tolerance, chunk_size)
     x, inside, start = _checked(images, masks, init, pixel_range)
     step_size = STEP_SIZE if step_size is None else step_size
@@ -150,7 +164,10 @@ def optimise_patch(
         shown = low + pixels * scale
         # Not while another thread has hooks on the model.
         with alone_with(model):
-            return tensor_output(model(shown if preprocess is None else preprocess(shown)))
+            logits = tensor_output(model(shown if preprocess is None else preprocess(shown)))
+        if logits.ndim != 2:
+            raise ValueError(f"Expected argument `model` to return logits (N, K) but got shape {tuple(logits.shape)}.")
+        return logits
 
     results = []
     bar = progress(
@@ -268,7 +285,7 @@ def _measure(
 
 
 def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
-    x, start = as_tensor(images), as_tensor(init)
+    x, start = as_tensor("images", images), as_tensor("init", init)
     check_shape("images", x, ("N", "C", "H", "W"), (None, None, None, None))
     if not len(x):
         raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
@@ -277,7 +294,7 @@ def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float
         start = start.expand(len(x), *start.shape)
     check_shape("init", start, ("N", "C", "H", "W"), tuple(x.shape))
     check_finite("init", start)
-    region = to_numpy(masks)
+    region = to_array("masks", masks)
     region = region[:, None] if region.ndim == 3 else region
     check_shape("masks", region, ("N", "1", "H", "W"), (len(x), 1, *x.shape[2:]))
     check_binary("masks", region)
@@ -288,13 +305,15 @@ def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float
         )
     check_pixel_range(x, "images", pixel_range)
     check_pixel_range(start, "init", pixel_range)
-    return x, as_tensor(region), start
+    return x, as_tensor("masks", region), start
 
 
-def as_tensor(value: Any) -> Tensor:
+def as_tensor(name: str, value: Any) -> Tensor:
     """Return a tensor of an array, sharing its memory where torch can."""
     # Negative strides and arrays that cannot be written do not suit torch.
-    return value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.require(value, requirements=("C", "W")))
+    if isinstance(value, Tensor):
+        return to_tensor(name, value)
+    return torch.as_tensor(np.require(to_array(name, value), requirements=("C", "W")))
 
 
 def check_settings(
@@ -308,12 +327,7 @@ def check_settings(
     chunk_size: int | None,
 ) -> None:
     """Raise where settings of `optimise_patch` are out of range, or `squared` comes without a `step_size`."""
-    low, high = pixel_range
-    if not (low < high and math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(
-            f"Expected argument `pixel_range` to be two finite numbers (low, high) with low < high but got "
-            f"{pixel_range}."
-        )
+    check_values_range(pixel_range)
     check_whole("steps", steps, 1)
     if chunk_size is not None:
         check_whole("chunk_size", chunk_size, 1)
@@ -327,13 +341,6 @@ def check_settings(
             "Expected argument `step_size` beside squared=True but got None: the release's 500 makes squared norms "
             "diverge. Start with 1 or less."
         )
-
-
-def check_weight(name: str, value: float, *, positive: bool = False) -> None:
-    """Raise unless a number is finite, and above 0 or not below it."""
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        least = "above" if positive else "of at least"
-        raise ValueError(f"Expected argument `{name}` to be a finite number {least} 0 but got {value}.")
 
 
 def check_pixel_range(images: Tensor, name: str, pixel_range: tuple[float, float]) -> None:

@@ -12,7 +12,7 @@ import torch
 from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_whole
+from captum_concepts.checks import as_list, check_choice, check_finite, check_range, check_seed, to_array
 from captum_concepts.running import kept_numpy_state
 
 #: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.
@@ -55,37 +55,27 @@ class PixelPerturbation:
 
     def __post_init__(self) -> None:
         check_choice("perturbation", self.kind, PERTURBATIONS)
-        check_whole("seed", self.seed, 0)
+        check_seed(self.seed)
         if self.noise is not None:
             if self.kind == "black":
                 raise ValueError("Expected no argument `noise` beside perturbation 'black', which has none.")
             check_range("noise", self.noise, 0, float("inf"), open_low=self.kind != "road")
+            check_finite("noise", self.noise)
         object.__setattr__(self, "level", NOISE[self.kind] if self.noise is None else float(self.noise))
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected arguments `mean` and `std` together but got one of them only.")
         if self.mean is not None and self.pixel_range is not None:
             raise ValueError("Expected either `mean` and `std` or argument `pixel_range` but got all of them.")
         if self.mean is not None and self.std is not None:
-            self._check_normalisation(np.asarray(self.mean, dtype=float), np.asarray(self.std, dtype=float))
+            check_normalisation(to_array("mean", self.mean), to_array("std", self.std))
         if self.pixel_range is not None:
-            low, high = np.asarray(self.pixel_range, dtype=float) if len(self.pixel_range) == 2 else (1.0, 0.0)
+            ends = to_array("pixel_range", as_list("pixel_range", self.pixel_range, "two numbers"))
+            low, high = ends if ends.shape == (2,) else (1.0, 0.0)
             if not low < high or not np.isfinite([low, high]).all():
                 raise ValueError(
                     "Expected argument `pixel_range` to be (black, white), two finite numbers of which the second is "
                     f"the larger, but got {self.pixel_range!r}."
                 )
-
-    @staticmethod
-    def _check_normalisation(mean: np.ndarray, std: np.ndarray) -> None:
-        if mean.ndim != 1 or mean.shape != std.shape:
-            raise ValueError(
-                "Expected arguments `mean` and `std` to have a number for each channel but got shapes "
-                f"{mean.shape} and {std.shape}."
-            )
-        if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
-            raise ValueError(
-                f"Expected arguments `mean` and `std` to be finite, and `std` positive, but got {mean} and {std}."
-            )
 
     def check_images(self, images: np.ndarray) -> None:
         """Raise where images contradict the normalisation."""
@@ -131,6 +121,19 @@ class PixelPerturbation:
             return tensor([low]), tensor([high - low])
         black = images.amin((1, 2, 3), keepdim=True).clamp(max=0)
         return black, images.amax((1, 2, 3), keepdim=True).clamp(min=1) - black
+
+
+def check_normalisation(mean: np.ndarray, std: np.ndarray) -> None:
+    """Raise unless `mean` and `std` are finite numbers, one for each channel, the second ones positive."""
+    if mean.ndim != 1 or mean.shape != std.shape:
+        raise ValueError(
+            "Expected arguments `mean` and `std` to have a number for each channel but got shapes "
+            f"{mean.shape} and {std.shape}."
+        )
+    if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
+        raise ValueError(
+            f"Expected arguments `mean` and `std` to be finite, and `std` positive, but got {mean} and {std}."
+        )
 
 
 def generator_of(image: np.ndarray, *seeds: int) -> np.random.Generator:

@@ -10,7 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_range, check_shape
+from captum_concepts.checks import (
+    check_finite,
+    check_materialised,
+    check_module,
+    check_range,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.metrics.subjects import Subject, batches
@@ -239,13 +247,17 @@ def check_premise(
     Raises
     ------
     TypeError
-        If `labels` are no whole numbers.
+        If `model` is no module, `labels` are no whole numbers, or an argument is of the wrong kind.
     ValueError
         If images and labels differ in number, a label names no class, or the logits are not finite.
     """
+    check_module("model", model)
+    check_materialised("model", model)
     labels = _checked_labels(labels)
     n = len(labels)
-    check_range("batch_size", batch_size, 1, 1_000_000)
+    check_whole("batch_size", batch_size, 1)
+    if limits is not None and not isinstance(limits, Limits):
+        raise TypeError(f"Expected argument `limits` to be Limits but got {type(limits).__name__}.")
     sets = {
         argument: Subject(model, _checked_images(argument, images, n), labels)
         for argument, images in (
@@ -300,11 +312,11 @@ def _logits(model: nn.Module, name: str, images: Tensor) -> Tensor:
 
 
 def _checked_labels(labels: Any) -> Tensor:
-    labels = torch.as_tensor(labels).cpu()
+    labels = to_tensor("labels", labels).cpu()
     check_shape("labels", labels, ("N",), (None,))
     n = len(labels)
     if n == 0:
-        raise ValueError("Expected at least one image but the data set is empty.")
+        raise ValueError("Expected argument `labels` to hold at least one image's but it is empty.")
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise TypeError(f"Expected argument `labels` to hold classes of int64 but got {labels.dtype}.")
     if (labels < 0).any():
@@ -325,7 +337,12 @@ def _check_classes(labels: Tensor, n_classes: int) -> None:
 
 
 def _checked_images(argument: str, images: Any, n: int) -> Any:
-    if not callable(images) and len(images) != n:
+    if callable(images):
+        return images
+    images = to_tensor(argument, images)
+    check_shape(argument, images, ("N", "C", "H", "W"), (None,) * 4)
+    check_finite(argument, images)
+    if len(images) != n:
         raise ValueError(f"Expected argument `{argument}` to hold N = {n} images, one a label, but got {len(images)}.")
     return images
 

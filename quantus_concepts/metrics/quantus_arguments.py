@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from captum_concepts.checks import check_callable, check_flag, check_mapping
 from quantus_concepts.functional.normalisation import positive_percentile
 
 
@@ -43,10 +44,23 @@ DEFAULTS: QuantusArguments = {
 OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
 
 
+def _check_argument(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if name.endswith("_func"):
+        check_callable(name, value)
+    elif name == "normalise_func_kwargs":
+        check_mapping(name, value)
+    else:
+        check_flag(name, value)
+
+
 def check_keywords(metric: type, given: Mapping[str, Any]) -> None:
-    """Raise for a keyword that a metric does not take, naming the nearest of those it does."""
+    """Raise for a keyword of the wrong kind, or that a metric does not take, naming the nearest of those it does."""
     unknown = [name for name in given if name not in DEFAULTS]
     if not unknown:
+        for name, value in given.items():
+            _check_argument(name, value)
         return
     own = [name for name, each in inspect.signature(metric).parameters.items() if each.kind is not each.VAR_KEYWORD]
     near = difflib.get_close_matches(unknown[0], [*own, *DEFAULTS], n=1)

@@ -110,7 +110,7 @@ class ReExplainingMetric(ConceptMetric):
 
     def _check_classes(self, labels: Mapping[str, np.ndarray], model: nn.Module, x_batch: np.ndarray) -> None:
         """Raise where labels, by the name of their argument, name an output that the model does not have."""
-        n_classes = self._predict(model, x_batch[:1]).shape[-1]
+        n_classes = self._predict(model, x_batch[:1]).shape[1]
         for name, classes in labels.items():
             outside = np.flatnonzero((classes < 0) | (classes >= n_classes))
             if outside.size:
@@ -120,7 +120,13 @@ class ReExplainingMetric(ConceptMetric):
                 )
 
     def _predict(self, model: nn.Module, x_batch: np.ndarray) -> Tensor:
-        return predict_logits(model, x_batch, **self.call.model_predict_kwargs)
+        outputs = predict_logits(model, x_batch, **self.call.model_predict_kwargs)
+        if outputs.ndim != 2 or len(outputs) != len(x_batch):
+            raise ValueError(
+                f"Expected argument `model` to return outputs (N, K) = ({len(x_batch)}, *) but "
+                f"{type(model).__name__} gives {tuple(outputs.shape)}."
+            )
+        return outputs
 
     def _correct(self, model: nn.Module, x_batch: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return (n,) of bool: which images a model classifies correctly."""

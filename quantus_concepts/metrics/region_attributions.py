@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import to_numpy
+from captum_concepts.checks import as_list, check_mapping, check_range, check_whole, to_numpy
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import concept_attribution, positive_percentile
-from quantus_concepts.metrics.masks import region_masks
+from quantus_concepts.metrics.masks import check_mask_size, region_masks
 from quantus_concepts.metrics.subjects import Subject, batches, taken
 
 ExplainFunc = Callable[..., np.ndarray]
@@ -86,12 +86,31 @@ def attribute_regions(
 
     Raises
     ------
+    TypeError
+        If a method cannot be called, a subject is none, or an argument is of the wrong kind.
     ValueError
-        If there are fewer masks than images, or they hold something else than 0 and 1.
+        If there are fewer masks than images or of another size, or they hold something else than 0 and 1.
     """
-    subjects, keep = list(dict.fromkeys(subjects)), keep or {}
+    check_methods(methods)
+    check_whole("batch_size", batch_size, 1)
+    subjects = list(dict.fromkeys(as_list("subjects", subjects, "Subjects")))
+    for subject in subjects:
+        check_subject("subjects", subject)
+    keep = {} if keep is None else check_mapping("keep", keep)
+    for subject, rows in keep.items():
+        if subject not in subjects:
+            raise ValueError("Expected the keys of argument `keep` to be among `subjects` but got another.")
+        for row in as_list("keep", rows, "rows"):
+            check_range("keep", check_whole("keep", row, 0), 0, len(subject) - 1)
     masks = checked_masks(masks, max((len(subject) for subject in subjects), default=0))
-    elsewhere = {subject: checked_masks(each, len(subject)) for subject, each in (elsewhere or {}).items()}
+    if not callable(masks):
+        for subject in subjects:
+            if not callable(subject.images) and len(subject):
+                check_mask_size("masks", masks[: len(subject)].numpy(), subject.images)
+    others_of = {} if elsewhere is None else check_mapping("elsewhere", elsewhere)
+    if any(subject not in subjects for subject in others_of):
+        raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
+    elsewhere = {subject: checked_masks(each, len(subject), "elsewhere") for subject, each in others_of.items()}
     found = {name: RegionAttributions() for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
     with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
@@ -130,13 +149,31 @@ def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
     return concept_attribution(maps, regions).double()
 
 
-def checked_masks(masks: Any, count: int) -> Masks:
+def check_methods(methods: Any) -> None:
+    """Raise unless methods are functions by name."""
+    for name, method in check_mapping("methods", methods).items():
+        if not callable(method):
+            raise TypeError(
+                f"Expected argument `methods` to hold explanation functions but {name!r} is {type(method).__name__}. "
+                "`captum_concepts.explain_func` makes one of any Captum attribution."
+            )
+
+
+def check_subject(name: str, subject: Any) -> None:
+    """Raise unless a subject is one."""
+    if not isinstance(subject, Subject):
+        raise TypeError(f"Expected argument `{name}` to hold a Subject but got {type(subject).__name__}.")
+
+
+def checked_masks(masks: Any, count: int, name: str = "masks") -> Masks:
     """Return masks as a function or a tensor, at least one for each of `count` images, or raise."""
     if callable(masks):
         return masks
-    regions = torch.from_numpy(region_masks("masks", masks))
+    regions = torch.from_numpy(region_masks(name, masks))
     if len(regions) < count:
-        raise ValueError(f"Expected argument `masks` to have a mask for each of {count} images but got {len(regions)}.")
+        raise ValueError(
+            f"Expected argument `{name}` to have a mask for each of {count} images but got {len(regions)}."
+        )
     return regions
 
 

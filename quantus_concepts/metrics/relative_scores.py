@@ -11,8 +11,14 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.checks import check_mapping, check_module, check_range, check_seed, check_whole, to_array
 from quantus_concepts.functional import mcs, relative_contrast
-from quantus_concepts.metrics.region_attributions import ExplainFunc, RegionAttributions, attribute_regions
+from quantus_concepts.metrics.region_attributions import (
+    ExplainFunc,
+    RegionAttributions,
+    attribute_regions,
+    check_methods,
+)
 from quantus_concepts.metrics.subjects import Subject
 
 RELATIVE, CORRELATION = "relative MCS", "correlation"
@@ -69,11 +75,26 @@ def score_relative(
 
     Raises
     ------
+    TypeError
+        If a method cannot be called, or an argument is of the wrong kind.
     ValueError
-        If there are fewer than two models, or shapes differ.
+        If there are fewer than two models or a k is not in (0, 1], there is no method, or shapes differ.
     """
-    if len(models) < 2:
+    check_seed(seed)
+    check_whole("batch_size", batch_size, 1)
+    if len(check_mapping("models", models)) < 2:
         raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
+    check_methods(methods)
+    if not methods:
+        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
+    for k, model in models.items():
+        check_range("models", k, 0, 1, open_low=True)
+        check_module("models", model)
+    if not callable(without) and not callable(images) and np.shape(to_array("without", without)) != np.shape(images):
+        raise ValueError(
+            f"Expected argument `without` to have the shape of `images`, {np.shape(images)}, but got "
+            f"{np.shape(without)}."
+        )
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
     bare = {k: Subject(models[k], without, labels) for k in subjects}
     right = right_by_commonality(subjects, bare, batch_size)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import to_numpy
+from captum_concepts.checks import check_module, check_shape, check_whole, to_array
 from captum_concepts.running import evaluation_mode, predict_logits
+from quantus_concepts.metrics.truth import class_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +30,10 @@ class Subject:
 
     Raises
     ------
+    TypeError
+        If `model` is no module, or an array holds no numbers.
     ValueError
-        If there is not one label for each image.
+        If images have another rank, labels are no classes, or there is not one for each image.
     """
 
     model: nn.Module
@@ -39,9 +42,12 @@ class Subject:
 
     def __post_init__(self) -> None:
         """Take arrays as tensors."""
-        object.__setattr__(self, "labels", torch.as_tensor(to_numpy(self.labels)).long())
+        check_module("model", self.model)
+        object.__setattr__(self, "labels", torch.as_tensor(class_labels("labels", self.labels)).long())
         if not callable(self.images):
-            object.__setattr__(self, "images", torch.as_tensor(to_numpy(self.images)))
+            images = torch.as_tensor(to_array("images", self.images))
+            check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
+            object.__setattr__(self, "images", images)
             if len(self.images) != len(self.labels):
                 raise ValueError(
                     f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
@@ -111,4 +117,5 @@ def taken(array: Tensor | Callable[[list[int]], Tensor], rows: list[int]) -> Ten
 
 def batches(count: int, batch_size: int) -> list[list[int]]:
     """Split rows into consecutive batches."""
+    check_whole("batch_size", batch_size, 1)
     return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]

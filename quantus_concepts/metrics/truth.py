@@ -8,16 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_finite, to_numpy
+from captum_concepts.checks import check_binary, check_finite, to_array
 from quantus_concepts.metrics.protocols import is_concept_model
 
 
 def class_labels(name: str, value: Any) -> np.ndarray:
     """Return (N,) class indices, or raise for anything else."""
-    labels = to_numpy(value)
+    labels = to_array(name, value)
     if labels.ndim != 1:
         raise ValueError(f"Expected argument `{name}` to have shape (N,) but got {labels.shape}.")
-    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool((labels == np.floor(labels)).all()))
+    # Infinity, too, is its own floor.
+    whole = labels.dtype.kind in "iu" or (
+        labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+    )
     if not whole or (labels < 0).any():
         raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
     return labels.astype(int)
@@ -25,8 +28,8 @@ def class_labels(name: str, value: Any) -> np.ndarray:
 
 def checked_class_concepts(value: Any) -> np.ndarray:
     """Return how far concepts belong to classes, (K, L) in [0, 1] of float64, or raise."""
-    truth = to_numpy(value)
-    if truth.ndim != 2:
+    truth = to_array("class_concepts", value)
+    if truth.ndim != 2 or not truth.size:
         raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
     check_finite("class_concepts", truth)
     if truth.min() < 0 or truth.max() > 1:
@@ -37,9 +40,18 @@ def checked_class_concepts(value: Any) -> np.ndarray:
     return truth.astype(float)
 
 
+def checked_presence(value: Any) -> np.ndarray:
+    """Return which concepts images show, (N, L) of 0 and 1, or raise."""
+    labels = to_array("concept_labels", value)
+    if labels.ndim != 2:
+        raise ValueError(f"Expected argument `concept_labels` to have shape (N, L) but got {labels.shape}.")
+    check_binary("concept_labels", labels)
+    return labels
+
+
 def checked_parts(value: Any) -> np.ndarray:
     """Return the part of each concept, (L,) of int with -1 for none, or raise."""
-    parts = to_numpy(value)
+    parts = to_array("part_of_concept", value)
     if parts.ndim != 1 or parts.dtype.kind not in "iu":
         raise ValueError(
             f"Expected argument `part_of_concept` to have shape (L,) and whole numbers but got shape {parts.shape} "
@@ -52,12 +64,12 @@ def checked_parts(value: Any) -> np.ndarray:
 
 def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
     """Return the places of the parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
-    array = to_numpy(value)
+    array = to_array("points", value)
     if array.ndim == 3:
         array = array[:, :, None]
     if array.ndim != 4 or array.shape[-1] != 2:
         raise ValueError(
-            f"Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2) but got {to_numpy(value).shape}."
+            f"Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2) but got {np.shape(value)}."
         )
     if parts.max(initial=-1) >= array.shape[1]:
         raise ValueError(

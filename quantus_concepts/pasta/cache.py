@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captum_concepts.checks import check_path
 from captum_concepts.writing import clear_abandoned, written
 
 _DIGEST = 16
@@ -41,7 +42,7 @@ class EmbeddingCache:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = check_path("cache", folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"Expected argument `cache` to be a folder but {self.folder} is a file.")
         self._warned: set[str] = set()

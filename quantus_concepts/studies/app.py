@@ -99,7 +99,7 @@ def _run(arguments: Sequence[str]) -> int:
         told = explained(error)
         if told is error:
             raise
-        typer.echo(f"Error: {told}", err=True)
+        typer.echo(f"Error: {printable(told)}", err=True)
         return EXIT_BAD_INPUT
     if code == EXIT_INTERRUPTED:
         typer.echo("Interrupted; nothing half-written was left.", err=True)

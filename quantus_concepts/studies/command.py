@@ -157,7 +157,10 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     hints = typing.get_type_hints(options)
 
     def call(**given: Any) -> None:
-        typer.echo(resolve(run)(options(**given)))
+        from captum_concepts.reading import printable
+
+        for line in str(resolve(run)(options(**given))).splitlines():
+            typer.echo(printable(line))
 
     parameters = [
         inspect.Parameter(

@@ -49,7 +49,7 @@ class Run(Generic[O]):
     def say(self, text: str) -> None:
         """Say what is being done."""
         if self.progress:
-            typer.echo(text, err=True)
+            typer.echo(printable(text), err=True)
 
     def note(self, *texts: str) -> None:
         """Add what a reader of the report has to know, each text once."""

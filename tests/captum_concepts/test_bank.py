@@ -349,7 +349,7 @@ def test_from_captum_takes_the_mapping_of_tcav_and_one_of_its_layers():
     assert ConceptBank.from_captum(cavs, layer="x").cavs.tolist() == [[1.0], [3.0]]
     with pytest.raises(ValueError, match=r"`layer` to choose one of \['x', 'y'\]"):
         ConceptBank.from_captum(cavs)
-    with pytest.raises(ValueError, match="of layer 'z' but it holds none"):
+    with pytest.raises(ValueError, match=r"`layer` to be one of .* but got 'z'"):
         ConceptBank.from_captum(cavs, layer="z")
 
 

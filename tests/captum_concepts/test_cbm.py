@@ -389,7 +389,7 @@ def test_pool_with_parameters_of_its_own_moves_and_is_stored():
     [
         ({"features": torch.rand}, TypeError, "`features` to be an nn.Module or a Backbone"),
         ({"bank": torch.ones(2, D)}, TypeError, r"`ConceptBank\(array\)`"),
-        ({"head": torch.ones(2)}, TypeError, "`head` to be an nn.Module"),
+        ({"head": torch.ones(2)}, TypeError, "`head` to be a torch.nn.Module"),
         ({"values": "margins"}, ValueError, "Did you mean 'margin'"),
         ({"pool": "max"}, ValueError, "`pool` to be 'mean' or a callable"),
         ({"pool": 3}, TypeError, "`pool` to be callable"),
@@ -467,13 +467,13 @@ def test_concept_layer_of_another_form_needs_a_projection():
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"concept_layer": torch.sigmoid}, TypeError, "`concept_layer` to be an nn.Module"),
+        ({"concept_layer": torch.sigmoid}, TypeError, "`concept_layer` to be a torch.nn.Module"),
         ({"concept_layer": nn.Conv2d(D, L, 3)}, ValueError, "look at one pixel only"),
         ({"concept_layer": nn.Conv2d(D, L, 1, stride=2)}, ValueError, "look at one pixel only"),
         ({"concept_layer": nn.Conv2d(D, L * D, 1, groups=D)}, ValueError, "look at one pixel only"),
         ({"activation": "sigmoid"}, TypeError, "`activation` to be callable"),
         ({"project": 1}, TypeError, "`project` to be callable"),
-        ({"head": None}, TypeError, "`head` to be an nn.Module"),
+        ({"head": None}, TypeError, "`head` to be a torch.nn.Module"),
     ],
 )
 def test_bad_input_of_bottleneck(changes, error, message):

@@ -117,9 +117,9 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: clm(zeros(4), 1), r"`hits` to have shape \(N, l_max\) but got \(4,\)"),
     (lambda: clm(torch.tensor([[2.0, NAN, 0.0]]), 1), r"`hits` to lie in \[0, 1\].*from 0.0 to 2.0"),
     (lambda: clm(torch.tensor([[-1.0, NAN, 0.0]]), 1), r"from -1\.0 to 0\.0"),
-    (lambda: hits(alphas=(0,)), r"`alpha` to lie in \(0, 12\] but got 0"),
-    (lambda: hits(alphas=(1, 12.1)), r"`alpha` to lie in \(0, 12\] but got 12.1"),
-    (lambda: hits(alphas=(NAN,)), "`alpha` to lie in"),
+    (lambda: hits(alphas=(0,)), r"`alphas` to lie in \(0, 12\] but got 0"),
+    (lambda: hits(alphas=(1, 12.1)), r"`alphas` to lie in \(0, 12\] but got 12.1"),
+    (lambda: hits(alphas=(NAN,)), "`alphas` to lie in"),
     (lambda: hits(alphas=()), "`alphas` to hold at least one"),
     (lambda: hits(maps=zeros(2, 1, 7, 7)), r"`maps` to have shape \(B, h, w\) but got \(2, 1, 7, 7\)"),
     (lambda: hits(maps=zeros(2, 0, 7)), "at least one cell"),
@@ -181,8 +181,8 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     # random banks
     (lambda: banks(features=zeros(4)), r"`features` to have shape \(N, d\)"),
     (lambda: banks(labels=torch.zeros(3, dtype=torch.int64)), r"`labels` to have shape \(N,\) = \(20,\)"),
-    (lambda: banks(n_concepts=0), r"`n_concepts` to lie in \[1"),
-    (lambda: banks(n_banks=0), r"`n_banks` to lie in \[1"),
+    (lambda: banks(n_concepts=0), "`n_concepts` to be at least 1 but got 0"),
+    (lambda: banks(n_banks=0), "`n_banks` to be at least 1 but got 0"),
     (lambda: banks(values="margins"), "Did you mean 'margin'"),
     # pictures
     (lambda: shown(images=zeros(2, 1, 4, 4)), r"`images` to have shape \(N, 3, H, W\)"),

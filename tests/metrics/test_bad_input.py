@@ -302,7 +302,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
 }
 TYPES: dict[str, tuple[Callable[[World], object], str]] = {
     "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), r"`y_batch` to hold whole numbers"),
-    "x of text": (lambda w: w.cem(x_batch=np.array(["a"] * N)), r"`x_batch` to be numeric"),
+    "x of text": (lambda w: w.cem(x_batch=np.array(["a"] * N)), r"`x_batch` to be an array of real numbers"),
     "a model that is not a module": (lambda w: w.cem(model="resnet18"), r"torch.nn.Module but got str"),
     "a contrast model that is none": (
         lambda w: w.mcs(contrast_model="scenes.pt"),

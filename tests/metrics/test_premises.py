@@ -225,7 +225,7 @@ def test_the_model_is_left_as_it_was():
         ({"only_feature": numbered(2, 4)}, ValueError, "`only_feature` to hold N = 3 images, .* but got 4"),
         ({"model": Table(np.full((3, 3, 2), np.nan))}, ValueError, "`logits of f_o` to be finite"),
         ({"model": Table(np.zeros((3, 3, 2, 2)))}, ValueError, r"logits \(B, K\) = \(3, K\) but got \(3, 2, 2\)"),
-        ({"batch_size": 0}, ValueError, r"`batch_size` to lie in \[1"),
+        ({"batch_size": 0}, ValueError, "`batch_size` to be at least 1 but got 0"),
     ],
 )
 def test_bad_input_is_refused(changed, error, message):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_choice, check_shape
+from captum_concepts.checks import check_callable, check_choice, check_module, check_shape, check_whole
 
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
@@ -40,6 +40,8 @@ class Backbone:
 
     Raises
     ------
+    TypeError
+        If `features` is no module, or another argument of the wrong kind.
     ValueError
         If `pool` is a string other than "mean", or `channels` is below 1.
     """
@@ -50,10 +52,14 @@ class Backbone:
     channels: int
 
     def __post_init__(self) -> None:
+        check_module("features", self.features)
         if isinstance(self.pool, str):
             check_choice("pool", self.pool, ["mean"])
-        if self.channels < 1:
-            raise ValueError(f"Expected argument `channels` to be at least 1 but got {self.channels}.")
+        else:
+            check_callable("pool", self.pool)
+        if self.maps is not None:
+            check_callable("maps", self.maps)
+        check_whole("channels", self.channels, 1)
 
     @property
     def linear_pool(self) -> bool:
@@ -116,9 +122,10 @@ def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "")
     )
 
 
-def check_module(model: Any, alternative: str = "") -> None:
-    """Raise a TypeError unless `model` is a module."""
-    if not isinstance(model, nn.Module):
+def check_model(model: Any, *, named: bool = False) -> None:
+    """Raise a TypeError unless `model` is a module, or where that is allowed a name; before a library is imported."""
+    if not isinstance(model, (nn.Module, str) if named else nn.Module):
+        alternative = " or a name" if named else ""
         raise TypeError(f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}.")
 
 
@@ -131,7 +138,6 @@ def as_model(
 ) -> nn.Module:
     """Return a module as it is, or build the one of a name, and leave the global random state as it was."""
     if not isinstance(model, str):
-        check_module(model, " or a name")
         return model
     if not is_known(model):
         near = difflib.get_close_matches(model, names(), n=3, cutoff=0.4)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, check_module, is_family, refusal, width
+from captum_concepts.backbones.backbone import Backbone, check_model, is_family, refusal, width
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.pools import (
     AttentionPool,
@@ -58,12 +58,12 @@ def from_open_clip(model: nn.Module) -> Backbone:
     TypeError
         If `model` is not a module.
     """
+    check_model(model)
     # Imported here: who only wants another library's models need not wait for this one.
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.timm_model import TimmModel
     from open_clip.transformer import VisionTransformer
 
-    check_module(model)
     tower: Any = getattr(model, "visual", model)
     if is_family(tower, VisionTransformer):
         return _vit(tower)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, shared_copy
+from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, shared_copy
 from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, token_backbone
 
 _KNOWN = (
@@ -62,6 +62,7 @@ def from_timm(model: nn.Module | str) -> Backbone:
     TypeError
         If `model` is neither a module nor a string.
     """
+    check_model(model, named=True)
     # Imported here: who only wants another library's models need not wait for this one.
     from timm import create_model, is_model, list_models, models
 

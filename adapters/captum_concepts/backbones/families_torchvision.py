@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, width
+from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, width
 from captum_concepts.backbones.pools import MeanThen, TokenPool, with_class_token
 
 
@@ -47,6 +47,7 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
     TypeError
         If `model` is neither a module nor a string.
     """
+    check_model(model, named=True)
     # Imported here: who only wants another library's models need not wait for this one.
     from torchvision import models
 

@@ -1,0 +1,42 @@
+"""Bad input to what names concepts and explains, one argument at a time; other tests have what messages say."""
+
+from __future__ import annotations
+
+import pytest
+
+import captum_concepts
+from refusals import Refusal
+from refused import attributions, concept_models
+from spoiling import Table, cases, public_callables
+
+TABLE: Table = {**concept_models.TABLE, **attributions.TABLE}
+#: Results, and what is tried under the name of the class that has it.
+EXCEPTIONS = {
+    "Embeddings": "a result",
+    "TCAVContrast": "a result",
+    "TCAVScore": "a result",
+    "SobelEdges": "takes a model that is never run",
+    "Backbone.embed_features": "takes what its own features give",
+    "Backbone.feature_maps": "takes what its own features give",
+    "PostHocCBM.embed_features": "the first half of values_from_features",
+    "PostHocCBM.project_features": "maps_from_features by another name",
+    "PostHocCBM.forward": "PyTorch's own errors",
+    "BottleneckCBM.embed_features": "as of PostHocCBM",
+    "BottleneckCBM.forward": "PyTorch's own errors",
+    "BottleneckCBM.maps_from_features": "as of PostHocCBM",
+    "BottleneckCBM.project_features": "as of PostHocCBM",
+    "BottleneckCBM.values_from_features": "as of PostHocCBM",
+    "LayerFeatures.forward": "PyTorch's own errors",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.usefixtures("empty_folder")
+def test_refused(case: Refusal) -> None:
+    case.check()
+
+
+def test_every_callable_is_in_the_table() -> None:
+    public = set(public_callables(captum_concepts, ("captum_concepts",)))
+    assert public == {name for name in TABLE if name != "explain_func.__call__"} | EXCEPTIONS.keys()

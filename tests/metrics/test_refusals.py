@@ -1,0 +1,41 @@
+"""Bad input to metrics and what is built on them, one argument at a time; `test_bad_input` has what messages say."""
+
+from __future__ import annotations
+
+import pytest
+
+from quantus_concepts import metrics
+from refusals import Refusal
+from refused import metric_classes, scores
+from spoiling import Table, cases, public_callables
+
+TABLE: Table = {**metric_classes.TABLE, **scores.TABLE}
+#: Results, and the parts of a metric that its host calls.
+RESULTS = {"PatchResult", "Premise", "PremiseCheck", "RegionAttributions"}
+HOOKS = {
+    "custom_preprocess",
+    "custom_postprocess",
+    "evaluate_batch",
+    "usable",
+    "concept_attributions",
+    "fail",
+    "leave_out",
+    "plot",
+    "plot_scores",
+    "check",
+    "make",
+    "inputs",
+    "batch",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.usefixtures("empty_folder")
+def test_refused(case: Refusal) -> None:
+    case.check()
+
+
+def test_every_callable_is_in_the_table() -> None:
+    public = set(public_callables(metrics, ("quantus_concepts",)))
+    assert {name for name in public if name.partition(".")[2] not in HOOKS} == TABLE.keys() | RESULTS

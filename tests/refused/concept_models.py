@@ -1,0 +1,258 @@
+"""Bad input to banks, concept models and backbones, one argument at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from captum.concept import CAV, Concept
+from torch import Tensor, nn
+
+from captum_concepts import (
+    Backbone,
+    BottleneckCBM,
+    ConceptBank,
+    LayerFeatures,
+    PostHocCBM,
+    embed,
+    from_open_clip,
+    from_timm,
+    from_torchvision,
+)
+from refusals import Refusal
+from spoiling import (
+    INF,
+    NAN,
+    NO_ARRAY,
+    NO_CHOICE,
+    NO_FUNCTION,
+    NO_MODULE,
+    NO_NUMBER,
+    NO_POSITIVE,
+    NO_SEED,
+    Bad,
+    Table,
+    spoilt,
+)
+
+
+class Tower(nn.Module):
+    """A text encoder that may give anything."""
+
+    def __init__(self, given: Any = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.given = given
+
+    def encode_text(self, tokens: Tensor) -> Any:
+        return torch.ones(len(tokens), 2) if self.given is None else self.given
+
+
+def trained_cav(weights: Any = ((1.0, 0.0), (-1.0, 0.0))) -> CAV:
+    concepts = [Concept(0, "red", None), Concept(1, "blue", None)]
+    return CAV(concepts, "layer", {"weights": torch.tensor(weights), "classes": [0, 1]})
+
+
+def tokens(texts: list[str]) -> Tensor:
+    return torch.zeros(len(texts), 3, dtype=torch.int64)
+
+
+BANK = ConceptBank([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], names=["red", "blue", "long"])
+FEATURES, PRESENT = np.arange(16.0).reshape(8, 2) % 5, np.eye(2, dtype=int)[np.arange(8) % 2]
+IMAGES = torch.rand(8, 3, 8, 8)
+BACKBONE = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()).eval()
+CBM = PostHocCBM(BACKBONE, BANK, nn.Linear(3, 2)).eval()
+BOTTLENECK = BottleneckCBM(BACKBONE, nn.Linear(2, 3), nn.Linear(3, 2)).eval()
+CUT = Backbone(BACKBONE, "mean", None, 2)
+NET = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)).eval()
+CLASSES = torch.arange(8) % 2
+LOADER = [(IMAGES, CLASSES, torch.from_numpy(PRESENT))]
+
+NO_IMAGES: Bad = {"None": None, "text": "birds.png", "a list": [[1.0]], "of rank 3": IMAGES[0]}
+NO_PATH: Bad = {"None": None, "a number": 3, "a list": ["bank.safetensors"]}
+NO_DEVICE: Bad = {"text": "gpu number one", "a list": ["cpu"], "a fraction": 0.5}
+NO_LOADER: Bad = {
+    "None": None,
+    "a number": 3,
+    "of numbers": [1, 2],
+    "of texts": [("a", "b", "c")],
+    "of images of text": [(np.array(["a"]), CLASSES, CLASSES)],
+    "of None": [None],
+}
+NO_CONCEPTS: Bad = {"text": "red", "None in it": [None], "NaN": [NAN], "too large": [3], "nested": [[[0]]]}
+
+
+TABLE: Table = {
+    "ConceptBank": spoilt(
+        ConceptBank,
+        {"cavs": np.eye(3)},
+        cavs={**NO_ARRAY, "None": None, "bools": np.eye(3, dtype=bool), "NaN": np.eye(3) * NAN},
+        intercepts={"text": ["a"] * 3, "a number": 1.0, "ragged": [[1.0], [], []], "infinite": [INF, 0, 0]},
+        names={"a number": 3, "twice the same": ["a", "a", "b"], "not texts": [None, 1, 2]},
+        train_accuracy={"text": ["a"] * 3, "above 1": [2.0, 0.5, 0.5], "negative": [-1.0, 0, 0], "of two": [0.5, 0.5]},
+        test_accuracy={"text": ["a"] * 3, "above 1": [2.0, 0.5, 0.5], "infinite": [INF, 0, 0], "a number": 0.5},
+        settings={"a list": [1], "text": "svm"},
+    ),
+    "ConceptBank.fit": spoilt(
+        ConceptBank.fit,
+        {"features": FEATURES, "labels": PRESENT, "n_pos": 2, "n_neg": 2},
+        features={**NO_ARRAY, "None": None, "of rank 1": FEATURES[:, 0]},
+        labels={**NO_ARRAY, "None": None, "of rank 1": PRESENT[:, 0], "halves": PRESENT / 2, "negative": -PRESENT},
+        names={"a number": 3, "one too few": ["a"], "twice the same": ["a", "a"]},
+        method=NO_CHOICE,
+        n_pos=NO_POSITIVE,
+        n_neg=NO_POSITIVE,
+        C={**NO_NUMBER, "None": None, "NaN": NAN, "zero": 0.0, "infinite": INF},
+        seed=NO_SEED,
+        hold_back={**NO_NUMBER, "None": None, "NaN": NAN, "one": 1.0, "negative": -0.1},
+    ),
+    "ConceptBank.from_text": spoilt(
+        ConceptBank.from_text,
+        {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
+        model={"None": None, "text": "ViT-B-32", "a class": Tower},
+        tokenizer={"None": None, **NO_FUNCTION, "that gives no tensor": lambda texts: texts},
+        prompts={"None": None, "a number": 3, "not texts": [None, 1]},
+        names={"a number": 3, "text": "ab", "twice the same": ["a", "a"]},
+        batch_size=NO_POSITIVE,
+    )
+    | {
+        f"model that gives {what}": Refusal(
+            lambda given=given: ConceptBank.from_text(Tower(given), tokens, ["a", "b"]), "`model`"
+        )
+        for what, given in {"a text": "a", "one row": torch.ones(1, 2), "rank 1": torch.ones(2)}.items()
+    },
+    "ConceptBank.from_captum": spoilt(
+        ConceptBank.from_captum,
+        {"cavs": trained_cav()},
+        cavs={"text": "cavs.pt", "a number": 3, "None": None},
+        names={"a number": 3, "text": "ab", "two for one": ["a", "b"]},
+        concept={"None": None, "a fraction": 0.5, "a bool": True, "a list": [0], "negative": -1},
+        layer={"a number": 3, "a list": ["layer"], "unknown": "head"},
+    ),
+    "ConceptBank.random": spoilt(
+        ConceptBank.random,
+        {"n_concepts": 2, "n_features": 3},
+        n_concepts=NO_POSITIVE,
+        n_features=NO_POSITIVE,
+        names={"a number": 3, "text": "ab", "one too few": ["a"]},
+        seed=NO_SEED,
+        mean={"text": ["a", "b", "c"], "a number": 1.0, "NaN": [NAN, 0, 0], "of rank 2": np.eye(3)},
+    ),
+    "ConceptBank.index": {
+        "name: None": Refusal(lambda: BANK.index(None), "`name`"),  # type: ignore[arg-type]
+        "name: a list": Refusal(lambda: BANK.index(["red"]), "`name`"),  # type: ignore[arg-type]
+        "name: unknown": Refusal(lambda: BANK.index("rde"), "`name`"),
+    },
+    "ConceptBank.select": spoilt(
+        BANK.select,
+        {},
+        concepts={"None": None, "a bool": True, "a fraction": 1.5, "of rank 2": np.array([[0, 1]]), "NaN": [NAN]},
+    ),
+    "ConceptBank.rename": spoilt(
+        BANK.rename,
+        {},
+        mapping={
+            "None": None,
+            "a list": ["red"],
+            "unknown": {"rde": "a"},
+            "to one name": {"red": "blue"},
+            "text": "red",
+        },
+    ),
+    "ConceptBank.to": spoilt(
+        BANK.to, {}, device=NO_DEVICE, dtype={"text": "float64", "integers": torch.int64, "complex": torch.complex64}
+    ),
+    "ConceptBank.save": spoilt(BANK.save, {}, path=NO_PATH)
+    | {
+        "settings: with what JSON cannot": Refusal(
+            lambda: ConceptBank(np.eye(2), settings={"a": object()}).save("bank"),  # type: ignore[dict-item]
+            "`settings`",
+        )
+    },
+    "ConceptBank.load": spoilt(ConceptBank.load, {"path": "bank.safetensors"}, path=NO_PATH, device=NO_DEVICE),
+    "PostHocCBM": spoilt(
+        PostHocCBM,
+        {"features": BACKBONE, "bank": BANK, "head": nn.Linear(3, 2)},
+        features=NO_MODULE,
+        bank={"None": None, "text": "bank.safetensors", "an array": np.eye(3), "a path": Path("bank")},
+        head={**NO_MODULE, "of other concepts": nn.Linear(4, 2)},
+        values=NO_CHOICE,
+        pool={"None": None, "a number": 3, "unknown": "max"},
+        maps=NO_FUNCTION,
+    ),
+    "PostHocCBM.fit": spoilt(
+        PostHocCBM.fit,
+        {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2},
+        features=NO_MODULE,
+        loader={**NO_LOADER, "of bool classes": [(IMAGES, CLASSES > 0, torch.from_numpy(PRESENT))]},
+        concept_labels={**NO_ARRAY, "of rank 1": PRESENT[:, 0], "halves": PRESENT / 2, "one too few": PRESENT[:7]},
+        names={"a number": 3, "text": "ab", "one too few": ["a"], "twice the same": ["a", "a"]},
+        values=NO_CHOICE,
+        pool={"None": None, "a number": 3},
+        maps=NO_FUNCTION,
+        method=NO_CHOICE,
+        n_pos=NO_POSITIVE,
+        n_neg=NO_POSITIVE,
+        C={**NO_NUMBER, "None": None, "NaN": NAN, "negative": -1},
+        head={"None": None, "a number": 3, "unknown": "logisitc", "that gives no module": lambda u, y: u},
+        n_classes={"text": "2", "a fraction": 2.5, "a bool": True, "too few": 1},
+        seed=NO_SEED,
+    ),
+    "PostHocCBM.concept_maps": spoilt(
+        CBM.concept_maps, {"images": IMAGES}, images=NO_IMAGES, concepts={**NO_CONCEPTS, "a number": 3.5}
+    ),
+    "PostHocCBM.maps_from_features": spoilt(
+        CBM.maps_from_features,
+        {"features": BACKBONE(IMAGES)},
+        features={"None": None, "text": "a", "of another width": IMAGES, "of rank 3": IMAGES[0]},
+        concepts=NO_CONCEPTS,
+    ),
+    "PostHocCBM.values_from_features": spoilt(
+        CBM.values_from_features,
+        {},
+        features={"None": None, "text": "a", "of another width": IMAGES, "of rank 3": IMAGES[0]},
+    ),
+    "BottleneckCBM": spoilt(
+        BottleneckCBM,
+        {"features": BACKBONE, "concept_layer": nn.Linear(2, 3), "head": nn.Linear(3, 2)},
+        features=NO_MODULE,
+        concept_layer=NO_MODULE,
+        head={**NO_MODULE, "of other concepts": nn.Linear(4, 2)},
+        pool={"None": None, "a number": 3, "unknown": "max"},
+        maps=NO_FUNCTION,
+        activation=NO_FUNCTION,
+        project=NO_FUNCTION,
+    ),
+    "BottleneckCBM.concept_maps": spoilt(
+        BOTTLENECK.concept_maps, {"images": IMAGES}, images=NO_IMAGES, concepts=NO_CONCEPTS
+    ),
+    "Backbone": spoilt(
+        Backbone,
+        {"features": BACKBONE, "pool": "mean", "maps": None, "channels": 2},
+        features=NO_MODULE,
+        pool={"None": None, "a number": 3},
+        maps=NO_FUNCTION,
+        channels=NO_POSITIVE,
+    ),
+    "Backbone.embed": spoilt(CUT.embed, {}, images={"None": None, "a list": [1], "text": "a"}),
+    "embed": spoilt(
+        embed,
+        {"features": BACKBONE, "loader": LOADER},
+        features=NO_MODULE,
+        loader={**NO_LOADER, "empty": []},
+        pool={"None": None, "a number": 3, "unknown": "max"},
+        maps=NO_FUNCTION,
+    ),
+    **{
+        function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})
+        for function in (from_open_clip, from_timm, from_torchvision)
+    },
+    "LayerFeatures": spoilt(
+        LayerFeatures,
+        {"model": NET, "layer": "0"},
+        model=NO_MODULE,
+        layer={"None": None, "a number": 0, "unknown": "head", "empty": "", "of another": nn.Linear(1, 1)},
+    ),
+}

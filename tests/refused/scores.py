@@ -1,0 +1,266 @@
+"""Bad input to scores, patches and premises, one argument at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from quantus_concepts.datasets.ratings.explanations import MapExplanation
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.metrics import (
+    Explainer,
+    Limits,
+    Patch,
+    Subject,
+    attribute_regions,
+    check_premise,
+    metric_values,
+    optimise_patch,
+    score_concepts,
+    score_contrasts,
+    score_relative,
+)
+from refusals import Refusal
+from refused.metric_classes import (
+    CHANGED,
+    CLASSES,
+    IMAGES,
+    LABELS,
+    MASKS,
+    MODEL,
+    NO_CLASSES,
+    NO_MASKS,
+    NO_RANGE,
+    OTHER,
+    PARTS,
+    PIXELS,
+    POINTS,
+    TRUTH,
+    Answers,
+    N,
+    explain,
+)
+from spoiling import (
+    INF,
+    NAN,
+    NO_ARRAY,
+    NO_COUNT,
+    NO_FUNCTION,
+    NO_MODULE,
+    NO_NUMBER,
+    NO_POSITIVE,
+    NO_SEED,
+    TEXT,
+    Bad,
+    Table,
+    spoilt,
+)
+
+
+def rated() -> RatedExplanations:
+    explanations = [MapExplanation(torch.rand(3, 4, 4), torch.rand(4, 4))]
+    texts = {"image_ids": ["0"], "explainer_ids": ["a"], "labels": [""], "datasets": ["d"], "modalities": ["map"]}
+    return RatedExplanations(
+        explanations, np.full((1, 1, 6), 3.0), **{key: np.array(value) for key, value in texts.items()}, name="r"
+    )
+
+
+LOADER = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS), torch.from_numpy(POINTS))]
+FIRST, SECOND = Subject(MODEL, IMAGES, CLASSES), Subject(OTHER, IMAGES, CLASSES)
+SUBJECT_ARRAYS: Bad = {
+    "text": "birds",
+    "None": None,
+    "a number": 3,
+    "strings": np.array(["a"] * N),
+    "of rank 1": CLASSES,
+}
+NO_METHODS: Bad = {"None": None, "a list": [explain], "text": "Saliency", "names alone": {"a": "Saliency"}, "empty": {}}
+PATCH = {"model": MODEL, "images": IMAGES, "masks": MASKS, "init": IMAGES[0], "steps": 1}
+PATCH_SETTINGS: dict[str, Bad] = {
+    "pixel_range": NO_RANGE,
+    "steps": NO_POSITIVE,
+    "step_size": NO_NUMBER,
+    "eta1": {**NO_NUMBER, "None": None},
+    "eta2": {**NO_NUMBER, "None": None},
+    "tolerance": {**NO_NUMBER, "None": None},
+    "chunk_size": NO_POSITIVE,
+}
+PREMISE = {
+    "model": MODEL,
+    "with_feature": IMAGES,
+    "without_feature": IMAGES,
+    "only_feature": IMAGES,
+    "labels": CLASSES,
+}
+CONTRASTS = {"methods": {"a": explain}, "masks": MASKS, "mcs": (FIRST, SECOND)}
+RELATIVE = {
+    "methods": {"a": explain},
+    "masks": MASKS,
+    "models": {0.5: MODEL, 1.0: OTHER},
+    "images": IMAGES,
+    "without": IMAGES,
+    "labels": CLASSES,
+}
+
+TABLE: Table = {
+    "Patch": spoilt(
+        Patch,
+        {"init": IMAGES[0]},
+        init={**NO_ARRAY, "None": None, "of rank 2": IMAGES[0, 0], "infinite": IMAGES[0] * INF},
+        **PATCH_SETTINGS,
+    )
+    | spoilt(
+        Patch,
+        {"init": IMAGES[0], "mean": [0.5] * 3, "std": [0.5] * 3},
+        **{name: {what: bad for what, bad in of.items() if what != "a number"} for name, of in PIXELS.items()},
+    ),
+    "optimise_patch": spoilt(
+        optimise_patch,
+        PATCH,
+        model=NO_MODULE,
+        images={**NO_ARRAY, "None": None, "of rank 3": IMAGES[0]},
+        masks={**NO_ARRAY, "None": None, "of rank 2": MASKS[0, 0]},
+        init={**NO_ARRAY, "None": None, "of rank 2": IMAGES[0, 0]},
+        preprocess=NO_FUNCTION,
+        **PATCH_SETTINGS,
+    )
+    | {
+        f"model that returns {what}": Refusal(
+            lambda answer=answer: optimise_patch(**{**PATCH, "model": Answers(answer)}), "return"
+        )
+        for what, answer in {"nothing": None, "texts": ["a"], "a vector": lambda n: torch.ones(n)}.items()
+    },
+    "Limits": spoilt(
+        Limits,
+        {},
+        drop={**NO_NUMBER, "None": None, "NaN": NAN, "percentages": 5},
+        remain={**NO_NUMBER, "None": None, "NaN": NAN, "percentages": 95},
+        above_chance={**NO_NUMBER, "None": None, "NaN": NAN, "negative": -0.1},
+    ),
+    "check_premise": spoilt(
+        check_premise,
+        PREMISE,
+        model=NO_MODULE | {"on the meta device": nn.Linear(3, 2, device="meta")},
+        with_feature={**SUBJECT_ARRAYS, "NaN": IMAGES * NAN},
+        without_feature=SUBJECT_ARRAYS,
+        only_feature=SUBJECT_ARRAYS,
+        labels={**NO_CLASSES, "None": None, "empty": CLASSES[:0]},
+        limits={"text": "strict", "a number": 0.02, "a dict": {"drop": 0.1}},
+        batch_size=NO_POSITIVE,
+    ),
+    "Subject": spoilt(
+        Subject,
+        {"model": MODEL, "images": IMAGES, "labels": CLASSES},
+        model=NO_MODULE,
+        images={**SUBJECT_ARRAYS, "complex": IMAGES + 1j},
+        labels={**NO_CLASSES, "None": None, "one too few": CLASSES[:5]},
+    ),
+    "Subject.logits": spoilt(FIRST.logits, {}, batch_size=NO_POSITIVE),
+    "Subject.correct": spoilt(FIRST.correct, {}, batch_size=NO_POSITIVE),
+    "attribute_regions": spoilt(
+        attribute_regions,
+        {"methods": {"a": explain}, "subjects": [FIRST], "masks": MASKS},
+        methods={what: bad for what, bad in NO_METHODS.items() if what != "empty"},
+        subjects={"None": None, "a model": MODEL, "models": [MODEL]},
+        masks={**NO_MASKS, "None": None, "one too few": MASKS[:5], "of another size": MASKS[..., 1:]},
+        elsewhere={"a list": [MASKS], "of another subject": {SECOND: MASKS}, "of text": {FIRST: "masks"}},
+        keep={
+            "a list": [0],
+            "of another subject": {SECOND: [0]},
+            "out of range": {FIRST: [99]},
+            "a fraction": {FIRST: [0.5]},
+        },
+        batch_size=NO_POSITIVE,
+    ),
+    "score_contrasts": spoilt(
+        score_contrasts,
+        CONTRASTS,
+        methods=NO_METHODS,
+        masks={**NO_MASKS, "None": None, "of another size": MASKS[..., 1:]},
+        mcs={"one subject": FIRST, "models": (MODEL, OTHER), "three": (FIRST, SECOND, FIRST), "text": "ab"},
+        idr={"one subject": FIRST, "models": (MODEL, OTHER)},
+        iir={"one subject": FIRST, "models": (MODEL, OTHER)},
+        tolerance={**NO_NUMBER, "None": None, "NaN": NAN, "negative": -1},
+        threshold={**NO_NUMBER, "None": None, "NaN": NAN},
+        seed=NO_SEED,
+        batch_size=NO_POSITIVE,
+    )
+    | spoilt(
+        score_contrasts,
+        {"methods": {"a": explain}, "masks": MASKS, "iir": (FIRST, Subject(MODEL, CHANGED, CLASSES))},
+        converged={
+            **NO_ARRAY,
+            "one too few": [True] * 5,
+            "shares": np.full(N, 0.5),
+            "of rank 2": np.ones((N, 1), bool),
+        },
+    ),
+    "score_relative": spoilt(
+        score_relative,
+        RELATIVE,
+        methods=NO_METHODS,
+        masks={**NO_MASKS, "None": None},
+        models={
+            "None": None,
+            "a list": [MODEL, OTHER],
+            "of texts": {0.5: "a", 1.0: "b"},
+            "by name": {"a": MODEL, "b": OTHER},
+            "NaN": {NAN: MODEL, 1.0: OTHER},
+            "above 1": {0.5: MODEL, 2.0: OTHER},
+            "zero": {0: MODEL, 1.0: OTHER},
+        },
+        images=SUBJECT_ARRAYS,
+        without={**SUBJECT_ARRAYS, "one too few": IMAGES[:5]},
+        labels={**NO_CLASSES, "None": None, "one too few": CLASSES[:5]},
+        seed=NO_SEED,
+        batch_size=NO_POSITIVE,
+    ),
+    "score_concepts": spoilt(
+        score_concepts,
+        {"model": MODEL, "loader": LOADER, "top_l": (1,), "class_concepts": TRUTH, "part_of_concept": PARTS},
+        model={**NO_MODULE, "of texts": {"a": "b"}, "a plain network": nn.Linear(1, 1)},
+        loader={"None": None, "a number": 3, "of texts": [("a", "b")], "of None": [None]},
+        class_concepts={**NO_ARRAY, "of rank 1": TRUTH[0], "empty": TRUTH[:0], "NaN": TRUTH * NAN},
+        concept_labels={**NO_ARRAY, "of rank 1": LABELS[0], "halves": LABELS / 2 + 0.1, "one too few": LABELS[:5]},
+        labels={**NO_CLASSES, "one too few": CLASSES[:5]},
+        points={**NO_ARRAY, "of rank 2": POINTS[0], "one too few": POINTS[:5]},
+        part_of_concept={**NO_ARRAY, "fractions": PARTS / 2, "bools": PARTS > 0},
+        explanations={"None": None, "text": "weight", "a number": 3, "empty": (), "unknown": ("wieght",)},
+        top_l={"None": None, "a number": 3, "text": "1", "bools": (True,), "a fraction": (1.5,), "NaN": (NAN,)},
+        alphas={"None": None, "a number": 3.0, "text": "1", "NaN": (NAN,), "bools": (True,)},
+        value_threshold={**TEXT, "a list": [0.5], "NaN": NAN, "of text": {"model": "a"}},
+        controls={"None": None, "a number": 3, "models that are none": [nn.Linear(1, 1)]},
+        control_stride=NO_COUNT | {"negative": -1},
+        concept_names={"a number": 3, "text": "wings", "one too few": ["a"]},
+        class_names={"a number": 3, "text": "bird", "one too few": ["a"]},
+        seed=NO_SEED,
+    ),
+    "Explainer": spoilt(
+        Explainer,
+        {"model": MODEL},
+        model=NO_MODULE,
+        explain_func=NO_FUNCTION,
+        explain_func_kwargs={"None": None, "a list": [1], "text": "method"},
+        size={
+            "text": "ab",
+            "a number": 8,
+            "of one": (8,),
+            "fractions": (8.5, 8.0),
+            "zero": (0, 8),
+            "bools": (True, True),
+        },
+    )
+    | spoilt(Explainer, {"model": MODEL, "mean": [0.5] * 3, "std": [0.5] * 3}, **PIXELS),
+    "metric_values": spoilt(
+        metric_values,
+        {"ratings": rated()},
+        ratings={"None": None, "a path": "ratings", "a list": [1]},
+        explainers={"a list": [MODEL], "models": {"a": MODEL}, "text": "a"},
+        thresholds={"None": None, "a number": 10, "empty": (), "fractions": (0.5,)},
+        noise={**NO_NUMBER, "None": None, "NaN": NAN, "infinite": INF},
+        n_samples=NO_COUNT | {"negative": -1},
+        batch_size=NO_POSITIVE,
+        seed=NO_SEED,
+    ),
+}

@@ -1,0 +1,119 @@
+"""Bad input to what the package itself exports; metrics and functions have tables of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import quantus
+from torch import nn
+
+import quantus_concepts
+from quantus_concepts import (
+    CEM,
+    CGIM,
+    CLM,
+    IDR,
+    MCS,
+    Evaluation,
+    evaluate,
+    functional,
+    metrics,
+    plot_summary,
+    summarise,
+)
+from refusals import Refusal
+from refused.metric_classes import CHANGED, CLASSES, IMAGES, LABELS, MASKS, MODEL, OTHER, TRUTH
+from spoiling import NO_ARRAY, NO_MODULE, NOTHING, TEXT, Bad, Table, cases, public_callables, spoilt
+
+
+def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    return np.ones_like(inputs)
+
+
+META = nn.Linear(3, 2, device="meta")
+SCORES = {"a": {"m": [1.0, 0.5]}, "b": {"m": [0.0, 0.5]}}
+SUMMARY = summarise(SCORES, {"m": None})
+NO_DICT: Bad = {**TEXT, "a list": [1], "a number": 3, "a set": {"a"}}
+CALL = {"metrics": {"CEM": CEM(LABELS)}, "xai_methods": {"a": explain}, "model": MODEL, "x_batch": IMAGES}
+TABLE: Table = {
+    "evaluate": spoilt(
+        evaluate,
+        {**CALL, "y_batch": CLASSES},
+        metrics={**NO_DICT, **NOTHING, "empty": {}, "of texts": {"CEM": "CEM"}, "of None": {"CEM": None}},
+        xai_methods={**NO_DICT, **NOTHING, "empty": {}, "of numbers": {"a": 3}, "of None": {"a": None}},
+        model={what: bad for what, bad in NO_MODULE.items() if what != "None"}
+        | {"on the meta device": nn.Linear(3, 2, device="meta")},
+        x_batch={**NO_ARRAY, "None": None, "empty": IMAGES[:0]},
+        y_batch={**NO_ARRAY, "None": None, "one too few": CLASSES[:5], "of rank 2": CLASSES[:, None]},
+        s_batch={**NO_ARRAY, "one too few": MASKS[:5]},
+        agg_func={**TEXT, "a number": 3},
+        explain_func_kwargs=NO_DICT,
+        call_kwargs={**NO_DICT, "empty": {}},
+        control={"a number": 3, "unknown": "c", "one unknown": ["a", "c"], "empty": []},
+    ),
+    "evaluate in calls": {
+        "a number in them": Refusal(
+            lambda: evaluate(**CALL, y_batch=CLASSES, call_kwargs={"a": 3}),  # type: ignore[dict-item]
+            "`call_kwargs['a']`",
+        )
+    },
+    "summarise": spoilt(
+        summarise,
+        {"results": SCORES, "metrics": {"m": None}},
+        results={**NO_DICT, **NOTHING, "of texts": {"a": "m"}},
+        metrics={**NO_DICT, **NOTHING, "without one": {}},
+        control={"a number": 3, "unknown": "c", "numbers": [0.5], "of another metric": {"n": [0.5]}, "empty": []},
+    ),
+    "plot_summary": spoilt(
+        plot_summary,
+        {"summary": SUMMARY},
+        summary={
+            **TEXT,
+            **NOTHING,
+            "a dict": SCORES,
+            "without rows": SUMMARY[:0],
+            "of columns": pd.DataFrame({"a": [1]}),
+        },
+        ax={**TEXT, "a number": 3, "a list of numbers": [1], "a figure": object()},
+    ),
+}
+EXCEPTIONS = {"Evaluation": "a result"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.usefixtures("empty_folder")
+def test_refused(case: Refusal) -> None:
+    case.check()
+
+
+def test_every_callable_is_in_a_table() -> None:
+    elsewhere = {*metrics.__all__, *functional.__all__}
+    public = {name.partition(".")[0] for name in public_callables(quantus_concepts, ("quantus_concepts",))}
+    assert public - elsewhere == {name.partition(" ")[0] for name in TABLE} | EXCEPTIONS.keys()
+    assert issubclass(Evaluation, tuple)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("metric", "changed", "named"),
+    [
+        (CEM(LABELS), {"y_batch": CLASSES + 99}, "y_batch"),
+        (CEM(LABELS[:4]), {}, "concept_labels"),
+        (CGIM(TRUTH, labels=CLASSES[:4]), {}, "labels"),
+        (CLM(), {"s_batch": MASKS[..., 1:]}, "s_batch"),
+        (MCS(OTHER, CLASSES), {"s_batch": MASKS / 2}, "s_batch"),
+        (IDR(CHANGED[:4]), {"s_batch": MASKS}, "counterpart"),
+    ],
+)
+def test_stock_quantus_is_told_the_argument(
+    metric: Any, changed: dict[str, Any], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES, "s_batch": None, **changed}
+    # It prints what a metric raises, and then fails over the result that is not there.
+    with pytest.raises(KeyError):
+        quantus.evaluate({"m": metric}, {"a": IMAGES + CLASSES[:, None, None, None]}, **call)
+    assert f"`{named}`" in capsys.readouterr().out
