@@ -49,6 +49,7 @@ def refused(call: Callable[[], object], *names: str, addresses: int = ROOM) -> s
     with in_time(SECONDS), in_room(addresses), pytest.raises((ValueError, OSError)) as caught:
         call()
     message = str(caught.value)
+    assert "Not done in" not in message
     assert all(name in message for name in names), message
     assert len(message) < 3000
     # In kB on Linux; the largest so far, so that it can only fail where this call is what took it.
