@@ -193,6 +193,7 @@ def test_metadata_of_a_bank_nested_deep(tmp_path: Path) -> None:
     {
         "deep": b"[" * 100_000,
         "other names": b'{"values": "raw", "names": ["a"], "settings": {}}',
+        "one name twice": b'{"values": "raw", "names": ["a", "a"], "settings": {}}',
         "names of no text": b'{"values": "raw", "names": [1, 2], "settings": {}}',
         "settings": b'{"values": "raw", "names": ["a", "b"], "settings": 3}',
         "values": b'{"values": {}, "names": ["a", "b"], "settings": {}}',
