@@ -94,10 +94,10 @@ class ConceptLayer(nn.Module):
             names = list(found["names"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"The state of the concept layer is damaged: {quoted(error)}.") from error
-        if len(names) != len(self.cavs) or not all(isinstance(name, str) for name in names):
+        if len({name for name in names if isinstance(name, str)}) != len(self.cavs) or len(names) != len(self.cavs):
             raise ValueError(
-                f"Expected the state of the concept layer to name its {len(self.cavs)} concepts but it has "
-                f"{len(names)} names. Load it into a model of as many concepts."
+                f"Expected the state of the concept layer to have different names for {len(self.cavs)} concepts but it "
+                f"has {len(names)} names. Load it into a model of as many concepts."
             )
         self.values, self.names, self.settings = values, names, settings
 
