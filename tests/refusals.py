@@ -18,12 +18,16 @@ from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 SECONDS = 20
 
 
+class NotInTime(BaseException):
+    """No error that a loader could take for one of a file."""
+
+
 @contextmanager
 def in_time(seconds: int = SECONDS) -> Iterator[None]:
     """Fail if the block takes too long; a read that waits for ever is interrupted."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"Not done in {seconds} s.")
+        raise NotInTime(f"Not done in {seconds} s.")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
