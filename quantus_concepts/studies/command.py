@@ -159,7 +159,9 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     def call(**given: Any) -> None:
         from captum_concepts.reading import printable
 
-        for line in str(resolve(run)(options(**given))).splitlines():
+        # Bad options are told before anything is imported.
+        asked = options(**given)
+        for line in str(resolve(run)(asked)).splitlines():
             typer.echo(printable(line))
 
     parameters = [
@@ -167,7 +169,7 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
-            annotation=Annotated[hints[field.name], _declaration(field)],
+            annotation=Annotated[hints[field.name], _declaration(field, hints[field.name])],
         )
         for field in ordered(options)
     ]
@@ -177,13 +179,21 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     return call
 
 
-def _declaration(field: dataclasses.Field[Any]) -> Any:
+def _declaration(field: dataclasses.Field[Any], hint: Any) -> Any:
     said = field.metadata
+    paths: dict[str, Any] = {"parser": _path, "metavar": "PATH"} if Path in (hint, *typing.get_args(hint)) else {}
     if said["argument"]:
-        return typer.Argument(help=said["help"], show_default=False)
+        return typer.Argument(help=said["help"], show_default=False, **paths | {"metavar": field.name.upper()})
     # A switch that is off needs no --no-.
     flag = said["flag"] or (option_name(field.name) if field.default is False else None)
-    return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"])
+    return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"], **paths)
+
+
+def _path(text: str) -> Path:
+    # Of an empty text a path would be the working directory.
+    if not text:
+        raise typer.BadParameter("Expected a path but got an empty text. Leave the option out.")
+    return Path(text)
 
 
 def _without_tilde(value: Any) -> Any:

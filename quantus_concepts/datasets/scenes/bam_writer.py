@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
-from captum_concepts.checks import check_whole
+from captum_concepts.checks import check_path, check_whole
 from captum_concepts.progress import progress
 from captum_concepts.whole_folder import WholeFolder
 from quantus_concepts.datasets.base import SPLITS, check_test_share
@@ -27,7 +27,7 @@ from quantus_concepts.datasets.scenes.bam_layout import (
 )
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
 from quantus_concepts.datasets.scenes.pasting import Pasted
-from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
+from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource, check_source
 
 _PROGRAM = "quantus-concepts"
 _QUALITY = 95
@@ -99,7 +99,7 @@ def write_bam(
     """
     settings = {"command": "write_bam", "seed": str(seed), "n_per_pair": str(n_per_pair), "image_size": str(image_size)}
     # A link is written through, and even "." then has a name.
-    with WholeFolder(Path(out).expanduser().resolve(), settings, overwrite=overwrite) as folder:
+    with WholeFolder(check_path("out", out).resolve(), settings, overwrite=overwrite) as folder:
         compose_files(
             objects,
             scenes,
@@ -127,6 +127,8 @@ def compose_files(
     display_progressbar: bool,
 ) -> None:
     """Write the files of `write_bam` into an empty folder."""
+    check_source("objects", objects, ObjectSource)
+    check_source("scenes", scenes, SceneSource)
     check_whole("n_per_pair", n_per_pair, 2)
     check_test_share(test_share)
     n_test = min(max(round(n_per_pair * test_share), 1), n_per_pair - 1)
