@@ -34,10 +34,7 @@ def compose(options: ComposeOptions) -> Path:
 def load_objects(objects: str, annotations: Path | None = None, seed: int = 0) -> ObjectSource:
     """Open the source of objects that an option names."""
     if objects == PAINTED:
-        if annotations is not None:
-            raise ValueError("Expected `--objects` to be the folder of COCO's photographs beside `--annotations`.")
         return PaintedObjects(seed=seed)
-    _check_folder("--objects", objects)
     if annotations is None:
         return CutoutFolder(objects)
     try:
@@ -50,10 +47,4 @@ def load_scenes(scenes: str, seed: int = 0) -> SceneSource:
     """Open the source of scenes that an option names."""
     if scenes == PAINTED:
         return PaintedScenes(seed=seed)
-    _check_folder("--scenes", scenes)
     return SceneFolder(scenes)
-
-
-def _check_folder(option: str, value: str) -> None:
-    if not Path(value).is_dir():
-        raise FileNotFoundError(f"Expected `{option}` to be {PAINTED!r} or a folder but got {value!r}.")
