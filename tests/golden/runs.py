@@ -19,10 +19,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
+from captum_concepts import tcav_score
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
-from captum_concepts import tcav_score
 from golden.every_metric import evaluate_every_metric
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.classifier import RatedBirds

@@ -215,7 +215,7 @@ def test_a_torchvision_checkpoint_is_read_from_a_file(own_images):
 
 BAD = {
     "unknown data": ("--data birds", r"`--data` to be one of \['painted', 'cub', 'folder'\] but got 'birds'"),
-    "unknown option": ("--sede 3", "No such option: --sede"),
+    "unknown option": ("--sede 3", "No such option:? .?--sede"),
     "no number": ("--seed x", "--seed"),
     "no root": ("--data folder", "`--root` beside `--data folder`"),
     "no concepts": ("--data folder --root fruit", "`--concepts` beside `--data folder`"),

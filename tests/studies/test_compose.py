@@ -124,7 +124,7 @@ def test_composing_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 
 BAD_COMPOSING = {
-    "unknown option": ("--sizes 3", "No such option: --sizes"),
+    "unknown option": ("--sizes 3", "No such option:? .?--sizes"),
     "no folder": ("--objects nowhere", "`--objects` to be 'painted' or a folder but got 'nowhere'"),
     "no scenes": ("--scenes nowhere", "`--scenes` to be 'painted' or a folder but got 'nowhere'"),
     "annotations of painted objects": ("--annotations coco.json", "COCO's photographs beside `--annotations`"),
