@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from captum.attr import LayerActivation
-from captum.attr._utils.attribution import LayerAttribution
+from captum.attr import LayerActivation, LayerAttribution
 from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional

@@ -284,10 +284,11 @@ def _row_height(picture: np.ndarray, names: list[str], class_name: str) -> float
 
 
 def _figure(ax: Axes) -> Figure:
-    figure = ax.get_figure(root=True)
+    figure = ax.get_figure()
     if figure is None:
         raise ValueError("Expected argument `ax` to belong to a figure but it was removed from its own.")
-    return figure
+    # Of a part of a figure, the whole: `get_figure(root=True)`, which matplotlib has from 3.10 on.
+    return figure.figure
 
 
 def _signed(number: float) -> str:

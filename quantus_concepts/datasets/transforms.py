@@ -219,8 +219,22 @@ def _pad(points: PartPoints, padding: list[int], **_: Any) -> Any:
     return _wrap(moved, points, canvas)
 
 
+def _as_key_points(function: Callable[..., Any]) -> Callable[..., PartPoints]:
+    def kernel(points: PartPoints, *args: Any, **kwargs: Any) -> PartPoints:
+        plain = tv_tensors.KeyPoints(points.as_subclass(Tensor), canvas_size=points.canvas_size)
+        moved = function(plain, *args, **kwargs)
+        return _wrap(moved.as_subclass(Tensor), points, moved.canvas_size)
+
+    return kernel
+
+
+# The rest moves them as it moves all key points, but older versions of torchvision return the plain class.
+for _function in (F.resize, F.crop, F.resized_crop, F.affine, F.perspective):
+    F.register_kernel(_function, PartPoints)(_as_key_points(_function))
+
+
 def _wrap(moved: Tensor, like: PartPoints, canvas_size: tuple[int, int] | None = None) -> Any:
-    return tv_tensors.wrap(moved, like=like, canvas_size=canvas_size or like.canvas_size)
+    return PartPoints(moved, canvas_size=canvas_size or like.canvas_size)
 
 
 def _mask_outside(points: Tensor, original: Tensor, image: Tensor) -> Tensor:

@@ -90,5 +90,6 @@ def patch_objective(
         distance, size = distance.square(), size.square()
     low, high = check_values_range(pixel_range)
     pixels = images + delta
-    outside = (pixels - high).clamp(min=0) + (low - pixels).clamp(min=0)
+    # Not `clamp`, whose gradient at the limit itself depends on the version of torch.
+    outside = torch.relu(pixels - high) + torch.relu(low - pixels)
     return distance - eta1 * size + eta2 * outside.flatten(1).sum(1)

@@ -43,7 +43,13 @@ class _BlipParts:
         return found[:, 0]
 
 
-def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *, name: str | None = None) -> Any:
+def blip_encoder(
+    model: str | Path | nn.Module = BLIP,
+    processor: Any = None,
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+) -> Any:
     """Return an encoder of a BLIP model.
 
     The class tokens of picture and text, before they are projected to be compared: 768 numbers of the base model, as
@@ -58,6 +64,9 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
         The model's ``BlipProcessor``; has to be given with a module, and is otherwise read from where the model is.
     name : str, optional
         What it is called; by default "blip", or the name of the model.
+    revision : str, optional
+        Which commit of the repository is fetched, where `model` is a name on Hugging Face: the whole hash, for
+        embeddings that stay the same. By default the newest.
 
     Returns
     -------
@@ -80,7 +89,7 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
         return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
     check_path("model", model)
     # Imported only where they are needed, for they take long.
-    from quantus_concepts.pasta.downloads import fetch_folder, first_line
+    from quantus_concepts.pasta.downloads import REVISION, fetch_folder, first_line
 
     try:
         from transformers import AutoProcessor, BlipForImageTextRetrieval
@@ -88,15 +97,16 @@ def blip_encoder(model: str | Path | nn.Module = BLIP, processor: Any = None, *,
         raise ValueError(
             "BLIP needs the package transformers: python -m pip install 'quantus-concepts[blip]'."
         ) from None
-    source = str(model)
+    source, revision = str(model), revision or REVISION
     if (folder := check_path("model", source)).is_dir():
         check_files(folder, "Model")
         source = str(folder)
     else:
-        source = fetch_folder(f"The model {model}", source, _FILES, "pass that folder as argument `model`")
+        source = fetch_folder(f"The model {model}", source, _FILES, "pass that folder as argument `model`", revision)
     try:
-        loaded = BlipForImageTextRetrieval.from_pretrained(source, use_safetensors=True)
-        processor = AutoProcessor.from_pretrained(source) if processor is None else processor
+        loaded = BlipForImageTextRetrieval.from_pretrained(source, use_safetensors=True, revision=revision)
+        if processor is None:
+            processor = AutoProcessor.from_pretrained(source, revision=revision, trust_remote_code=False)
     except Exception as error:  # of the library, for whatever is wrong in the folder
         raise ValueError(f"{source} holds no BLIP model that can be read ({first_line(error)}).") from None
     loaded.float().eval().requires_grad_(False)

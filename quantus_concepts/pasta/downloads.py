@@ -15,6 +15,8 @@ from captum_concepts.reading import without_advice
 #: Names under which Hugging Face's repositories keep weights of open_clip, the one that executes nothing first.
 WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
+#: The branch, tag or commit of a repository that is fetched where none is named.
+REVISION = "main"
 #: Seconds after which a server counts as out of reach; libraries retry for a minute.
 PATIENCE = 8
 
@@ -31,7 +33,8 @@ def fetch_weights(name: str, source: Mapping[str, Any], download: Callable[[Mapp
     names = (file,) if file else WEIGHT_FILES
     if repository and (kept := _kept(repository, names)) is not None:
         return kept
-    address = f"{ENDPOINT}/{repository}/resolve/main/{names[0]}" if repository else source["url"]
+    # The revision is open_clip's choice, which names none.
+    address = f"{ENDPOINT}/{repository}/resolve/{REVISION}/{names[0]}" if repository else source["url"]
     try:
         _check_reachable(address, hub=bool(repository))
         return Path(download(source))
@@ -43,26 +46,26 @@ def fetch_weights(name: str, source: Mapping[str, Any], download: Callable[[Mapp
         ) from None
 
 
-def fetch_folder(what: str, repository: str, files: Sequence[str], remedy: str) -> str:
+def fetch_folder(what: str, repository: str, files: Sequence[str], remedy: str, revision: str = REVISION) -> str:
     """Return where a model or tokenizer of Hugging Face can be read from: its folder, or its name there."""
-    kept = [_kept(repository, (name,)) for name in files]
+    kept = [_kept(repository, (name,), revision) for name in files]
     # The folder: given a name, the libraries ask the server even for what they have.
     if kept[0] is not None and None not in kept:
         return str(kept[0].parent)
     try:
-        _check_reachable(f"{ENDPOINT}/{repository}/resolve/main/{files[0]}", hub=True)
+        _check_reachable(f"{ENDPOINT}/{repository}/resolve/{revision}/{files[0]}", hub=True)
     except Exception as error:  # each library has its own errors for a download that failed
         raise ValueError(
             f"{what} is not on this machine and cannot be downloaded ({first_line(error)}): fetch "
-            f"{' and '.join(files)} of {ENDPOINT}/{repository} into a folder and {remedy}."
+            f"{' and '.join(files)} of {ENDPOINT}/{repository} (revision {revision}) into a folder and {remedy}."
         ) from None
     return repository
 
 
-def _kept(repository: str, names: tuple[str, ...]) -> Path | None:
+def _kept(repository: str, names: tuple[str, ...], revision: str = REVISION) -> Path | None:
     """Return the first of some files that Hugging Face's cache has."""
     for name in names:
-        path = huggingface_hub.try_to_load_from_cache(repository, name)
+        path = huggingface_hub.try_to_load_from_cache(repository, name, revision=revision)
         if isinstance(path, str):
             return Path(path)
     return None

@@ -187,7 +187,10 @@ def _tokenizer(
     else:
         source = str(tokenizer)
     try:
-        return HFTokenizer(source, tokenizer_mode=text_cfg.get("tokenizer_mode"), **options)
+        # False, and not left out: transformers would ask whether to execute what lies beside a tokenizer.
+        return HFTokenizer(
+            source, tokenizer_mode=text_cfg.get("tokenizer_mode"), **(options | {"trust_remote_code": False})
+        )
     except Exception as error:  # of the library, for whatever is wrong in the folder
         raise ValueError(
             f"Expected argument `tokenizer` (--encoder-tokenizer) to be the folder of a tokenizer but {source} cannot "

@@ -90,7 +90,18 @@ def torchvision_name(name: str) -> Callable[[], nn.Module]:
 
 
 def timm_name(name: str, **kwargs) -> Callable[[], nn.Module]:
-    return lambda: timm.create_model(name, **kwargs)
+    def build() -> nn.Module:
+        if not timm.is_model(name):
+            pytest.skip(f"timm {timm.__version__} has no {name}")
+        return timm.create_model(name, **kwargs)
+
+    return build
+
+
+def timm_prr() -> nn.Module:
+    if not hasattr(timm.layers, "AttentionPoolPrr"):
+        pytest.skip(f"timm {timm.__version__} has no such pooling")
+    return timm.create_model("test_vit", global_pool="prr")
 
 
 SMALL = {"depth": 2, "embed_dim": 16, "num_heads": 2, "num_classes": 5}
@@ -452,7 +463,7 @@ REFUSED = {
         "global pooling '' instead of 'avg'",
     ),
     "timm max of tokens": (from_timm, timm_name("test_vit", global_pool="max"), "global pooling 'max'"),
-    "timm refined tokens": (from_timm, timm_name("test_vit", global_pool="prr"), "AttentionPoolPrr"),
+    "timm refined tokens": (from_timm, timm_prr, "AttentionPoolPrr"),
     "timm other tower": (from_open_clip, lambda: Tower("test_byobnet", pool="", proj="linear"), "ByobNet"),
     "coca": (
         from_open_clip,

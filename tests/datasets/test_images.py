@@ -102,7 +102,7 @@ def test_files_cut_off_and_other_files_are_named(
 
 def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.full((10, 12), 60000, dtype=np.uint16)).save(tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"a\.png to have 8 bits per channel but got mode 'I;16'"):
+    with pytest.raises(ValueError, match=r"a\.png to have 8 bits per channel but got mode 'I(;16)?'"):
         load_image(tmp_path / "a.png")
 
 

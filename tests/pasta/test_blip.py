@@ -92,3 +92,5 @@ def test_bad_models(processor, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub, "get_session", lambda: types.SimpleNamespace(head=fail))
     with pytest.raises(ValueError, match=r"blip-itm-base-coco is not on this machine .*fetch config.json and"):
         blip_encoder()
+    with pytest.raises(ValueError, match=r"blip-itm-base-coco \(revision 0a1b2c\) into a folder"):
+        blip_encoder(revision="0a1b2c")

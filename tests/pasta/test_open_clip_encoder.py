@@ -195,7 +195,7 @@ def no_network(monkeypatch):
             raise ConnectionError("Name or service not known\nand much more")
 
     monkeypatch.setattr(huggingface_hub, "get_session", Session)
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *args: None)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *args, **kwargs: None)
     monkeypatch.setattr(open_clip, "download_pretrained", lambda *args: pytest.fail("asked for a minute"))
     return calls
 
@@ -219,7 +219,7 @@ def test_a_missing_download_is_explained_in_one_sentence(no_network, name):
 def test_what_was_downloaded_before_is_found_without_network(monkeypatch, tmp_path, no_network, weights):
     path = tmp_path / "open_clip_model.safetensors"
     save_file(weights, path)
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repository, name: str(path))
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repository, name, revision: str(path))
     assert downloads.fetch_weights("a", {"hf_hub": "b/c/"}, lambda source: "") == path
     assert not no_network
 

@@ -215,7 +215,7 @@ def test_a_torchvision_checkpoint_is_read_from_a_file(own_images):
 
 BAD = {
     "unknown data": ("--data birds", r"`--data` to be one of \['painted', 'cub', 'folder'\] but got 'birds'"),
-    "unknown option": ("--sede 3", "No such option: --sede"),
+    "unknown option": ("--sede 3", "No such option:? .?--sede"),
     "root that is not there": ("--data cub --root nowhere", "`--root` to name a folder but there is none at nowhere"),
     "empty cub": ("--data cub --root fruit --weights none", "fruit"),
     "method": ("--method svn", "Did you mean 'svm'"),

@@ -125,7 +125,7 @@ def test_composing_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 
 BAD_COMPOSING = {
-    "unknown option": ("--sizes 3", "No such option: --sizes"),
+    "unknown option": ("--sizes 3", "No such option:? .?--sizes"),
     "no folder": ("--objects nowhere", "`--objects` to name 'painted' or a folder but .* at nowhere"),
     "no scenes": ("--scenes nowhere", "`--scenes` to name 'painted' or a folder but .* at nowhere"),
     "annotations of painted objects": ("--annotations objects/cat/0.png", "COCO's photographs beside `--annotations`"),

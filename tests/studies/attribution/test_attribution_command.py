@@ -83,7 +83,7 @@ BAD = {
         "--data birds",
         r"`--data` to be one of \['painted', 'coco-miniplaces', 'folders', 'bam'\] but got 'birds'",
     ),
-    "option": ("--sede 3", "No such option: --sede"),
+    "option": ("--sede 3", "No such option:? .?--sede"),
     "no number": ("--seed x", "--seed"),
     "objects missing": ("--data folders --scenes scenes", "`--objects` beside `--data folders` but it is missing"),
     "root missing": ("--data bam", "`--root` beside `--data bam`"),

@@ -1,0 +1,107 @@
+"""What the project says of what it stands on is so: versions, licences, and what is never executed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+#: What users install, and what tests need beside it; linters are pinned, and not run with the oldest versions.
+INSTALLED = [*PROJECT["dependencies"], *(each for name in ("cub", "coco", "blip") for each in EXTRAS[name])]
+TESTING = [each for each in EXTRAS["test"] if each.startswith("pytest")]
+SOURCES = sorted(path for folder in ("quantus_concepts", "adapters") for path in (ROOT / folder).rglob("*.py"))
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named(requirement: str) -> str:
+    return normal(re.split(r"[<>=!~\[; ]", requirement)[0])
+
+
+def test_every_dependency_has_a_lower_bound_and_is_tried_with_it() -> None:
+    bounds = {}
+    for requirement in (*INSTALLED, *TESTING):
+        found = re.search(r">=([\w.]+)", requirement)
+        assert found, f"{requirement} has no lower bound"
+        bounds[named(requirement)] = found[1]
+    lines = [line for line in (ROOT / "tests/oldest.txt").read_text("utf-8").splitlines() if line[:1] != "#"]
+    pins = dict(line.split("==") for line in lines)
+    assert {normal(name): version for name, version in pins.items()} == bounds
+
+
+def test_the_readme_tells_the_licence_of_every_dependency() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    table = readme.partition("| package | licence |")[2].partition("\n\n")[0]
+    told = {normal(name) for line in table.splitlines() for name in re.findall(r"`([\w.-]+)`", line)}
+    assert {named(each) for each in INSTALLED} <= told
+
+
+def test_what_is_published_beside_the_code_is_there() -> None:
+    include = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["sdist"]
+    assert "/SECURITY.md" in include["include"]
+    assert [name for name in include["include"] if not (ROOT / name[1:]).exists()] == []
+
+
+#: Calls that execute what a file or a text holds, whatever their arguments.
+EXECUTING = {
+    *(f"{module}.{name}" for module in ("pickle", "joblib", "dill", "marshal") for name in ("load", "loads")),
+    *("eval", "exec", "yaml.load", "shelve.open", "pd.read_pickle", "os.system", "os.popen", "torch.hub.load"),
+}
+#: Calls that execute it but for an argument.
+SAFE_WITH = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
+
+
+def calls(source: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the name and the constant keywords of every call."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            constants = {each.arg: each.value.value for each in node.keywords if isinstance(each.value, ast.Constant)}
+            yield ast.unparse(node.func), {str(name): value for name, value in constants.items()}
+
+
+def executing(source: str) -> list[str]:
+    """Return the calls that would execute what they read."""
+    found = []
+    for name, given in calls(source):
+        argument, value = SAFE_WITH.get(name, ("", None))
+        if name in EXECUTING or name.startswith("subprocess.") or (argument and given.get(argument) is not value):
+            found.append(name)
+    return found
+
+
+def test_no_file_is_executed_by_being_read() -> None:
+    found = {path.relative_to(ROOT).as_posix(): executing(path.read_text("utf-8")) for path in SOURCES}
+    assert len(found) > 100
+    assert {name: these for name, these in found.items() if these} == {}
+
+
+def test_the_file_of_the_user_is_executed_in_one_place() -> None:
+    # Models and methods of one's own, given as path.py:function.
+    found = [path.name for path in SOURCES if any(name.endswith("exec_module") for name, _ in calls(path.read_text()))]
+    assert found == ["running.py"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "pickle.load(file)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path)",
+        "np.load(path, allow_pickle=True)",
+        "eval(text)",
+        "subprocess.run(['ls'])",
+        "yaml.load(text)",
+    ],
+)
+def test_such_a_call_is_found(source: str) -> None:
+    assert executing(source)
