@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_path
+from captum_concepts.checks import check_kind, check_path
 from captum_concepts.reading import check_files
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.preprocessing import Preprocessing
@@ -88,6 +88,7 @@ def blip_encoder(
             )
         return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
     check_path("model", model)
+    check_kind("revision", revision, str | None, "a name or a hash")
     # Imported only where they are needed, for they take long.
     from quantus_concepts.pasta.downloads import REVISION, fetch_folder, first_line
 

@@ -107,7 +107,7 @@ TABLE = {
             "template": ("no slot", 3, None),
             "concepts": ("", "words", None),
             "sentence": ("", "theirs", None),
-            "cache": ("", "file.txt", "a\0b", "~nosuchuser/x", 3),
+            "cache": ("", "file.txt", "a\0b", 3),
             "batch_size": (*NO_COUNTS, None),
         },
     ),
@@ -126,7 +126,7 @@ TABLE = {
         lambda: {"parts": SimpleNamespace(**PARTS)},
         {"parts": (None, 3, SimpleNamespace(), nn.Identity())},
     ),
-    "blip_encoder": (dict, {"model": (nn.Identity(), None, 3, "")}),
+    "blip_encoder": (dict, {"model": (nn.Identity(), None, 3, ""), "revision": (3, b"main")}),
     "Perturbation": (
         lambda: {"name": "mine", "function": explained, "meaning": "none"},
         {"light": (-1, 1001, NAN, "x", None), "strong": (-1, 1001, NAN, "x", None), "n_draws": (*NO_SEEDS, None)}
