@@ -137,5 +137,5 @@ def test_a_name_that_begins_so_stays_a_name(tmp_path: Path, monkeypatch: pytest.
     assert check_path("path", "~/a/~b") == tmp_path / "a" / "~b"
     assert check_path("path", "a/~") == Path("a/~")
     assert check_path("path", "~nobody is called so/a") == Path("~nobody is called so/a")
-    with pytest.raises(TypeError, match="argument `root` to be a path but got int"):
+    with pytest.raises(TypeError, match="argument `root` to be a path but got 3"):
         check_path("root", 3)  # type: ignore[arg-type]

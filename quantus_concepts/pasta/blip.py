@@ -88,7 +88,7 @@ def blip_encoder(
             )
         return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
     check_path("model", model)
-    check_kind("revision", revision, str | None, "a name or a hash")
+    check_kind("revision", revision, str | None, "the hash of a commit, or None")
     # Imported only where they are needed, for they take long.
     from quantus_concepts.pasta.downloads import REVISION, fetch_folder, first_line
 

@@ -183,7 +183,7 @@ def _declaration(field: dataclasses.Field[Any], hint: Any) -> Any:
     said = field.metadata
     paths: dict[str, Any] = {"parser": _path, "metavar": "PATH"} if Path in (hint, *typing.get_args(hint)) else {}
     if said["argument"]:
-        return typer.Argument(help=said["help"], show_default=False, **paths | {"metavar": field.name.upper()})
+        return typer.Argument(help=said["help"], show_default=False, **paths | {"metavar": field.name})
     # A switch that is off needs no --no-.
     flag = said["flag"] or (option_name(field.name) if field.default is False else None)
     return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"], **paths)
@@ -191,8 +191,8 @@ def _declaration(field: dataclasses.Field[Any], hint: Any) -> Any:
 
 def _path(text: str) -> Path:
     # Of an empty text a path would be the working directory.
-    if not text:
-        raise typer.BadParameter("Expected a path but got an empty text. Leave the option out.")
+    if not text or "\0" in text:
+        raise typer.BadParameter(f"Expected a path but got {text!r}.")
     return Path(text)
 
 

@@ -126,7 +126,7 @@ TABLE = {
         lambda: {"parts": SimpleNamespace(**PARTS)},
         {"parts": (None, 3, SimpleNamespace(), nn.Identity())},
     ),
-    "blip_encoder": (dict, {"model": (nn.Identity(), None, 3, ""), "revision": (3, b"main")}),
+    "blip_encoder": (dict, {"model": (nn.Identity(), None, 3, ""), "revision": (3,)}),
     "Perturbation": (
         lambda: {"name": "mine", "function": explained, "meaning": "none"},
         {"light": (-1, 1001, NAN, "x", None), "strong": (-1, 1001, NAN, "x", None), "n_draws": (*NO_SEEDS, None)}

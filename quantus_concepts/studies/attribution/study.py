@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -44,6 +46,8 @@ COLUMNS = {
     "seed": "Int64",
     "variant": object,
 }
+#: Of the folder of results: trained models, which another run takes with --models.
+MODELS = "models"
 #: What a premise check measures, by the name it has in premises.csv.
 QUANTITIES = {
     "accuracy with": "accuracy_with",
@@ -63,6 +67,9 @@ def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.Dat
     data = load_data(options)
     run.settings |= {"device": str(options.torch_device())} | data.settings | {"methods": ", ".join(methods)}
     models = trained_models(run, data)
+    if options.models is None:
+        for path in sorted(run.folder.kept.glob("*")):
+            run.files[f"{MODELS}/{path.name}"] = partial(shutil.copyfile, path)
     run.say("Verifying the ground truth")
     checks = [check_model(options, data, models[name], name) for name in ("f_o", "f_s")]
     measured = [premise_table(checks)]
@@ -124,7 +131,7 @@ def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[
         return train_models(
             jobs,
             build,
-            folder=options.models or run.folder.kept,
+            folder=options.models or _models_of_run(run),
             epochs=options.epochs,
             batch_size=options.train_batch_size,
             learning_rate=options.learning_rate,
@@ -147,6 +154,15 @@ def make_folder(models: Path) -> None:
         raise ValueError(
             f"Expected argument `--models` to name a folder that can be made but {models} cannot ({error.strerror})."
         ) from error
+
+
+def _models_of_run(run: Run[AttributionOptions]) -> Path:
+    """Return the folder of the models in training, with those of an earlier run; at the end they become its results."""
+    kept = run.folder.kept
+    for path in (run.folder.path / MODELS).glob("*"):
+        if path.is_file() and not (kept / path.name).exists():
+            shutil.copyfile(path, kept / path.name)
+    return kept
 
 
 def check_model(options: AttributionOptions, data: AttributionData, model: nn.Module, name: str) -> PremiseCheck:

@@ -95,16 +95,18 @@ def test_an_interrupted_run_goes_on_with_the_same_out(
 ) -> None:
     out = tmp_path / "stopped"
     arguments = ["benchmark", "pasta", *TINY, "--regressors", "--out", str(out)]
-    monkeypatch.setattr(study, "apply_score", interrupt)
-    assert main(arguments) == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "apply_score", interrupt)
+        assert main(arguments) == 130
     assert f"--out {out}" in capsys.readouterr().err
     assert not (out / "report.html").exists()
-    monkeypatch.undo()
-    refuse = pytest.MonkeyPatch()
-    refuse.setattr("quantus_concepts.studies.pasta.evaluation.train_scorer", lambda *_, **__: pytest.fail("again"))
-    refuse.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
-    assert main([*arguments, "--no-uses"]) == 0
-    refuse.undo()
+    assert main([*arguments, "--no-uses"]) == 2
+    assert "(--uses: True there, False here)" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr("quantus_concepts.studies.pasta.evaluation.train_scorer", lambda *_, **__: pytest.fail("again"))
+        patch.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
+        patch.setattr(study, "apply_score", lambda *_: None)
+        assert main(arguments) == 0
     ours, whole = (pd.read_csv(each / "results.csv") for each in (out, folder))
     pd.testing.assert_frame_equal(ours, whole)
 
