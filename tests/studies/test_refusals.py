@@ -326,7 +326,7 @@ UNKNOWN = {
     "benchmark": "command",
     "pasta": "command",
     "--versio": "--version",
-    "pasta join": "FILES",
+    "pasta join": "files",
     "pasta score": "--images",
     "pasta score --images images": "--explanations",
     "pasta train": "--data",

@@ -49,8 +49,8 @@ class JoinedRatings:
 
 def join(options: JoinOptions) -> str:
     """Write a folder that `PastaRatings` reads, and return what it holds."""
+    joined = join_ratings(options.files)
     with OutputFolder("pasta-ratings", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        joined = join_ratings(options.files)
         for name in _rated_files(joined, options.data):
             folder.write_bytes(name, (options.data / name).read_bytes())
         records = json.dumps(joined.as_records(), ensure_ascii=False, indent=1)
