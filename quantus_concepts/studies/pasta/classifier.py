@@ -105,7 +105,8 @@ def train_classifier(
     }
     settings |= {"channels": channels, "epochs": epochs, "device": str(device)}
     model.load_state_dict(keep(f"network of {channels} channels {network}", settings, make))
-    model.eval()
+    # As training leaves it, where it was not trained: convolutions of another memory format round otherwise.
+    model.eval().to(memory_format=torch.channels_last)
     images = birds.unseen.images[: birds.n_explained].float() / 255
     with torch.no_grad():
         predicted = torch.cat([model(rows.to(device)) for rows in images.split(64)]).argmax(1)
