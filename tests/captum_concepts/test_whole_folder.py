@@ -102,18 +102,17 @@ def test_a_process_killed_at_any_change_leaves_one_run_or_the_other(folder, tmp_
     assert not seen[0]
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_first_run_killed_at_any_change_shows_nothing_or_all(tmp_path, overwrite):
+def test_a_first_run_killed_at_any_change_shows_nothing_or_all(tmp_path):
     for number in count(1):
         path = tmp_path / f"run {number}"
-        ended = killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=overwrite), number)
+        ended = killed(lambda path=path: write(path, NEW_FILES, NEW), number)
         assert texts(path) in ({}, NEW_FILES), number
         if ended == 0:
             break
         # Killed when there was nothing left to do but to clear up, it is finished.
         finished = texts(path) == NEW_FILES and not (path / WORK / "run.json").exists()
-        if overwrite or not finished:
-            write(path, NEW_FILES, NEW, overwrite=overwrite)
+        if not finished:
+            write(path, NEW_FILES, NEW)
         assert texts(path) == NEW_FILES, number
     assert number > 20
 
