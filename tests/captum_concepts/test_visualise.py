@@ -238,7 +238,7 @@ def test_no_title_overlaps_another(rows):
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for j, b in enumerate(pictures) if i != j)
 
 
-@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.filterwarnings("error:Glyph")
 def test_glyphs_are_drawn_in_any_font(rows):
     font = get_font(findfont(FontProperties(family="DejaVu Sans")))
     assert all(font.get_char_index(ord(glyph)) for glyph in "✓✗")
