@@ -97,9 +97,11 @@ class WholeFolder:
             if error is None:
                 self._finish()
         finally:
-            if self._journal.exists():
+            failed = isinstance(error or sys.exception(), WriteError)
+            try:
                 self._recover()
-            self._leave(failed=isinstance(error or sys.exception(), WriteError))
+            finally:
+                self._leave(failed=failed)
 
     @property
     def started(self) -> bool:
@@ -159,7 +161,7 @@ class WholeFolder:
                 self._lock.acquire()
             except Timeout:
                 holder = _read(self._run) or {}
-                if holder.get("host") != socket.gethostname() or is_alive(int(holder["process"])):
+                if holder.get("host") != socket.gethostname() or is_alive(int(holder.get("process", 0))):
                     raise
                 # Its children, which read images, notice in some seconds that it is gone.
                 self._lock.acquire(timeout=_CHILDREN)
@@ -182,9 +184,11 @@ class WholeFolder:
 
     def _leave(self, *, failed: bool = False) -> None:
         if self._entered:
-            if not failed:
+            # With a journal the next process ends the swap, for which it needs all there is.
+            unfinished = self._journal.exists()
+            if not failed and not unfinished:
                 shutil.rmtree(self.new, ignore_errors=True)
-            if not self.started and not self.new.exists():
+            if not unfinished and not self.started and not self.new.exists():
                 # The lock goes last, while it is held: another process finds all of it or nothing.
                 for entry in sorted(self._work.glob("*"), key=lambda entry: entry.name == "lock"):
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)

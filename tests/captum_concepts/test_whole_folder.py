@@ -275,6 +275,30 @@ def test_a_full_disk_at_the_end_names_where_the_files_are(folder, monkeypatch):
     assert texts(folder) == NEW_FILES | MINE
 
 
+def test_a_swap_that_cannot_be_ended_is_ended_by_the_next_run(folder, monkeypatch):
+    replace = Path.replace
+
+    def broken(self, target):
+        if "new" in self.parts and "partial" not in self.name:
+            raise OSError(5, "Input/output error")
+        return replace(self, target)
+
+    whole = WholeFolder(folder, NEW, overwrite=True).__enter__()
+    for name, text in NEW_FILES.items():
+        (whole.new / name).parent.mkdir(parents=True, exist_ok=True)
+        (whole.new / name).write_text(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", broken)
+        with pytest.raises(OSError, match="Input/output error"):
+            whole.__exit__(None, None, None)
+    # It is the new run already, by way of links, and the lock is free.
+    assert texts(folder) == NEW_FILES | MINE
+    write(folder, NEW_FILES, NEW, overwrite=True)
+    assert texts(folder) == NEW_FILES | MINE
+    assert not any(path.is_symlink() for path in folder.rglob("*"))
+    assert not (folder / WORK).exists()
+
+
 def test_contents_of_two_equal_runs_are_equal(tmp_path):
     for name in ("a", "b"):
         write(tmp_path / name, NEW_FILES, NEW)
