@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -181,6 +182,13 @@ def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
         yield
 
 
+class _WithoutCache(importlib.machinery.SourceFileLoader):
+    """Loads a file and leaves no bytecode beside it, where the user may not look for it."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Write nothing."""
+
+
 def run_file(path: str | os.PathLike[str]) -> ModuleType:
     """Run a user's Python file as a module; a ValueError says what it raised."""
     # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is: the file may be
@@ -188,13 +196,14 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     path = check_path("path", path)
     check_plain_file(path, "Python file")
     name = f"_captum_concepts_user_file_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    loader = _WithoutCache(name, str(path))
+    found = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if path.suffix != ".py" or found is None:
         raise ValueError(f"Expected a Python file but got {path}.")
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         del sys.modules[name]
         raise ValueError(f"{path} cannot be run: {error_text(error)}.") from error

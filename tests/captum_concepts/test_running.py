@@ -45,3 +45,10 @@ def test_a_file_of_a_users_may_be_called_as_a_library_is_and_hold_dataclasses(tm
     path.write_text("1 / 0")
     with pytest.raises(ValueError, match=r"torch.py cannot be run: ZeroDivisionError: division by zero"):
         run_file(path)
+
+
+def test_a_users_file_is_run_and_nothing_is_left_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "mine.py").write_text("WHERE = __file__\n")
+    assert str(tmp_path / "mine.py") == run_file(tmp_path / "mine.py").WHERE
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
