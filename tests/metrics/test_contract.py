@@ -348,7 +348,7 @@ class TestInvariance:
         self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
-        for metric in on_images(truth).values():
+        for metric in on_images(truth, shared_memory=0).values():
             model.runs = 0
             metric(model, images, classes, batch_size=4)
             assert model.runs == 3
