@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_callable, check_flag, check_shape, to_tensor
+from captum_concepts.checks import check_flag, check_shape, to_tensor
 from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
@@ -107,8 +107,6 @@ def score_explanations(
     scorer = scorer_from(scorer)
     embedder = embedder_for(scorer, encoder, cache=cache)
     check_flag("clip", clip)
-    if denormalise is not None:
-        check_callable("denormalise", denormalise)
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
     told = False

@@ -14,12 +14,8 @@ from torch import Tensor
 
 from captum_concepts.checks import (
     as_list,
-    check_callable,
     check_choice,
-    check_finite,
     check_flag,
-    check_shape,
-    to_array,
     to_numpy,
 )
 from captum_concepts.running import to_model
@@ -147,12 +143,6 @@ class PASTAScore(ConceptMetric):
         raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
         self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
         self.concept_names = None if concept_names is None else _different("concept_names", concept_names)
-        for name, numbers in (("mean", mean), ("std", std)):
-            if numbers is not None:
-                check_finite(name, numbers)
-                check_shape(name, to_array(name, numbers), ("C",), (None,))
-        if denormalise is not None:
-            check_callable("denormalise", denormalise)
         self.denormalisation = Denormalisation(mean, std, denormalise)
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_finite, check_numbers, check_shape
+from captum_concepts.checks import check_callable, check_finite, check_shape, to_array
 
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
@@ -42,9 +42,11 @@ class Denormalisation:
             raise ValueError(f"Expected arguments `mean` and `std` together but got `{given}` without `{lacks}`.")
         if self.mean is not None and self.function is not None:
             raise ValueError("Expected either `mean` and `std` or argument `denormalise` but got all of them.")
+        if self.function is not None:
+            check_callable("denormalise", self.function)
         if self.mean is not None and self.std is not None:
             for name in ("mean", "std"):
-                numbers = check_numbers(name, getattr(self, name))
+                numbers = to_array(name, getattr(self, name))
                 check_shape(name, numbers, ("C",), (None,))
                 check_finite(name, numbers)
             if len(self.mean) != len(self.std):
