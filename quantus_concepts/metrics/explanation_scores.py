@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_flag, check_shape, to_tensor
+from captum_concepts.checks import check_callable, check_flag, check_shape, to_array, to_tensor
 from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
@@ -107,6 +107,11 @@ def score_explanations(
     scorer = scorer_from(scorer)
     embedder = embedder_for(scorer, encoder, cache=cache)
     check_flag("clip", clip)
+    for name, numbers in (("mean", mean), ("std", std)):
+        if numbers is not None:
+            to_array(name, numbers)
+    if denormalise is not None:
+        check_callable("denormalise", denormalise)
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
     told = False
@@ -192,7 +197,7 @@ def _embedded(embedder: Embedder, denormalisation: Denormalisation, shown: Any, 
     # On the encoder's device, where pictures are made quicker.
     where = embedder.encoder.device or shown[0].device
     images, maps = (each if good.all() else each[good.to(each.device)] for each in shown)
-    return embedder.embed_checked_maps(denormalisation.unchecked(images.to(where)), maps.to(where))
+    return embedder.embed_maps(denormalisation(images.to(where)), maps.to(where))
 
 
 def _warn(scorer: Scorer, told: bool, reasons: np.ndarray) -> None:

@@ -14,8 +14,12 @@ from torch import Tensor
 
 from captum_concepts.checks import (
     as_list,
+    check_callable,
     check_choice,
+    check_finite,
     check_flag,
+    check_shape,
+    to_array,
     to_numpy,
 )
 from captum_concepts.running import to_model
@@ -143,6 +147,12 @@ class PASTAScore(ConceptMetric):
         raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
         self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
         self.concept_names = None if concept_names is None else _different("concept_names", concept_names)
+        for name, numbers in (("mean", mean), ("std", std)):
+            if numbers is not None:
+                check_finite(name, numbers)
+                check_shape(name, to_array(name, numbers), ("C",), (None,))
+        if denormalise is not None:
+            check_callable("denormalise", denormalise)
         self.denormalisation = Denormalisation(mean, std, denormalise)
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
@@ -230,8 +240,8 @@ class PASTAScore(ConceptMetric):
             if good.any():
                 module = None if model is None else model.get_model()
                 images = torch.as_tensor(x_batch[good]) if module is None else to_model(module, x_batch[good])
-                images = self.denormalisation.unchecked(images)
-                embedded = self.embedder.embed_checked_maps(images, torch.as_tensor(maps[good]).to(images.device))
+                images = self.denormalisation(images)
+                embedded = self.embedder.embed_maps(images, torch.as_tensor(maps[good]).to(images.device))
                 scores[good] = self._rate(embedded, labels_batch[good])
         self._scores.append(scores)
         return scores[:, self.scorer.questions.index(self.question)].tolist()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_callable, check_finite, check_shape, to_array
+from captum_concepts.checks import check_finite, check_numbers, check_shape
 
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
@@ -42,11 +42,9 @@ class Denormalisation:
             raise ValueError(f"Expected arguments `mean` and `std` together but got `{given}` without `{lacks}`.")
         if self.mean is not None and self.function is not None:
             raise ValueError("Expected either `mean` and `std` or argument `denormalise` but got all of them.")
-        if self.function is not None:
-            check_callable("denormalise", self.function)
         if self.mean is not None and self.std is not None:
             for name in ("mean", "std"):
-                numbers = to_array(name, getattr(self, name))
+                numbers = check_numbers(name, getattr(self, name))
                 check_shape(name, numbers, ("C",), (None,))
                 check_finite(name, numbers)
             if len(self.mean) != len(self.std):
@@ -61,11 +59,7 @@ class Denormalisation:
         """Return images in [0, 1] with three channels."""
         images = self._undone(images, name)
         check_unit(name, *torch.aminmax(images))
-        return _shown(images)
-
-    def unchecked(self, images: Tensor) -> Tensor:
-        """Return what a call does for images that `check` let pass: on a device no number has to be waited for."""
-        return _shown(self._undone(images, "x_batch"))
+        return images.clamp(0, 1).expand(-1, 3, -1, -1)
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
         """Raise as a call does, without making the images where that can be told from their extremes."""
@@ -101,7 +95,3 @@ class Denormalisation:
             mean, std = (torch.as_tensor(value, device=images.device).float() for value in (self.mean, self.std))
             images = images * std[:, None, None] + mean[:, None, None]
         return images.clamp(0, 1) if self.clip else images
-
-
-def _shown(images: Tensor) -> Tensor:
-    return images.clamp(0, 1).expand(-1, 3, -1, -1)

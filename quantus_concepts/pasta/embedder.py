@@ -212,11 +212,6 @@ class Embedder:
             If shapes do not fit, images are outside [0, 1], or a map holds NaN or infinity.
         """
         check_pairs(images, maps)
-        return self.embed_checked_maps(images, maps)
-
-    @torch.no_grad()
-    def embed_checked_maps(self, images: Tensor, maps: Tensor) -> Tensor:
-        """Embed as `embed_maps` what was checked before, on the host for instance."""
         return self._embed_pairs(images, maps, [self.presentation.normalise] * len(images), images.device)
 
     @torch.no_grad()

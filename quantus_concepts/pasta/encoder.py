@@ -75,11 +75,6 @@ class BatchEncoder(Encoder):
         return self._embed_images(images).to(images.device)
 
     @torch.no_grad()
-    def encode_levels(self, images: Tensor) -> Tensor:
-        """Return `encode_images` of images of 8 bits, which are in range as they are."""
-        return self._embed_images(images.float() / 255).to(images.device)
-
-    @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts.
 
