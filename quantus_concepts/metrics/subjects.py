@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import RandomSampler
+from torch.utils.data import Dataset, IterableDataset, RandomSampler
 
 from captum_concepts.checks import check_module, check_shape, check_whole, to_array, to_tensor
 from captum_concepts.running import evaluation_mode, predict_logits
@@ -170,13 +170,14 @@ def gives_batches(name: str, images: Any) -> bool:
         first = images[0] if len(images) else None
         first = first[0] if isinstance(first, list | tuple) and len(first) else first
         return isinstance(first, Tensor | np.ndarray) and first.ndim == 4
+    # Of a data set single images come, of a generator batches only once.
+    if isinstance(images, Dataset | Iterator) and not isinstance(images, IterableDataset):
+        raise TypeError(
+            f"Expected argument `{name}` to give batches each time it is gone through but got "
+            f"{type(images).__name__}. Pass a DataLoader, or a function of rows."
+        )
     if isinstance(images, Tensor | np.ndarray | str | bytes) or not isinstance(images, Iterable):
         return False
-    if isinstance(images, Iterator):
-        raise TypeError(
-            f"Expected argument `{name}` to give its batches again each time it is gone through but got "
-            f"{type(images).__name__}, which gives them once. Pass a DataLoader, or a function of rows."
-        )
     if isinstance(getattr(images, "sampler", None), RandomSampler):
         raise ValueError(
             f"Expected argument `{name}` to give images in the order of `labels` but the loader shuffles them. Make it "

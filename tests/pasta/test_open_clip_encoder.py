@@ -85,12 +85,13 @@ def test_seeds_and_the_users_generators(caplog):
 
 
 def test_constructing_is_nothing_and_the_cache_key_needs_no_library(monkeypatch):
-    # Imported anew, where none of the libraries can be.
+    # Imported anew, as where none of the libraries was imported before.
     monkeypatch.setattr(quantus_concepts, "pasta", quantus_concepts.pasta)
     for name in [name for name in sys.modules if name.startswith("quantus_concepts.pasta")]:
         monkeypatch.delitem(sys.modules, name)
-    for library in ("open_clip", "timm", "huggingface_hub"):
-        monkeypatch.setitem(sys.modules, library, None)
+    libraries = ("open_clip", "timm", "huggingface_hub")
+    for library in libraries:
+        monkeypatch.delitem(sys.modules, library, raising=False)
     encoders, embedders = (
         importlib.import_module(f"quantus_concepts.pasta.{name}") for name in ("open_clip_encoder", "embedder")
     )
@@ -102,6 +103,7 @@ def test_constructing_is_nothing_and_the_cache_key_needs_no_library(monkeypatch)
         embedders.Embedder(encoder, cache="nowhere")
     assert encoders.OpenClipEncoder("ViT-B-32", None).dim
     assert encoders.OpenClipEncoder("ViT-L-16-SigLIP-384", None).fingerprint
+    assert not sys.modules.keys() & {*libraries}
 
 
 def test_presets_are_what_open_clip_has():

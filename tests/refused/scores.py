@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
@@ -161,6 +161,7 @@ TABLE: Table = {
             **SUBJECT_ARRAYS,
             "complex": IMAGES + 1j,
             "a generator": (each for each in [IMAGES]),
+            "a data set": TensorDataset(torch.from_numpy(IMAGES)),
             "shuffled": DataLoader(torch.from_numpy(IMAGES), shuffle=True),
         },
         labels={**NO_CLASSES, "None": None, "one too few": CLASSES[:5]},
