@@ -107,7 +107,7 @@ def _spearman(rated: tuple[SimulatedRatings, torch.Tensor], seed: int, *, shuffl
 def test_a_scorer_on_it_orders_unseen_explanations_of_unseen_images(
     rated: tuple[SimulatedRatings, torch.Tensor],
 ) -> None:
-    found, best = np.array([_spearman(rated, seed, shuffled=False) for seed in range(2)]).T
+    found, best = np.array([_spearman(rated, seed, shuffled=False) for seed in range(3)]).T
     assert found.mean() >= 0.6 * best.mean()
-    shuffled, _ = _spearman(rated, 0, shuffled=True)
-    assert shuffled < 0.35 < found.mean()
+    shuffled = [_spearman(rated, seed, shuffled=True)[0] for seed in range(2)]
+    assert np.mean(shuffled) < 0.35 < found.mean()

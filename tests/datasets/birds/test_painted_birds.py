@@ -317,7 +317,7 @@ def test_a_loader_makes_batches(birds: PaintedBirds) -> None:
     assert torch.equal(batch.label, birds.labels[:8])
     assert torch.equal(batch.concepts, birds.concept_labels[:8])
     assert batch.points.shape == (8, 12, 1, 2)
-    assert sum(1 for _ in PaintedBirds(12)) == 12
+    assert sum(1 for _ in PaintedBirds(20)) == 20
 
 
 def test_a_sample_can_be_changed_without_changing_the_data_set(birds: PaintedBirds) -> None:
