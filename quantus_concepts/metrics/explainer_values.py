@@ -203,7 +203,7 @@ def metric_values(
     for name, explainer in explainers.items():
         rows = np.flatnonzero((ratings.explainer_ids == name) & (ratings.modalities == "map"))
         measure = _Measure(explainer, tuple(thresholds), noise, n_samples, batch_size, seed)
-        loader = DataLoader(
+        loader: DataLoader[Any] = DataLoader(
             LazyExplanations(ratings.explanations.__getitem__, rows.tolist()),  # type: ignore[arg-type]
             batch_size,
             num_workers=num_workers,

@@ -106,7 +106,7 @@ def attribute_regions(
     if not callable(masks):
         for subject in subjects:
             if isinstance(subject.images, Tensor) and len(subject):
-                check_mask_size("masks", masks[: len(subject)].numpy(), subject.images)
+                check_mask_size("masks", masks[: len(subject)].numpy(), subject.images.numpy())
     others_of = {} if elsewhere is None else check_mapping("elsewhere", elsewhere)
     if any(subject not in subjects for subject in others_of):
         raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
