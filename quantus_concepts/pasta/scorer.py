@@ -15,7 +15,7 @@ from captum_concepts.checks import check_kind, check_whole
 from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.pasta.labels import RELEASED_LABELS, UNLABELLED, label_indices
+from quantus_concepts.pasta.labels import RELEASED_LABELS, label_indices
 from quantus_concepts.pasta.open_clip_encoder import PRESETS
 
 #: Sizes of the embeddings of the encoders that the released scorers were trained on.
@@ -152,8 +152,8 @@ class Scorer(nn.Module):
         values[:, len(self.labels) :] = embeddings
         if labels is not None:
             places = label_indices(self.labels, labels, len(embeddings)).to(first.device)
-            rows = (places != UNLABELLED).nonzero()[:, 0]
-            values[rows, places[rows]] = 1
+            # All 0 where there is none: what stands for it is no place.
+            values[:, : len(self.labels)] = places[:, None] == torch.arange(len(self.labels), device=first.device)
         return values
 
     def check_encoder(self, encoder: Any) -> None:

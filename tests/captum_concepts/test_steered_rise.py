@@ -356,7 +356,7 @@ def test_no_whole_numbers(images, name):
 @pytest.mark.parametrize(
     ("score", "message"),
     [
-        (lambda x, m, t: torch.full((len(m),), torch.nan), r"but got \d+ NaN among \d+"),
+        (lambda x, m, t: torch.full((len(m),), torch.nan), "but got NaN"),
         (lambda x, m, t: torch.full((len(m),), 3.5), r"from 3.5 to 3.5. Bring a rating .* \(rating - 1\) / 4"),
         (lambda x, m, t: torch.full((len(m),), -0.1), "from -0.1 to -0.1"),
         (lambda x, m, t: torch.zeros(len(m), 1), r"to return shape \(n,\)"),
