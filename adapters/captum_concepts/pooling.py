@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_callable, check_module, is_integral, to_tensor
 from captum_concepts.running import at_least_float32, tensor_output, without_autocast
-from captum_concepts.transfer import to_host
 
 Pool = str | Callable[[Tensor], Tensor]
 Maps = Callable[[Tensor], Tensor]
@@ -118,8 +117,9 @@ def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Ten
             f"Expected argument `concepts` to have shape (k,) or (N, k) = ({n_samples}, *) but got "
             f"{tuple(indices.shape)}."
         )
-    if indices.numel() and n_concepts is not None:
-        low, high = (int(each) for each in to_host(*torch.aminmax(indices)))
+    # Those on an accelerator are not looked at, which would wait for all that is queued there.
+    if indices.numel() and n_concepts is not None and indices.device.type == "cpu":
+        low, high = indices.min().item(), indices.max().item()
         if low < 0 or high >= n_concepts:
             raise ValueError(
                 f"Expected argument `concepts` to lie in 0..{n_concepts - 1}, an index of each of the "
