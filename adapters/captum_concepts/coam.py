@@ -239,10 +239,9 @@ class CoAM(LayerAttribution):
                 "`attribute_to_layer_input`, since the maps of a concept model are made of images alone. Pass `layer` "
                 "and `cavs` for anything else."
             )
-        if concepts is not None and self._n_concepts() is None:
-            # A model of a user's own may index by them as they are.
-            concepts = concepts.to(inputs[0].device)
-        return self.forward_func.concept_maps(inputs[0], _as_columns(concepts))
+        # A model of a user's own may index by them as they are.
+        columns = None if concepts is None else _as_columns(concepts.to(inputs[0].device))
+        return self.forward_func.concept_maps(inputs[0], columns)
 
     def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
         """Run the model once and return what the layer gave, or its input."""
@@ -356,7 +355,6 @@ def _as_concepts(target: Any, n_samples: int, n_concepts: int | None) -> Tensor 
     """Return concept indices (1,) or (N,), checked, or None for all; `n_concepts` is None where it is not known."""
     if target is None:
         return None
-    # On the host, where whatever asks for these concepts looks at them again.
     (values,) = to_host(as_targets(target, n_samples, "concept index", "concept indices"))
     outside = values < 0 if n_concepts is None else (values < 0) | (values >= n_concepts)
     if outside.any():
