@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.checks import check_kind, check_whole
+from captum_concepts.running import without_autocast
 from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -246,7 +247,9 @@ class Scorer(nn.Module):
             `forward` has.
         """
         inputs = self.inputs(embeddings, labels)
-        return torch.cat([as_votes(self.output(rows), clip) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
+        # Else ratings would be rounded to a hundredth, and tie.
+        with without_autocast(self.device):
+            return torch.cat([as_votes(self.output(rows), clip) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
 
     def select(self, questions: str | Sequence[str]) -> Scorer:
         """Return a scorer of some of the questions.
