@@ -10,16 +10,20 @@ import pytest
 from both_devices import Arrays, assert_equal, on_cpu, simulated
 from device_runs import BATCH, FEW, MANY, RUNS
 
-#: Of what each batch is seen as more than once: how many models, or versions of its images, there are.
+#: Of what sees a batch more than once: how many models there are, versions of its images, and steps of a descent.
 VIEWS = {
     "MCS": 2,
     "IDR": 2,
     "IIR": 2,
-    "IIR with patches": 2,
+    "IIR with patches": 6,
+    "Faithfulness": 2,
+    "Faithfulness by ROAD": 2,
     "score_concepts": 2,
     "score_contrasts": 5,
     "score_relative": 4,
     "check_premise": 3,
+    "metric_values": 8,
+    "optimise_patch": 3,
 }
 
 #: Whose own loop asks for numbers, in Captum.
