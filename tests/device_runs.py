@@ -291,11 +291,12 @@ def explained(explain: Any) -> Run:
 
 def coam(device: torch.device, n: int) -> Any:
     model = cbm(device)
-    own, attribution = CoAM(model), CoAM(model, "features", model.bank)
+    own, attribution, foreign = CoAM(model), CoAM(model, "features", model.bank), CoAM(concept_model(device))
     found = []
     for start in range(0, n, BATCH):
         images = torch.from_numpy(IMAGES[start : start + BATCH]).to(device)
         found += [own.attribute(images), own.attribute(images, 1), attribution.attribute(images, [0, 1, 2, 0])]
+        found.append(foreign.attribute(images, [3, 1, 2, 0]))
         found.append(attribution.attribute(images, 1, input_shaped=True))
     return found
 

@@ -305,6 +305,8 @@ def simulated_device() -> Iterator[Simulation]:
     global _current
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("This version of torch takes no backend written in Python.")
+    if torch.cuda.is_available():
+        pytest.skip("To torch it would be the accelerator of this machine, in place of the one there is.")
     # Else a module that is moved or converted keeps its parameters, and changes what torch holds of them.
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     _current = Simulation(_registered())

@@ -368,6 +368,19 @@ def test_bad_scores(images, score, message):
         SteeredRISE(net(), score).attribute(images, TARGETS, **SETTINGS)
 
 
+@pytest.mark.parametrize("later", [2.0, math.nan])
+def test_scores_that_go_wrong_later(images, later):
+    def score(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
+        calls.append(len(masks))
+        return torch.full((len(masks),), 0.5 if len(calls) == 1 else later)
+
+    calls: list[int] = []
+    with pytest.raises(ValueError, match="got NaN" if math.isnan(later) else "from 0.5 to 2"):
+        SteeredRISE(net(), score).attribute(images, TARGETS, **SETTINGS)
+    # Each look at them waits for the device: the first tells a function that is wrong, the last tells the rest.
+    assert len(calls) > 1
+
+
 def test_bad_input(images):
     with pytest.raises(ValueError, match=r"`score_func` for `lam` = 0.5 but it is None.*lam=0"):
         SteeredRISE(net()).attribute(images, 0)
