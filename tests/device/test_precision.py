@@ -14,7 +14,7 @@ from torch import nn
 
 from both_devices import assert_same
 from captum_concepts import CoAM, SteeredRISE, build_method, explain_func
-from device_runs import (
+from device_inputs import (
     BATCH,
     CHANGED,
     CLASS_CONCEPTS,

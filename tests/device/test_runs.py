@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from both_devices import Arrays, assert_equal, on_cpu, simulated
-from device_runs import BATCH, FEW, MANY, RUNS
+from device_inputs import BATCH, FEW, MANY
+from device_runs import RUNS
 
 #: Of what sees a batch more than once: how many models there are, versions of its images, and steps of a descent.
 VIEWS = {
