@@ -23,7 +23,7 @@ VIEWS = {
     "score_contrasts": 5,
     "score_relative": 4,
     "check_premise": 3,
-    "metric_values": 8,
+    "metric_values": 10,
     "optimise_patch": 3,
 }
 
