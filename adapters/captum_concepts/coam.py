@@ -27,6 +27,7 @@ from captum_concepts.layers import check_hookable, find_layer, watched
 from captum_concepts.outputs import as_targets, input_tensors
 from captum_concepts.pooling import project_maps
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output
+from captum_concepts.transfer import to_host
 
 
 class CoAM(LayerAttribution):
@@ -238,7 +239,9 @@ class CoAM(LayerAttribution):
                 "`attribute_to_layer_input`, since the maps of a concept model are made of images alone. Pass `layer` "
                 "and `cavs` for anything else."
             )
-        return self.forward_func.concept_maps(inputs[0], _as_columns(concepts))
+        # A model of a user's own may index by them as they are.
+        columns = None if concepts is None else _as_columns(concepts.to(inputs[0].device))
+        return self.forward_func.concept_maps(inputs[0], columns)
 
     def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
         """Run the model once and return what the layer gave, or its input."""
@@ -352,7 +355,7 @@ def _as_concepts(target: Any, n_samples: int, n_concepts: int | None) -> Tensor 
     """Return concept indices (1,) or (N,), checked, or None for all; `n_concepts` is None where it is not known."""
     if target is None:
         return None
-    values = as_targets(target, n_samples, "concept index", "concept indices")
+    (values,) = to_host(as_targets(target, n_samples, "concept index", "concept indices"))
     outside = values < 0 if n_concepts is None else (values < 0) | (values >= n_concepts)
     if outside.any():
         limits = "be at least 0" if n_concepts is None else f"lie in 0..{n_concepts - 1}"

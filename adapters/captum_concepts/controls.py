@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from captum_concepts.checks import check_callable, check_seed, check_shape
 from captum_concepts.outputs import input_tensors
+from captum_concepts.transfer import to_host
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
 _ENTRIES = 64
@@ -81,10 +82,14 @@ class RandomAttribution(Attribution):
         """
         tensors = input_tensors(inputs)
         n = len(tensors[0])
-        asked = _per_sample(target, n)
-        model = _fingerprint(self.forward_func)
         # Adding 0 makes one of the two zeros: what compares equal shall be one question.
-        arrays = [(each.detach().float() + 0).cpu().numpy() for each in tensors]
+        questions = [each.detach().float() + 0 for each in tensors]
+        some = _some_entries(self.forward_func)
+        targets = [target] if isinstance(target, Tensor) else []
+        on_host = to_host(*targets, *questions, *some)
+        asked = _per_sample(on_host.pop(0) if targets else target, n)
+        arrays = [each.numpy() for each in on_host[: len(tensors)]]
+        model = _fingerprint(some, on_host[len(tensors) :])
         drawn = [np.empty_like(each) for each in arrays]
         for i in range(n):
             digest = hashlib.blake2b(f"{self.seed} {asked[i]} ".encode() + model, digest_size=16)
@@ -175,17 +180,20 @@ def _per_sample(target: Any, n: int) -> list[str]:
     return [repr(each) for each in target]
 
 
-def _fingerprint(model: Any) -> bytes:
-    """Return a digest of some entries of all parameters; the same on every device."""
+def _some_entries(model: Any) -> list[Tensor]:
+    """Return some entries of all parameters, where they are."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return [
+        each.detach().flatten()[:: max(1, each.numel() // _ENTRIES)][:_ENTRIES].double()
+        for each in parameters
+        if not each.is_complex()
+    ]
+
+
+def _fingerprint(entries: list[Tensor], on_host: list[Tensor]) -> bytes:
+    """Return a digest of entries of parameters; the same on every device."""
     digest = hashlib.blake2b(digest_size=16)
-    if isinstance(model, nn.Module):
-        some = [
-            each.detach().flatten()[:: max(1, each.numel() // _ENTRIES)][:_ENTRIES].double()
-            for each in model.parameters()
-            if not each.is_complex()
-        ]
-        # Gathered on the device first: one transfer, not one for each parameter.
-        places = {each.device for each in some}
-        for place in sorted(places, key=str):
-            digest.update(torch.cat([each for each in some if each.device == place]).cpu().numpy().tobytes())
+    for place in sorted({each.device for each in entries}, key=str):
+        here = [values for each, values in zip(entries, on_host, strict=True) if each.device == place]
+        digest.update(torch.cat(here).numpy().tobytes())
     return digest.digest()

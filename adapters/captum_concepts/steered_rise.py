@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,11 +173,15 @@ class SteeredRISE(Attribution):
         check_choice("activation", activation, ACTIVATIONS)
         batch_size = check_whole("batch_size", batch_size, 1)
         masks = RandomMasks.draw(n_masks, (size[0], size[1]), cells, p, seed)
+        targets = _as_targets(target, n)
         asked = _Asked(
             images,
-            _as_targets(target, n, images.device),
+            None if targets is None else targets.to(images.device),
+            -1 if targets is None or not n else int(targets.max()),
             _as_baselines(baselines, images),
             _as_extra(additional_forward_args),
+            _Extremes(_check_scores),
+            _Extremes(partial(_check_probabilities, lam)),
         )
         dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
         total = torch.zeros(n, size[0] * size[1], dtype=dtype, device=images.device)
@@ -189,6 +194,8 @@ class SteeredRISE(Attribution):
                     total[rows] += weights.to(dtype).T @ seen.flatten(1)
                 bar.update(weights.numel())
             bar.close()
+            asked.scores.check()
+            asked.probabilities.check()
         maps = (total / (len(masks) * p)).view(n, 1, *size)
         if input_shaped:
             maps = (maps / channels).expand(n, channels, *size).contiguous()
@@ -204,21 +211,52 @@ class SteeredRISE(Attribution):
         if lam < 1:
             with alone_with(self.forward_func):
                 outputs = tensor_output(self.forward_func(asked.masked(images, masks, rows), *asked.extra_of(rows, k)))
-            weights = (1 - lam) * _probabilities(outputs, targets, activation, len(images), lam)
+            chosen = _probabilities(outputs, targets, asked.largest, activation, len(images))
+            if lam > 0 and activation == "none":
+                # NaN is no reason to stop: the map of that image becomes NaN.
+                asked.probabilities.add(chosen.masked_fill(chosen.isnan(), 0))
+            weights = (1 - lam) * chosen
         if lam > 0 and self.score_func is not None:
-            scores = self.score_func(images, masks.to(images.dtype), targets)
-            weights = weights + lam * _as_scores(scores, images)
+            scores = _as_scores(self.score_func(images, masks.to(images.dtype), targets), images)
+            asked.scores.add(scores)
+            weights = weights + lam * scores
         return weights.view(k, n)
+
+
+class _Extremes:
+    """The least and the largest of many values, checked after the first batch and at the end: it waits for them all."""
+
+    def __init__(self, check: Callable[[float, float], None]) -> None:
+        self._check = check
+        self._found: Tensor | None = None
+
+    def add(self, values: Tensor) -> None:
+        """Take the values of a batch, which stay where they are."""
+        low, high = torch.aminmax(values)
+        if self._found is not None:
+            # They hand NaN on.
+            low, high = torch.minimum(self._found[0], low), torch.maximum(self._found[1], high)
+        first, self._found = self._found is None, torch.stack([low, high])
+        if first:
+            self.check()
+
+    def check(self) -> None:
+        """Raise if a value is none that is allowed."""
+        if self._found is not None:
+            self._check(*self._found.tolist())
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a call of `attribute` is about."""
+    """What a call of `attribute` is about, and what it has seen."""
 
     images: Tensor
     targets: Tensor | None
+    largest: int
     baselines: float | Tensor
     extra: tuple[Any, ...]
+    scores: _Extremes
+    probabilities: _Extremes
 
     def masked(self, images: Tensor, masks: Tensor, rows: slice) -> Tensor:
         """Return images of `rows`, repeated, behind as many masks."""
@@ -269,10 +307,10 @@ def _only_image(inputs: Any) -> Tensor:
     return images
 
 
-def _as_targets(target: Any, n: int, device: torch.device) -> Tensor | None:
+def _as_targets(target: Any, n: int) -> Tensor | None:
     if target is None:
         return None
-    values = as_targets(target, n, "class", "classes").to(device).expand(n)
+    values = as_targets(target, n, "class", "classes").cpu().expand(n)
     if n and int(values.min()) < 0:
         raise ValueError(f"Expected argument `target` to be at least 0 but got {int(values.min())}.")
     return values
@@ -308,20 +346,20 @@ def _as_scores(scores: Any, images: Tensor) -> Tensor:
             f"Expected argument `score_func` to return shape (n,) = ({len(images)},) but got {tuple(values.shape)}. "
             f"{remedy}."
         )
-    values = values if values.dtype == torch.float64 else values.float()
-    low, high = (float(each) for each in torch.aminmax(values))
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _check_scores(low: float, high: float) -> None:
     # NaN compares false.
     if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
-        unusable = int(values.isnan().sum())
-        got = f"{unusable} NaN among {len(values)}" if unusable else f"scores from {low:.3g} to {high:.3g}"
+        got = "NaN" if math.isnan(low) else f"scores from {low:.3g} to {high:.3g}"
         raise ValueError(
             f"Expected argument `score_func` to return scores in [0, 1] but got {got}. Bring a rating from 1 to 5 "
             "there by (rating - 1) / 4, one where low is good by (5 - rating) / 4; give a mask that cannot be rated 0."
         )
-    return values
 
 
-def _probabilities(outputs: Tensor, targets: Tensor | None, activation: str, n: int, lam: float) -> Tensor:
+def _probabilities(outputs: Tensor, targets: Tensor | None, largest: int, activation: str, n: int) -> Tensor:
     """Return the probability (n,) of each masked image's class."""
     if outputs.ndim not in (1, 2) or len(outputs) != n:
         got = tuple(outputs.shape)
@@ -342,17 +380,17 @@ def _probabilities(outputs: Tensor, targets: Tensor | None, activation: str, n: 
                 f"Expected argument `target` to name one of {k} classes but got None. Pass the class to be explained."
             )
         targets = torch.zeros(n, dtype=torch.long, device=outputs.device)
-    if n and int(targets.max()) >= k:
-        raise ValueError(f"Expected argument `target` to lie in 0..{k - 1} but got {int(targets.max())}.")
+    if largest >= k:
+        raise ValueError(f"Expected argument `target` to lie in 0..{k - 1} but got {largest}.")
     if activation != "none":
         outputs = outputs.softmax(1) if activation == "softmax" else outputs.sigmoid()
-    chosen = outputs.gather(1, targets[:, None].to(outputs.device))[:, 0]
-    # NaN is no reason to stop: the map of that image becomes NaN.
-    outside = (chosen < -_ROUNDING) | (chosen > 1 + _ROUNDING)
-    if lam > 0 and bool(outside.any()):
+    return outputs.gather(1, targets[:, None].to(outputs.device))[:, 0]
+
+
+def _check_probabilities(lam: float, low: float, high: float) -> None:
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
         raise ValueError(
             "Expected argument `forward_func` to return probabilities in [0, 1], since `activation` is 'none' and they "
-            f"are mixed with scores (`lam` = {lam}), but got {float(chosen[outside][0]):.3g}. Use 'softmax' or "
+            f"are mixed with scores (`lam` = {lam}), but got values from {low:.3g} to {high:.3g}. Use 'softmax' or "
             "'sigmoid'."
         )
-    return chosen

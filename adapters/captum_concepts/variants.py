@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from captum_concepts.layers import find_layer, last_spatial_layer
 from captum_concepts.running import evaluation_mode, kept_generators
+from captum_concepts.transfer import to_host
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
 
@@ -113,11 +114,14 @@ class Smoothed(Attribution):
         """Return the mean of the attributions of noisy copies (Smilkov et al. 2017)."""
         # The noise comes from the global generator, which is left as it was: the same for every image.
         self.inner.dtype = inputs.dtype
+        own_target = isinstance(target, Tensor) and target.ndim and len(target) > 1
+        pixels = inputs.detach().flatten(1)
+        # All that is asked of the device, at once: Captum would ask for the target of each image.
+        spans, targets = to_host(pixels.amax(1) - pixels.amin(1), target if own_target else pixels.new_empty(0))
         results = []
         for i in range(len(inputs)):
             image = inputs[i : i + 1].detach()
-            stdev = self.noise * float(image.max() - image.min()) if self.stdev is None else self.stdev
-            own_target = isinstance(target, Tensor) and target.ndim and len(target) > 1
+            stdev = self.noise * float(spans[i]) if self.stdev is None else self.stdev
             more = dict(kwargs) if baselines is None else {**kwargs, "baselines": baselines[i : i + 1]}
             # Each image starts from the same state, whichever images come before it.
             with kept_generators(inputs.device):
@@ -125,7 +129,7 @@ class Smoothed(Attribution):
                     image.requires_grad_(),
                     nt_type="smoothgrad",
                     stdevs=float(stdev),
-                    target=target[i : i + 1] if own_target else target,
+                    target=int(targets[i]) if own_target else target,
                     **self.samples,
                     **more,
                 )

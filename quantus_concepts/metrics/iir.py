@@ -11,6 +11,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_flag, check_weight, to_array, to_numpy
+from captum_concepts.transfer import to_host
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
@@ -242,6 +243,6 @@ class IIR(ReExplainingMetric):
 def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
     """Return (n,) logit distances as a share of ||f(x)||, and (n,) of bool: which patches the model overlooks."""
     distance = torch.linalg.vector_norm((patched - logits).double(), dim=1)
-    relative = (distance / torch.linalg.vector_norm(logits.double(), dim=1)).cpu().numpy()
-    same_class = (logits.argmax(1) == patched.argmax(1)).cpu().numpy()
+    share = distance / torch.linalg.vector_norm(logits.double(), dim=1)
+    relative, same_class = (each.numpy() for each in to_host(share, logits.argmax(1) == patched.argmax(1)))
     return relative, same_class & (relative <= tolerance)

@@ -66,8 +66,9 @@ def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, conc
     with torch.no_grad(), alone_with(model):
         if shares_features(model) and features is not None:
             with full_precision(model):
-                return model.maps_from_features(in_precision_of(model, features), concepts)
-        return model.concept_maps(to_model(model.concept_predictor, images), concepts)
+                return model.maps_from_features(in_precision_of(model, features), concepts.to(device_of(model)))
+        images = to_model(model.concept_predictor, images)
+        return model.concept_maps(images, concepts.to(images.device))
 
 
 class SharedPasses:

@@ -240,8 +240,9 @@ class PASTAScore(ConceptMetric):
             if good.any():
                 module = None if model is None else model.get_model()
                 images = torch.as_tensor(x_batch[good]) if module is None else to_model(module, x_batch[good])
-                images = self.denormalisation(images)
-                embedded = self.embedder.embed_maps(images, torch.as_tensor(maps[good]).to(images.device))
+                images = self.denormalisation.of_checked(images)
+                heats = torch.as_tensor(maps[good]).to(images.device)
+                embedded = self.embedder.embed_maps(images, heats, checked=True)
                 scores[good] = self._rate(embedded, labels_batch[good])
         self._scores.append(scores)
         return scores[:, self.scorer.questions.index(self.question)].tolist()

@@ -22,6 +22,7 @@ from captum_concepts.checks import (
 )
 from captum_concepts.progress import progress
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output, to_model
+from captum_concepts.transfer import to_host
 from quantus_concepts.functional.patch_objective import check_values_range, patch_objective
 from quantus_concepts.metrics.masks import listed
 
@@ -219,13 +220,14 @@ def _descend(
         patched = logits_of(pixels + delta)
         going: Any = slice(None)
         if settings.tolerance is not None:
-            done = _overlooked(logits_of, pixels, delta.detach(), region, logits, patched, settings.tolerance)
-            if done.any():
+            converged = _overlooked(logits_of, pixels, delta.detach(), region, logits, patched, settings.tolerance)
+            if converged.any():
+                # Rows by number: how many there are is known without asking the device.
+                done, going = (each.nonzero()[:, 0].to(delta.device) for each in (converged, ~converged))
                 found[rows[done]] = delta.detach()[done]
-                bar.update(int(done.sum()) * (settings.steps - step))
-                if done.all():
+                bar.update(len(done) * (settings.steps - step))
+                if not len(going):
                     return found
-                going = ~done
         parts = patched[going], logits[going], pixels[going], delta[going]
         objective = patch_objective(*parts, (0.0, LEVELS), settings.eta1, settings.eta2, settings.squared)
         # Images are independent of each other, so the gradient of the sum holds that of each.
@@ -247,12 +249,13 @@ def _overlooked(
     patched: Tensor,
     tolerance: float,
 ) -> Tensor:
-    """Return (n,) of bool: which patches have converged; `patched` are the logits with them as they are."""
-    converged = _near(logits, patched, MARGIN * tolerance)
+    """Return (n,) of bool, on the CPU: which patches have converged; `patched` are the logits with them as they are."""
+    (converged,) = to_host(_near(logits, patched, MARGIN * tolerance))
     if converged.any():
         # What counts are the pixels that an image can have.
-        shown = _clipped(pixels[converged], delta[converged], region[converged])
-        converged[converged.clone()] = _near(logits[converged], logits_of(shown), MARGIN * tolerance)
+        near = converged.nonzero()[:, 0].to(pixels.device)
+        shown = _clipped(pixels[near], delta[near], region[near])
+        (converged[converged.clone()],) = to_host(_near(logits[near], logits_of(shown), MARGIN * tolerance))
     return converged
 
 
@@ -285,7 +288,7 @@ def _measure(
 
 
 def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
-    x, start = as_tensor("images", images), as_tensor("init", init)
+    x, start = to_host(as_tensor("images", images), as_tensor("init", init))
     check_shape("images", x, ("N", "C", "H", "W"), (None, None, None, None))
     if not len(x):
         raise ValueError("Expected argument `images` to hold at least one image but it is empty.")

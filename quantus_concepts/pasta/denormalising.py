@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_finite, check_numbers, check_shape
+from captum_concepts.transfer import to_host
 
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
@@ -20,6 +21,7 @@ _REMEDY = (
 
 def check_unit(name: str, low: Tensor, high: Tensor, remedy: str = _REMEDY) -> None:
     """Raise unless the least and the largest value of some images lie in [0, 1]."""
+    low, high = to_host(low, high)
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise ValueError(
             f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
@@ -59,7 +61,11 @@ class Denormalisation:
         """Return images in [0, 1] with three channels."""
         images = self._undone(images, name)
         check_unit(name, *torch.aminmax(images))
-        return images.clamp(0, 1).expand(-1, 3, -1, -1)
+        return _shown(images)
+
+    def of_checked(self, images: Tensor, name: str = "x_batch") -> Tensor:
+        """Return what a call does, of images that `check` has seen."""
+        return _shown(self._undone(images, name))
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
         """Raise as a call does, without making the images where that can be told from their extremes."""
@@ -95,3 +101,7 @@ class Denormalisation:
             mean, std = (torch.as_tensor(value, device=images.device).float() for value in (self.mean, self.std))
             images = images * std[:, None, None] + mean[:, None, None]
         return images.clamp(0, 1) if self.clip else images
+
+
+def _shown(images: Tensor) -> Tensor:
+    return images.clamp(0, 1).expand(-1, 3, -1, -1)

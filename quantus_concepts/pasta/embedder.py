@@ -188,7 +188,7 @@ class Embedder:
         return self.presentation.levels(images, maps, self.presentation.normalise).float() / 255
 
     @torch.no_grad()
-    def embed_maps(self, images: Tensor, maps: Tensor) -> Tensor:
+    def embed_maps(self, images: Tensor, maps: Tensor, *, checked: bool = False) -> Tensor:
         """Embed maps of one batch of images.
 
         Parameters
@@ -198,6 +198,8 @@ class Embedder:
         maps : Tensor
             (N, h, w), floating, of any range and size. A constant map shows nothing but is embedded; `usable_maps`
             tells it.
+        checked : bool
+            Whether images are known to lie in [0, 1] and maps to be finite: to see that, an accelerator is waited for.
 
         Returns
         -------
@@ -211,7 +213,7 @@ class Embedder:
         ValueError
             If shapes do not fit, images are outside [0, 1], or a map holds NaN or infinity.
         """
-        check_pairs(images, maps)
+        check_pairs(images, maps, values=not checked)
         return self._embed_pairs(images, maps, [self.presentation.normalise] * len(images), images.device)
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_shape
+from captum_concepts.transfer import to_host
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import ROUNDING
 
@@ -107,6 +108,11 @@ class BatchEncoder(Encoder):
     def _embed_texts(self, texts: list[str]) -> Tensor:
         """Return embeddings (n, dim), float32, of at least one text."""
 
+    @torch.no_grad()
+    def encode_levels(self, levels: Tensor) -> Tensor:
+        """Embed at least one picture (N, 3, H, W) of 8 bits, of any type; there is nothing to check in it."""
+        return self._embed_images(levels.float() / 255).to(levels.device)
+
 
 MEMBERS = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
 PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
@@ -120,15 +126,23 @@ def is_encoder(value: Any) -> TypeGuard[Encoder]:
 
 def check_images(images: Any) -> None:
     """Raise unless images are (N, 3, H, W), floating, in [0, 1]."""
+    check_image_form(images)
+    if images.numel():
+        check_image_values(*to_host(*torch.aminmax(images.detach())))
+
+
+def check_image_form(images: Any) -> None:
+    """Raise unless images are (N, 3, H, W), floating, whatever is in them."""
     if isinstance(images, Tensor) and images.dtype == torch.uint8:
         raise TypeError("Expected argument `images` to be floating, in [0, 1], but got uint8. Pass images / 255.")
     check_floating("images", images)
     check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
-    if not images.numel():
-        if len(images):
-            raise ValueError(f"Expected argument `images` to have pixels but got shape {tuple(images.shape)}.")
-        return
-    low, high = (float(extreme) for extreme in torch.aminmax(images.detach()))
+    if len(images) and not images.numel():
+        raise ValueError(f"Expected argument `images` to have pixels but got shape {tuple(images.shape)}.")
+
+
+def check_image_values(low: Tensor, high: Tensor) -> None:
+    """Raise unless the least and the largest value of images lie in [0, 1]."""
     if low != low or high != high:
         raise ValueError("Expected argument `images` to be finite but it holds NaN. Remove or repair these samples.")
     if low < -ROUNDING or high > 1 + ROUNDING:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_range
+from captum_concepts.transfer import to_host
 
 #: Classes of the released scorers, in the order of their one-hot inputs.
 RELEASED_LABELS = (
@@ -89,6 +90,6 @@ def label_indices(labels: Sequence[str], given: Any, n_items: int) -> Tensor:
                 "Convert it with .long()."
             )
         return places.long()
-    for extreme in (places.min(), places.max()) if n_items else ():
+    for extreme in to_host(*torch.aminmax(places)) if n_items else ():
         check_range("labels", int(extreme), UNLABELLED, len(labels) - 1)
     return places.long()

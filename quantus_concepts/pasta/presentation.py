@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
+from captum_concepts.transfer import to_host
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.functional.arguments import finite_rows
 from quantus_concepts.functional.overlay import (
@@ -19,7 +21,7 @@ from quantus_concepts.functional.overlay import (
     unit_maps,
 )
 from quantus_concepts.functional.upsampling import check_maps
-from quantus_concepts.pasta.encoder import check_images
+from quantus_concepts.pasta.encoder import check_image_form, check_image_values
 from quantus_concepts.pasta.preprocessing import resized_levels, to_levels
 from quantus_concepts.pasta.sentences import SENTENCES, check_template, concept_sentence, released_sentence
 
@@ -95,12 +97,15 @@ class Presentation:
         )
 
 
-def check_pairs(images: Tensor, maps: Tensor) -> None:
-    """Raise unless maps are finite, (N, h, w), and of images (N, 3, H, W) in [0, 1]."""
-    check_images(images)
+def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
+    """Raise unless maps are (N, h, w), and of images (N, 3, H, W); and finite, and in [0, 1], where values count."""
+    check_image_form(images)
     check_maps(maps)
     check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
-    finite = finite_rows(maps)
+    if not values or not images.numel():
+        return
+    low, high, finite = to_host(*torch.aminmax(images.detach()), finite_rows(maps))
+    check_image_values(low, high)
     if not finite.all():
         raise ValueError(
             f"Expected argument `maps` to be finite but {int((~finite).sum())} of {len(maps)} hold NaN or infinity. "

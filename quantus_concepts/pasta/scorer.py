@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.checks import check_kind, check_whole
+from captum_concepts.running import without_autocast
 from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.pasta.labels import RELEASED_LABELS, UNLABELLED, label_indices
+from quantus_concepts.pasta.labels import RELEASED_LABELS, label_indices
 from quantus_concepts.pasta.open_clip_encoder import PRESETS
 
 #: Sizes of the embeddings of the encoders that the released scorers were trained on.
@@ -152,8 +153,8 @@ class Scorer(nn.Module):
         values[:, len(self.labels) :] = embeddings
         if labels is not None:
             places = label_indices(self.labels, labels, len(embeddings)).to(first.device)
-            rows = (places != UNLABELLED).nonzero()[:, 0]
-            values[rows, places[rows]] = 1
+            # All 0 where there is none: what stands for it is no place.
+            values[:, : len(self.labels)] = places[:, None] == torch.arange(len(self.labels), device=first.device)
         return values
 
     def check_encoder(self, encoder: Any) -> None:
@@ -246,7 +247,9 @@ class Scorer(nn.Module):
             `forward` has.
         """
         inputs = self.inputs(embeddings, labels)
-        return torch.cat([as_votes(self.output(rows), clip) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
+        # Else ratings would be rounded to a hundredth, and tie.
+        with without_autocast(self.device):
+            return torch.cat([as_votes(self.output(rows), clip) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
 
     def select(self, questions: str | Sequence[str]) -> Scorer:
         """Return a scorer of some of the questions.

@@ -1,0 +1,77 @@
+"""The same work on the CPU and on the simulated device, and what both give."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from simulated_device import simulated_device
+
+Work = Callable[[torch.device], Any]
+Arrays = dict[str, np.ndarray]
+
+
+def on_cpu(work: Work) -> Arrays:
+    return _as_arrays(_done(work, torch.device("cpu")))
+
+
+def simulated(work: Work) -> tuple[Arrays, Counter[tuple[str, str]]]:
+    """Return what is given, and what crossed meanwhile: kind and place, and how often."""
+    with simulated_device() as there:
+        result = _done(work, there.device)
+        crossed = there.crossed.copy()
+        return _as_arrays(result), crossed
+
+
+def assert_same(work: Work) -> None:
+    """Assert that both give the same numbers to the bit."""
+    assert_equal(simulated(work)[0], on_cpu(work))
+
+
+def assert_equal(found: Arrays, expected: Arrays) -> None:
+    assert found.keys() == expected.keys()
+    for place, array in expected.items():
+        assert found[place].dtype == array.dtype, place
+        np.testing.assert_array_equal(found[place], array, err_msg=place)
+    # What is undefined throughout is equal whatever was computed.
+    assert any(np.isfinite(array).any() for array in expected.values() if array.dtype.kind in "fi")
+
+
+def _done(work: Work, device: torch.device) -> Any:
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    # Which of its kernels torch takes for attention depends on the device.
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return work(device)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _as_arrays(result: Any, place: str = "") -> Arrays:
+    """Return all that a result holds, by its place there."""
+    if isinstance(result, Tensor):
+        # NumPy has no bfloat16, and float32 holds all its values.
+        values = result.detach().cpu()
+        return {place: (values.float() if values.dtype == torch.bfloat16 else values).numpy()}
+    if isinstance(result, pd.DataFrame):
+        result = {name: result[name].to_numpy() for name in result}
+    elif hasattr(result, "__dict__") and not isinstance(result, Mapping):
+        result = vars(result)
+    if isinstance(result, list | tuple):
+        result = dict(enumerate(result))
+    if not isinstance(result, Mapping):
+        return {place: np.asarray(result)}
+    parts = (_as_arrays(each, f"{place}/{name}") for name, each in result.items())
+    return {key: array for part in parts for key, array in part.items()}

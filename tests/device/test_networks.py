@@ -1,0 +1,166 @@
+"""Networks of the three factories and of transformers on the simulated device, from images to explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import timm
+import torch
+from captum.attr import Saliency
+from open_clip.transformer import VisionTransformer
+from torch import Tensor, nn
+from torchvision import models
+
+from both_devices import assert_same
+from captum_concepts import (
+    BottleneckCBM,
+    CoAM,
+    ConceptBank,
+    LayerFeatures,
+    PostHocCBM,
+    embed,
+    explain_func,
+    from_open_clip,
+    from_timm,
+    from_torchvision,
+)
+from quantus_concepts import CEM, MCS
+
+N, SIZE, N_CONCEPTS, N_CLASSES = 4, 32, 5, 3
+IMAGES = np.random.default_rng(0).normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
+CLASSES = np.arange(N) % N_CLASSES
+REGION = np.zeros((N, 1, SIZE, SIZE), dtype=int)
+REGION[..., 8:20, 4:20] = 1
+
+
+def resnet() -> nn.Module:
+    model = models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=N_CLASSES)
+    # Maps of 4 x 4 also of small images.
+    model.layer3 = model.layer4 = nn.Identity()
+    return model
+
+
+def swin() -> nn.Module:
+    return models.SwinTransformer([4, 4], 8, [1, 1], [2, 2], [4, 4], num_classes=N_CLASSES)
+
+
+def convnext() -> nn.Module:
+    setting = models.convnext.CNBlockConfig
+    return models.ConvNeXt([setting(8, 16, 1), setting(16, None, 1)], num_classes=N_CLASSES)
+
+
+def maxvit() -> nn.Module:
+    settings = {"stem_channels": 8, "partition_size": 2, "block_channels": [8, 16], "block_layers": [1, 1]}
+    return models.MaxVit((SIZE, SIZE), head_dim=8, stochastic_depth_prob=0.0, num_classes=N_CLASSES, **settings)
+
+
+def of_timm(name: str, **settings: Any) -> nn.Module:
+    small = {"depth": 2, "embed_dim": 16, "num_heads": 2, "img_size": SIZE}
+    return timm.create_model(name, num_classes=N_CLASSES, **small, **settings)
+
+
+def clip_resnet() -> nn.Module:
+    vision = {"image_size": SIZE, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32}
+    text = {"context_length": 4, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
+    return open_clip.CLIP(embed_dim=12, vision_cfg=vision, text_cfg=text)
+
+
+FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[], nn.Module]]] = {
+    "torchvision resnet": (from_torchvision, resnet),
+    "torchvision vit": (from_torchvision, lambda: models.VisionTransformer(SIZE, 8, 2, 2, 16, 32)),
+    "torchvision swin": (from_torchvision, swin),
+    "torchvision convnext": (from_torchvision, convnext),
+    "torchvision maxvit": (from_torchvision, maxvit),
+    "timm resnet": (from_timm, lambda: timm.create_model("test_resnet")),
+    "timm vit": (from_timm, lambda: of_timm("vit_tiny_patch16_224", patch_size=8)),
+    "timm siglip": (from_timm, lambda: of_timm("vit_base_patch16_siglip_224", patch_size=8)),
+    "open_clip vit": (from_open_clip, lambda: VisionTransformer(SIZE, 8, 16, 2, 2, 2.0, output_dim=12)),
+    "open_clip resnet": (from_open_clip, clip_resnet),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_concept_models_over_every_factory(family: str) -> None:
+    factory, build = FAMILIES[family]
+
+    def work(device: torch.device) -> Any:
+        backbone = factory(build().eval().to(device))
+        bank = ConceptBank.random(N_CONCEPTS, backbone.channels)
+        cbm = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES).eval()).to(device)
+        return explained(cbm) | {"embedded": embed(backbone, [torch.from_numpy(IMAGES)])}
+
+    assert_same(work)
+
+
+def explained(model: Any) -> dict[str, Any]:
+    labels = np.arange(N * N_CONCEPTS).reshape(N, N_CONCEPTS) % 2
+    with torch.no_grad():
+        values = model.concept_predictor(torch.from_numpy(IMAGES).to(next(model.parameters()).device))
+    return {
+        "values": values,
+        "maps": explain_func(CoAM.of)(model, IMAGES, CLASSES),
+        "gradient": explain_func(Saliency)(model, IMAGES, CLASSES),
+        "CEM": CEM(labels)(model, IMAGES, CLASSES),
+    }
+
+
+def test_bottleneck_models() -> None:
+    def work(device: torch.device) -> Any:
+        features = nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU())
+        layer, head = nn.Linear(6, N_CONCEPTS), nn.Linear(N_CONCEPTS, N_CLASSES)
+        return explained(BottleneckCBM(features, layer, head).eval().to(device))
+
+    assert_same(work)
+
+
+TRANSFORMER = {
+    "image_size": SIZE,
+    "patch_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+# Kind of model, its settings, and the layer whose maps are looked at.
+HUGGING_FACE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "resnet": (
+        "ResNet",
+        {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
+        "resnet.encoder.stages.1",
+    ),
+    "vit": ("ViT", TRANSFORMER, "vit.embeddings.patch_embeddings.projection"),
+    "convnext": (
+        "ConvNext",
+        {"num_stages": 2, "hidden_sizes": [8, 16], "depths": [1, 1], "patch_size": 2},
+        "convnext.encoder.stages.1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUGGING_FACE)
+def test_hugging_face_models(name: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
+    kind, settings, layer = HUGGING_FACE[name]
+    config = getattr(transformers, f"{kind}Config")(**settings)
+    config.num_labels = N_CLASSES
+
+    def work(device: torch.device) -> Any:
+        first, second = (
+            getattr(transformers, f"{kind}ForImageClassification")(config).eval().to(device) for _ in range(2)
+        )
+        explain = explain_func(Saliency, channels="sum")
+        given = {"s_batch": REGION, "explain_func": explain}
+        features = LayerFeatures(first, layer)
+        with torch.no_grad():
+            maps: Tensor = features(torch.from_numpy(IMAGES).to(device))
+        return {
+            "gradient": explain(first, IMAGES, CLASSES),
+            "maps": maps,
+            "MCS": MCS(second, CLASSES)(first, IMAGES, CLASSES, **given),
+        }
+
+    assert_same(work)

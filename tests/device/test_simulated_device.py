@@ -1,0 +1,156 @@
+"""The simulated device itself: what it refuses, what it counts, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from simulated_device import simulated_device
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 2))
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.rand(3, 3, 6, 6)
+
+
+@pytest.mark.parametrize(
+    "meeting",
+    {
+        "a sum": lambda here, there: here + there,
+        "a product": lambda here, there: there.flatten(1) @ here.flatten(1).T,
+        "joined": lambda here, there: torch.cat([here, there]),
+        "numbers joined": lambda here, there: torch.stack([here[0, 0, 0, 0], there[0, 0, 0, 0]]),
+        "in place": lambda here, there: here.add_(there),
+        "a mask": lambda here, there: there.masked_fill(here > 0, 0.0),
+        "an index of the device": lambda here, there: here[there[:, 0, 0, 0].long()],
+        "put by an index": lambda here, there: there.index_put_((torch.tensor([0]),), here[:1]),
+        "a model": lambda here, there: network()(there),
+    }.items(),
+    ids=lambda each: each[0],
+)
+def test_two_devices_do_not_meet(meeting: tuple[str, Callable[[Tensor, Tensor], Tensor]], images: Tensor) -> None:
+    with simulated_device() as simulation:
+        there = images.to(simulation.device)
+        assert torch.equal((there + 1).cpu(), images + 1)
+        with pytest.raises(RuntimeError, match="same device"):
+            meeting[1](images.clone(), there)
+
+
+def test_the_rest_that_a_gpu_refuses(images: Tensor) -> None:
+    with simulated_device() as simulation:
+        there = images.to(simulation.device)
+        for as_array in (there.numpy, lambda: np.asarray(there)):
+            with pytest.raises(TypeError, match="to numpy"):
+                as_array()
+        with pytest.raises(RuntimeError, match="device type for generator"):
+            torch.rand(2, device=simulation.device, generator=torch.Generator())
+        # One number of the CPU goes with it, as on a GPU.
+        assert torch.equal((there * torch.tensor(2.0)).cpu(), images * 2)
+
+
+def test_what_crosses_is_counted(images: Tensor) -> None:
+    mask = images > 0.5
+    for work, kinds in {
+        lambda x: x.cpu(): {"to_host": 1},
+        lambda x: x.tolist(): {"to_host": 1},
+        lambda x: images.clone().copy_(x): {"to_host": 1},
+        lambda x: x.new_zeros(3).copy_(images[0, 0, 0, :3]): {"to_device": 1},
+        lambda x: torch.tensor([1.0, 2.0], device=x.device): {"to_device": 1},
+        lambda x: x[torch.tensor([0, 2])]: {"to_device": 1},
+        lambda x: x[[0, 2]]: {"to_device": 1},
+        lambda x: float(x[0, 0, 0, 0]): {"item": 1},
+        lambda x: bool((x > 2).any()): {"item": 1},
+        lambda x: torch.equal(x, x + 1): {"item": 1},
+        lambda x: (x > 0.5).nonzero(): {"nonzero": 1},
+        lambda x: x.masked_select(x > 0.5): {"nonzero": 1},
+        lambda x: x[x > 0.5]: {"nonzero": 1},
+        lambda x: (x > 0.5).unique(): {"nonzero": 1},
+        lambda x: x.where(x > 0.5, 0).amax((2, 3)).softmax(1): {},
+        lambda x: x.clone().masked_fill_(x > 0.5, 0): {},
+    }.items():
+        with simulated_device() as simulation:
+            there = images.to(simulation.device)
+            simulation.crossed.clear()
+            work(there)
+            assert simulation.kinds() == kinds
+    assert mask.any()
+
+
+def test_forward_backward_and_a_step_are_those_of_the_cpu(images: Tensor) -> None:
+    first = network()
+    # Before the device is there: torch sets up its threads when it first goes backward.
+    first(images).sum().backward()
+
+    def learned(model: nn.Module, inputs: Tensor) -> list[Tensor]:
+        inputs = inputs.clone().requires_grad_()
+        optimiser = torch.optim.Adam(model.parameters(), 0.1)
+        for _ in range(2):
+            optimiser.zero_grad()
+            model(inputs).square().sum().backward()
+            optimiser.step()
+        with torch.inference_mode(False):
+            gradient = torch.autograd.grad(model(inputs).sum(), inputs)
+        return [each.detach().cpu() for each in (*gradient, *model.parameters(), *model.buffers())]
+
+    first.zero_grad()
+    expected = learned(copy.deepcopy(first), images)
+    with simulated_device() as simulation:
+        found = learned(copy.deepcopy(first).to(simulation.device), images.to(simulation.device))
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_modules_are_moved_copied_converted_and_changed_by_their_data(images: Tensor) -> None:
+    model = network()
+    with simulated_device() as simulation:
+        moved = copy.deepcopy(model).to(simulation.device)
+        again = copy.deepcopy(moved)
+        assert {each.device for each in again.state_dict().values()} == {simulation.device}
+        again[0].weight.data.mul_(2)
+        assert torch.equal(again[0].weight.detach().cpu(), 2 * model[0].weight)
+        again[0].weight.data = moved[0].weight.data
+        assert torch.equal(again[0].weight.detach().cpu(), model[0].weight)
+        assert moved.half()(images.half().to(simulation.device)).dtype == torch.float16
+        assert torch.equal(moved.float().cpu()[0].weight, model[0].weight.half().float())
+
+
+def test_autocast_lowers_what_it_lowers_on_the_cpu(images: Tensor) -> None:
+    model = network().eval()
+    with simulated_device() as simulation, torch.no_grad():
+        moved, there = copy.deepcopy(model).to(simulation.device), images.to(simulation.device)
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast(simulation.device.type, dtype=dtype):
+                found = moved(there)
+                with torch.autocast(simulation.device.type, enabled=False):
+                    assert moved(there).dtype == torch.float32
+            with torch.autocast("cpu", dtype=dtype):
+                expected = model(images)
+            assert found.dtype == expected.dtype == dtype
+            assert torch.equal(found.cpu(), expected)
+
+
+def test_nothing_stays_outside_the_block(images: Tensor) -> None:
+    before = torch.accelerator.is_available(), torch.__future__.get_overwrite_module_params_on_conversion()
+    model = network()
+    with simulated_device() as simulation:
+        there = images.to(simulation.device)
+        assert torch.accelerator.is_available()
+    with pytest.raises(RuntimeError, match="inside its block only"):
+        there + 1
+    with pytest.raises(ValueError, match="fails"), simulated_device():
+        raise ValueError("fails")
+    assert before == (torch.accelerator.is_available(), torch.__future__.get_overwrite_module_params_on_conversion())
+    inputs = images.requires_grad_()
+    model(inputs).sum().backward()
+    assert inputs.grad is not None
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.zeros(1, device="sim:0")
