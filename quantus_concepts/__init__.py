@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         score_concepts,
         score_contrasts,
         score_relative,
+        score_shards,
     )
     from quantus_concepts.summary import plot_summary, summarise
 else:
@@ -74,5 +75,6 @@ __all__ = [
     "score_concepts",
     "score_contrasts",
     "score_relative",
+    "score_shards",
     "summarise",
 ]

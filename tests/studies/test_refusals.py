@@ -115,6 +115,8 @@ def test_what_an_option_cannot_be(arguments, names, capsys):
 
 OWN = "--data folder --root fruit --concepts concepts.csv"
 FOLDED = "--data folders --objects cutouts --scenes scenes"
+#: What is asked of a cluster says nothing without one.
+ENGINE = {"--address auto": "--address", "--gpus-per-worker 1": "--gpus-per-worker"}
 #: For each command, what is added to good arguments, and what the refusal has to name.
 BAD = {
     "compose": {
@@ -269,6 +271,8 @@ BAD = {
         "--ascending ,": "--ascending",
         "--images empty": "--images",
         "--explanations empty": "--explanations",
+        **ENGINE,
+        "--workers 2": "--workers",
         "--out images": "--out",
     },
     "pasta sheet": {
