@@ -144,10 +144,12 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
             settings |= {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
         try:
             ray.init(workers.address or "local", **settings)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # a bare one where a cluster does not start in time
             raise ValueError(
-                f"Expected argument `address` to be that of a Ray cluster, auto for the one this machine is in, but "
-                f"got {workers.address!r} ({reason_of(error)})."
+                f"Ray could not start a cluster on this machine ({reason_of(error)}). Call again: what is done is kept."
+                if workers.address is None
+                else f"Expected argument `address` to be that of a Ray cluster, auto for the one this machine is in, "
+                f"but got {workers.address!r} ({reason_of(error)})."
             ) from error
         try:
             # Ray's own would end the process without a word of what is kept.

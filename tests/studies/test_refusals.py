@@ -116,7 +116,7 @@ def test_what_an_option_cannot_be(arguments, names, capsys):
 OWN = "--data folder --root fruit --concepts concepts.csv"
 FOLDED = "--data folders --objects cutouts --scenes scenes"
 #: What is asked of a cluster says nothing without one.
-ENGINE = {"--address auto": "--address", "--gpus-per-worker 1": "--gpus-per-worker"}
+ENGINE = {"--address auto": "--address", "--gpus-per-worker 1": "--gpus-per-worker", "--workers 2": "--workers"}
 #: For each command, what is added to good arguments, and what the refusal has to name.
 BAD = {
     "compose": {
@@ -222,6 +222,7 @@ BAD = {
             for name in ("modle", "text", "several", "needs", "fails", "leaves", "grey", "without_classifier")
         },
         "--models /proc/nowhere/models": "--models",
+        **ENGINE,
         "--out file.txt": "--out",
         "--out images --overwrite": "--out",
     },
@@ -233,6 +234,7 @@ BAD = {
         "--train-share 1": "--train-share",
         "--train-share nan": "--train-share",
         "--n-per-image 1000": "--n-per-image",
+        **ENGINE,
         "--out file.txt": "--out",
     },
     "pasta train": {
@@ -250,6 +252,7 @@ BAD = {
         "--encoder embedded --encoder-tokenizer empty": "--encoder-tokenizer",
         "--template nonsense": "--template",
         "--sentence release --template {}": "--template",
+        **ENGINE,
         "--out file.txt": "--out",
     },
     "pasta score": {
@@ -272,7 +275,6 @@ BAD = {
         "--images empty": "--images",
         "--explanations empty": "--explanations",
         **ENGINE,
-        "--workers 2": "--workers",
         "--out images": "--out",
     },
     "pasta sheet": {

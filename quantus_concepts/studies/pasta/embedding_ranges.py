@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.datasets.ratings.explanations import Explanation
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies.engine import score_by_ranges
+from quantus_concepts.studies.pasta.keeping import ratings_digest
 from quantus_concepts.studies.run import Run
 
 #: Batches of a range: what is lost where a worker dies.
@@ -28,6 +31,18 @@ def identity_of(embedder: Embedder) -> dict[str, Any]:
         "shown": embedder.settings,
         "batch size": embedder.batch_size,
     }
+
+
+def embedded_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanations) -> Tensor:
+    """Return embeddings (N, dim) of what was rated, on the CPU."""
+    return embedded_by_ranges(
+        run,
+        lambda: embedder,
+        ratings.explanations,
+        modalities=ratings.modalities.tolist(),
+        names=[f"{image} by {who}" for image, who in zip(ratings.image_ids, ratings.explainer_ids, strict=True)],
+        fingerprint={"ratings": ratings_digest(ratings)} | identity_of(embedder),
+    )
 
 
 def embedded_by_ranges(
@@ -66,7 +81,9 @@ def _batches(modalities: Sequence[str], batch_size: int) -> list[list[int]]:
 def _scorer(
     make_embedder: Callable[[], Embedder], explanations: Sequence[Explanation], batches: Sequence[Sequence[int]]
 ) -> Callable[[int, int], pd.DataFrame]:
-    embedder = make_embedder()
+    # The ranges have a bar.
+    embedder = copy(make_embedder())
+    embedder.display_progressbar = False
 
     def embed(start: int, stop: int) -> pd.DataFrame:
         parts = [embedder.embed([explanations[place] for place in batch]) for batch in batches[start:stop]]

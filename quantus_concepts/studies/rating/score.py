@@ -47,7 +47,7 @@ COUNT, WINS = "n", "wins"
 def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     """Score explanations: means by explainer; the scores themselves become scores.csv."""
     scorer = _scorer(options)
-    embedder = _embedder(scorer, options, progress=options.progress)
+    embedder = _embedder(scorer, options)
     by_image = scorer.labelled_by == FROM_IMAGE_NAME
     labels_from = options.labels_from or (FROM_IMAGE_NAME if by_image else FROM_FILE_NAME)
     found = find_explanations(
@@ -57,7 +57,7 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     good = _usable(files)
     embeddings = embedded_by_ranges(
         run,
-        partial(_embedder, scorer, options, progress=False),
+        partial(_embedder, scorer, options),
         LazyExplanations(ExplanationFile.read, good),
         modalities=[file.modality for file in good],
         names=[f"{file.explainer}/{file.path.name}" for file in good],
@@ -137,14 +137,14 @@ def _scorer(options: ScoreOptions) -> Scorer:
     return scorer.select(wanted).eval()
 
 
-def _embedder(scorer: Scorer, options: ScoreOptions, *, progress: bool) -> Embedder:
+def _embedder(scorer: Scorer, options: ScoreOptions) -> Embedder:
     device = options.torch_device()
     return embedder_for(
         scorer,
         load_encoder(options.encoder, options.encoder_weights, options.encoder_tokenizer, device=device, scorer=scorer),
         cache=options.cache,
         batch_size=options.batch_size,
-        display_progressbar=progress,
+        display_progressbar=options.progress,
     )
 
 
