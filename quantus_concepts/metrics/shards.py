@@ -45,6 +45,8 @@ from quantus_concepts.pasta.fingerprints import hash_file, module_hash
 MANIFEST = "shards.json"
 #: Ranges named in an error.
 _SHOWN = 5
+#: Where the first ranges all fail, and none is kept from before, it is for a reason that all would share.
+_HOPELESS = 8
 
 
 def score_shards(
@@ -115,7 +117,8 @@ def score_shards(
         If an argument is of another kind than asked for, or the factory cannot be pickled.
     ValueError
         If an argument is out of its range, the folder holds another run, or a package of the extra is missing; once
-        all others are done, if the scorer failed in some ranges or gave other columns.
+        all others are done, if the scorer failed in some ranges or gave other columns; and where the first ranges all
+        fail.
     """
     check_callable("make_scorer", make_scorer)
     check_whole("n_items", n_items, 1)
@@ -158,6 +161,8 @@ def score_shards(
         for outcome in outcomes:
             if outcome.rows is None:
                 failed.append(outcome)
+                if len(failed) == _HOPELESS and not any(rows is not None for rows in found.values()):
+                    break
             else:
                 folder.write(outcome.range, outcome.rows)
                 # As a later call will read it.
@@ -176,15 +181,11 @@ class _ShardFolder:
     # A file's name ends in the hash of its content and of the manifest: what is damaged, or of another run, is known.
 
     def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        self.path = path
+        self.path, self._manifest = path, manifest
         self._digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).digest()
-        path.mkdir(parents=True, exist_ok=True)
         clear_abandoned(path)
         if (file := path / MANIFEST).exists():
             self._check_same(read_json(file, "Manifest"), manifest)
-            return
-        with written(file) as temporary:
-            temporary.write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
 
     def read(self, each: Range) -> pd.DataFrame | None:
         """Return the rows of a range; None where they are missing or damaged."""
@@ -210,6 +211,11 @@ class _ShardFolder:
         sink = arrow.BufferOutputStream()
         parquet.write_table(arrow.Table.from_pandas(rows, preserve_index=False), sink)
         content = sink.getvalue().to_pybytes()
+        # With the first rows, so that a call that fails before leaves nothing.
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not (file := self.path / MANIFEST).exists():
+            with written(file) as temporary:
+                temporary.write_text(json.dumps(self._manifest, indent=1, sort_keys=True), encoding="utf-8")
         with written(self.path / self._name(each, content)) as temporary:
             temporary.write_bytes(content)
 
@@ -257,14 +263,15 @@ def _identity(name: str, value: Any) -> str:
 
 def _failure(failed: Sequence[Outcome], n_ranges: int, names: Sequence[str] | None, folder: Path) -> ValueError:
     """Say which items failed, and why."""
-    told = []
-    for (start, stop), _, error, _ in failed[:_SHOWN]:
+    by_reason: dict[str, list[str]] = {}
+    for (start, stop), _, reason, _ in failed[:_SHOWN]:
         named = "" if names is None else f" ({shortened(names[start])} to {shortened(names[stop - 1])})"
-        told.append(f"{start} to {stop - 1}{named}: {error}")
+        by_reason.setdefault(reason, []).append(f"{start} to {stop - 1}{named}")
+    told = "; ".join(f"items {', '.join(items)}: {reason}" for reason, items in by_reason.items())
     more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
     error = ValueError(
-        f"{len(failed)} of {n_ranges} ranges failed, items {'; '.join(told)}{more}. The others are kept in {folder}: "
-        "when these items are repaired, the same call computes only what is missing."
+        f"{len(failed)} of {n_ranges} ranges failed, {told}{more}. What is done is kept in {folder}: when this is "
+        "repaired, the same call computes only what is missing."
     )
     error.add_note(failed[0].trace)
     return error

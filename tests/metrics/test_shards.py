@@ -47,7 +47,7 @@ def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, whol
 
 def test_a_range_that_raises_is_told_when_the_others_are_done(tmp_path: Path, whole: pd.DataFrame) -> None:
     make = Noted(tmp_path / "notes", {8: "raise", 56: "raise"})
-    told = r"^2 of 8 ranges failed, items 8 to 15: ArithmeticError: no such number; 56 to 60: "
+    told = r"^2 of 8 ranges failed, items 8 to 15, 56 to 60: ArithmeticError: no such number\."
     with pytest.raises(ValueError, match=told) as caught:
         scored(tmp_path, make)
     assert "shard_scorers.py" in caught.value.__notes__[0]
@@ -55,6 +55,14 @@ def test_a_range_that_raises_is_told_when_the_others_are_done(tmp_path: Path, wh
     repaired = Noted(tmp_path / "repaired")
     check_same(scored(tmp_path, repaired), whole)
     assert repaired.calls == {"made": 1, "range 8": 1, "range 56": 1}
+
+
+def test_where_all_fail_not_all_are_tried(tmp_path: Path) -> None:
+    make = Noted(tmp_path / "notes", dict.fromkeys(range(N), "raise"))
+    with pytest.raises(ValueError, match=r"8 of 16 ranges failed, items 0 to 3, .*; and 3 more"):
+        scored(tmp_path, make, shard_size=4)
+    assert sum(make.calls.values()) == 1 + 8
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1", None])
