@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,15 @@ from torch import nn
 
 from quantus_concepts.metrics import Subject, attribute_regions
 from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
+from quantus_concepts.studies.command import DeviceOptions
+from quantus_concepts.studies.engine import WorkerOptions
 
 N = 11
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(WorkerOptions, DeviceOptions):
+    """What scoring by ranges asks of options."""
 
 
 def gradient(model: Any, inputs: Any, targets: Any, **_: Any) -> np.ndarray:
@@ -41,9 +49,7 @@ def check_regions(folder: Path, engine: str, workers: int | None) -> None:
     models = [nn.Sequential(nn.Flatten(), nn.Linear(108, 4)) for _ in range(2)]
     first, second = (Subject(model, images, torch.arange(N) % 4) for model in models)
     asked: dict[str, Any] = {"elsewhere": {second: elsewhere}, "keep": {first: [7, 2], second: []}}
-    options = SimpleNamespace(
-        engine=engine, address=None, workers=workers, gpus_per_worker=None, batch_size=3, identity=lambda: {"seed": "0"}
-    )
+    options = Options(engine=engine, workers=workers, batch_size=3)
     run: Any = SimpleNamespace(options=options, folder=SimpleNamespace(kept=folder), progress=False)
     found = explained_by_ranges(run, "regions", METHODS, [first, second, first], masks, **asked)
     expected = attribute_regions(METHODS, [first, second], masks, **asked, batch_size=3)

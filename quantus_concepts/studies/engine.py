@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from quantus_concepts.metrics.shard_engines import ENGINES, LOCAL
 from quantus_concepts.studies.command import Options, option, option_name
@@ -47,7 +47,7 @@ class EngineOptions(Options):
     )
 
     #: Options that say nothing where this process scores.
-    of_ray = ("address", "gpus_per_worker")
+    of_ray: ClassVar[tuple[str, ...]] = ("address", "gpus_per_worker")
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds, is no choice, or says nothing."""
@@ -73,7 +73,7 @@ class WorkerOptions(EngineOptions):
         matters=False,
     )
 
-    of_ray = ("address", "gpus_per_worker", "workers")
+    of_ray: ClassVar[tuple[str, ...]] = (*EngineOptions.of_ray, "workers")
 
 
 def score_by_ranges(
@@ -89,22 +89,24 @@ def score_by_ranges(
     """Return the rows of all items; ranges of an interrupted run of the same --out are taken from there."""
     from quantus_concepts.metrics import score_shards
     from quantus_concepts.studies.kept import fingerprint as digest
+    from quantus_concepts.studies.naming import named_as_typed
 
     options = run.options
     if options.engine == LOCAL and find_spec("pyarrow") is None:
         return make_scorer()(0, n_items)  # without the extra nothing is kept
     # What differs, a file that was repaired for instance, stands beside.
     out = run.folder.kept / f"{name}-{digest(fingerprint)[:8]}"
-    return score_shards(
-        make_scorer,
-        n_items,
-        out,
-        fingerprint=fingerprint,
-        shard_size=shard_size,
-        names=names,
-        engine=options.engine,
-        address=options.address,
-        n_workers=options.workers or 1,
-        num_gpus=options.gpus_per_worker or 0,
-        display_progressbar=run.progress,
-    )
+    with named_as_typed(type(options), n_workers="--workers", num_gpus="--gpus-per-worker"):
+        return score_shards(
+            make_scorer,
+            n_items,
+            out,
+            fingerprint=fingerprint,
+            shard_size=shard_size,
+            names=names,
+            engine=options.engine,
+            address=options.address,
+            n_workers=options.workers or 1,
+            num_gpus=options.gpus_per_worker or 0,
+            display_progressbar=run.progress,
+        )
