@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,14 +45,16 @@ class Workers:
     address: str | None = None
 
 
-def score_here(make_scorer: Callable[[], Any], ranges: Sequence[Range]) -> Iterator[Outcome]:
+def score_here(make_scorer: Callable[[], Any], ranges: Sequence[Range]) -> Generator[Outcome, None, None]:
     """Score ranges one after another in this process."""
     scorer = _made(make_scorer)
     for each in ranges:
         yield _outcome(scorer, each)
 
 
-def score_on_ray(make_scorer: Callable[[], Any], ranges: Sequence[Range], workers: Workers) -> Iterator[Outcome]:
+def score_on_ray(
+    make_scorer: Callable[[], Any], ranges: Sequence[Range], workers: Workers
+) -> Generator[Outcome, None, None]:
     """Score ranges by actors that take them from a pool, in the order in which they are done."""
     ray = needed("ray")
     number = min(workers.number, len(ranges))

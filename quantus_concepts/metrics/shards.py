@@ -6,6 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -145,29 +146,23 @@ def score_shards(
     found = {each: folder.read(each) for each in ranges}
     missing = [each for each, rows in found.items() if rows is None]
     failed: list[Outcome] = []
-    with progress(
-        description="scoring",
-        total=len(ranges),
-        initial=len(ranges) - len(missing),
-        unit="range",
-        show=display_progressbar,
-    ) as bar:
-        if not missing:
-            outcomes = iter(())
-        elif engine == RAY:
-            outcomes = score_on_ray(make_scorer, missing, Workers(n_workers, num_cpus, num_gpus, address))
-        else:
-            outcomes = score_here(make_scorer, missing)
-        for outcome in outcomes:
-            if outcome.rows is None:
-                failed.append(outcome)
-                if len(failed) == _HOPELESS and not any(rows is not None for rows in found.values()):
-                    break
-            else:
-                folder.write(outcome.range, outcome.rows)
-                # As a later call will read it.
-                found[outcome.range] = folder.read(outcome.range)
-            bar.update()
+    if missing:
+        workers = Workers(n_workers, num_cpus, num_gpus, address)
+        outcomes = score_on_ray(make_scorer, missing, workers) if engine == RAY else score_here(make_scorer, missing)
+        done = len(ranges) - len(missing)
+        bar = progress(description="scoring", total=len(ranges), initial=done, unit="range", show=display_progressbar)
+        # Closed at once where this raises: workers, and a cluster of our own, end with it.
+        with bar, closing(outcomes):
+            for outcome in outcomes:
+                if outcome.rows is None:
+                    failed.append(outcome)
+                    if len(failed) == _HOPELESS and not any(rows is not None for rows in found.values()):
+                        break
+                else:
+                    folder.write(outcome.range, outcome.rows)
+                    # As a later call will read it.
+                    found[outcome.range] = folder.read(outcome.range)
+                bar.update()
     if failed:
         raise _failure(sorted(failed), len(ranges), names, folder.path)
     frames = [rows for rows in found.values() if rows is not None]
