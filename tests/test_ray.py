@@ -91,10 +91,12 @@ def test_a_process_killed_with_its_cluster_going_on_leaves_what_is_done(
 ) -> None:
     done = subprocess.run([sys.executable, shard_scorers.__file__, tmp_path, cluster], check=False)
     assert done.returncode == -signal.SIGKILL
+    there = {int(path.name[:9]) for path in (tmp_path / "out").glob("*.parquet")}
+    # One worker took them in order; the third may have come back just too late to be written.
+    assert {0, 8} <= there <= {0, 8, 16}
     again = Noted(tmp_path / "again")
     check_same(scored(tmp_path, again), whole)
-    # Of one worker, which took them in order.
-    assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start >= 24}
+    assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start not in there}
 
 
 def test_what_a_cluster_cannot_hold_is_told_at_once(tmp_path: Path) -> None:
