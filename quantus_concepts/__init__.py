@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         score_contrasts,
         score_explanations,
         score_relative,
+        score_shards,
     )
     from quantus_concepts.summary import plot_summary, summarise
 else:
@@ -76,5 +77,6 @@ __all__ = [
     "score_contrasts",
     "score_explanations",
     "score_relative",
+    "score_shards",
     "summarise",
 ]

@@ -182,6 +182,10 @@ def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
         yield
 
 
+#: How the names of modules begin that are files of a user's.
+USER_FILE = "_captum_concepts_user_file_"
+
+
 class _WithoutCache(importlib.machinery.SourceFileLoader):
     """Loads a file and leaves no bytecode beside it, where the user may not look for it."""
 
@@ -195,7 +199,7 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     # called as a library is.
     path = check_path("path", path)
     check_plain_file(path, "Python file")
-    name = f"_captum_concepts_user_file_{path.stem}"
+    name = f"{USER_FILE}{path.stem}"
     loader = _WithoutCache(name, str(path))
     found = importlib.util.spec_from_file_location(name, path, loader=loader)
     if path.suffix != ".py" or found is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.premises import Limits, Premise, PremiseCheck, check_premise
     from quantus_concepts.metrics.region_attributions import RegionAttributions, attribute_regions
     from quantus_concepts.metrics.relative_scores import score_relative
+    from quantus_concepts.metrics.shards import score_shards
     from quantus_concepts.metrics.subjects import Subject
 else:
     from quantus_concepts.metrics.host import explaining
@@ -54,4 +55,5 @@ __all__ = [
     "score_contrasts",
     "score_explanations",
     "score_relative",
+    "score_shards",
 ]

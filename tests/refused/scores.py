@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -23,6 +26,7 @@ from quantus_concepts.metrics import (
     score_contrasts,
     score_explanations,
     score_relative,
+    score_shards,
 )
 from refusals import Refusal
 from refused.metric_classes import (
@@ -49,6 +53,7 @@ from spoiling import (
     INF,
     NAN,
     NO_ARRAY,
+    NO_CHOICE,
     NO_COUNT,
     NO_FUNCTION,
     NO_MODULE,
@@ -106,6 +111,12 @@ RELATIVE = {
     "without": IMAGES,
     "labels": CLASSES,
 }
+
+
+def no_rows(start: int, stop: int) -> Any:
+    """Score nothing, which nobody asks for."""
+    raise AssertionError
+
 
 TABLE: Table = {
     "Patch": spoilt(
@@ -216,6 +227,23 @@ TABLE: Table = {
             "shares": np.full(N, 0.5),
             "of rank 2": np.ones((N, 1), bool),
         },
+    ),
+    "score_shards": spoilt(
+        score_shards,
+        {"make_scorer": lambda: no_rows, "n_items": 8, "out": "out", "fingerprint": {"run": 1}},
+        make_scorer={**NO_FUNCTION, "None": None},
+        n_items={**NO_POSITIVE, "None": None},
+        out={"a number": 3, "None": None, "empty": "", "no path": "a\0b"},
+        fingerprint={**TEXT, "None": None, "of objects": {"run": object()}, "of folders": {"run": Path("/")}},
+        shard_size=NO_POSITIVE,
+        batch_size={**NO_POSITIVE, "no part of a range": 3},
+        names={**TEXT, "a number": 3, "one too few": list("abcdefg")},
+        engine=NO_CHOICE,
+        address={"a number": 3},
+        n_workers=NO_POSITIVE,
+        num_cpus={**NO_NUMBER, "negative": -1, "NaN": NAN},
+        num_gpus={**NO_NUMBER, "negative": -1, "infinite": INF},
+        display_progressbar={**TEXT, "None": None},
     ),
     "score_relative": spoilt(
         score_relative,

@@ -115,6 +115,8 @@ def test_what_an_option_cannot_be(arguments, names, capsys):
 
 OWN = "--data folder --root fruit --concepts concepts.csv"
 FOLDED = "--data folders --objects cutouts --scenes scenes"
+#: What is asked of a cluster says nothing without one.
+ENGINE = {"--address auto": "--address", "--gpus-per-worker 1": "--gpus-per-worker", "--workers 2": "--workers"}
 #: For each command, what is added to good arguments, and what the refusal has to name.
 BAD = {
     "compose": {
@@ -220,6 +222,7 @@ BAD = {
             for name in ("modle", "text", "several", "needs", "fails", "leaves", "grey", "without_classifier")
         },
         "--models /proc/nowhere/models": "--models",
+        **ENGINE,
         "--out file.txt": "--out",
         "--out images --overwrite": "--out",
     },
@@ -231,6 +234,7 @@ BAD = {
         "--train-share 1": "--train-share",
         "--train-share nan": "--train-share",
         "--n-per-image 1000": "--n-per-image",
+        **ENGINE,
         "--out file.txt": "--out",
     },
     "pasta train": {
@@ -248,6 +252,7 @@ BAD = {
         "--encoder embedded --encoder-tokenizer empty": "--encoder-tokenizer",
         "--template nonsense": "--template",
         "--sentence release --template {}": "--template",
+        **ENGINE,
         "--out file.txt": "--out",
     },
     "pasta score": {
@@ -269,6 +274,7 @@ BAD = {
         "--ascending ,": "--ascending",
         "--images empty": "--images",
         "--explanations empty": "--explanations",
+        **ENGINE,
         "--out images": "--out",
     },
     "pasta sheet": {

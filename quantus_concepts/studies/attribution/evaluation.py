@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,13 @@ from quantus_concepts.metrics.contrast_scores import (
     random_regions,
     undefined_reasons,
 )
+from quantus_concepts.metrics.region_attributions import Masks
 from quantus_concepts.metrics.relative_scores import accuracy_table, relative_table, right_by_commonality
+from quantus_concepts.metrics.shard_engines import LOCAL
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions
 from quantus_concepts.studies.attribution.placed_objects import CHANGES
+from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
 from quantus_concepts.studies.attribution.saliency import commonality_sheet, saliency_sheets, shown_rows
 from quantus_concepts.studies.run import Run
 
@@ -93,14 +96,14 @@ def score_absolute(
     shown = {"MCS": rows, "IDR": rows, "IIR": shown_rows(enters["IIR"], objects[:n_patches], scenes[:n_patches])}
     elsewhere = random_regions(test.masks, n_images, options.seed)
     run.say("Explaining")
-    found = attribute_regions(
+    found = explained(
+        run,
+        "absolute",
         methods,
-        subjects,
+        list(subjects),
         test.masks,
         elsewhere=dict.fromkeys(pairs["MCS"], elsewhere),
         keep={subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
-        batch_size=options.batch_size,
-        display_progressbar=options.progress,
     )
     note_failures(run, found)
     run.settings["images explained"] = f"{n_images} for MCS and IDR, {n_patches} for IIR"
@@ -121,9 +124,7 @@ def score_robustness(
             Subject(models["f_o"], data.images, data.object_labels[:count]),
             Subject(models["f_s"], data.images, data.scene_labels[:count]),
         )
-        found = attribute_regions(
-            methods, pair, data.masks, batch_size=options.batch_size, display_progressbar=options.progress
-        )
+        found = explained(run, change, methods, pair, data.masks)
         logits = {subject: subject.logits(options.batch_size) for subject in pair}
         why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool))
         tables.append(contrast_table(contrast_scores(found, {"MCS": pair}, why)).assign(variant=change))
@@ -148,18 +149,29 @@ def score_commonality(
     right = right_by_commonality(with_object, without, options.batch_size)
     # The first image that as many models as possible classify correctly.
     shown = int(right[0].double().sum(0).argmax())
-    found = attribute_regions(
+    found = explained(
+        run,
+        "relative",
         methods,
-        with_object.values(),
+        list(with_object.values()),
         masks,
         keep={subject: [shown] for subject in with_object.values()},
-        batch_size=options.batch_size,
-        display_progressbar=options.progress,
     )
     note_failures(run, found)
     run.facts["sheets"]["relative"] = commonality_sheet(with_object, found, shown, masks)
     accuracies = accuracy_table(right, list(COMMONALITIES)).assign(model="f_s^k").drop(columns="method")
     return relative_table(found, with_object, right, options.seed), accuracies
+
+
+def explained(
+    run: Run[AttributionOptions], name: str, methods: Methods, subjects: Sequence[Subject], masks: Masks, **asked: Any
+) -> dict[str, RegionAttributions]:
+    """Explain every subject, in this process or by the workers that `--engine` asks for."""
+    options = run.options
+    if options.engine != LOCAL:
+        return explained_by_ranges(run, name, methods, subjects, masks, **asked)
+    settings: dict[str, Any] = {"batch_size": options.batch_size, "display_progressbar": options.progress}
+    return attribute_regions(methods, subjects, masks, **asked, **settings)
 
 
 def note_failures(run: Run[Any], found: Mapping[str, RegionAttributions]) -> None:

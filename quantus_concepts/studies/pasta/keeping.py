@@ -53,14 +53,21 @@ def ratings_digest(ratings: RatedExplanations) -> str:
     return digest(ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes)
 
 
-def kept_embeddings(keep: Keep, embedder: Embedder, ratings: RatedExplanations, name: str = "embeddings") -> Tensor:
-    """Return the embeddings of rated explanations, on the CPU."""
+def kept_embeddings(
+    keep: Keep,
+    embedder: Embedder,
+    ratings: RatedExplanations,
+    name: str = "embeddings",
+    embed: Callable[[], Tensor] | None = None,
+) -> Tensor:
+    """Return the embeddings of rated explanations, on the CPU; `embed` makes them in another way."""
+    make = embed or (lambda: embedder.embed(ratings.explanations))
     settings = {
         "ratings": ratings_digest(ratings),
         "encoder": embedder.encoder.fingerprint,
         "settings": embedder.settings,
     }
-    return keep(name, settings, lambda _: {"embeddings": embedder.embed(ratings.explanations).cpu()})["embeddings"]
+    return keep(name, settings, lambda _: {"embeddings": make().cpu()})["embeddings"]
 
 
 def training_tensors(training: Training) -> dict[str, Tensor]:

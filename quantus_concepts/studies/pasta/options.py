@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies.command import MANY, Options, RunOptions, option, option_name
+from quantus_concepts.studies.engine import WorkerOptions
 from quantus_concepts.studies.pasta.ablations import ABLATIONS
 
 ALL = "all"
@@ -105,7 +106,7 @@ class DeviceCheckedOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitOptions(DeviceCheckedOptions):
+class SplitOptions(WorkerOptions, DeviceCheckedOptions):
     """How scorers are trained, and tested over several splits."""
 
     question: str = option(ALL, "Q1 to Q6, some with commas, or all in one training.", panel=TRAINING)

@@ -19,6 +19,7 @@ from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.page import Page
 from quantus_concepts.studies.pasta.applications import apply_score
+from quantus_concepts.studies.pasta.embedding_ranges import embedded_ratings
 from quantus_concepts.studies.pasta.evaluation import Plan, SplitResult, Trainer, best_split, splits_of, train_splits
 from quantus_concepts.studies.pasta.keeping import kept_embeddings
 from quantus_concepts.studies.pasta.names import SCORER, SHOWN
@@ -77,7 +78,8 @@ def trained(
     # Before anything expensive.
     splits_of(ratings, plan)
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
-    trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings), plan, run.kept)
+    embed = partial(embedded_ratings, run, embedder, ratings)
+    trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings, embed=embed), plan, run.kept)
     frame, results = train_splits(trainer, expected=expected, say=run.say)
     run.settings |= {"encoder": embedder.name, "device": str(plan.device)}
     run.facts |= {"ratings": ratings, "splits": results}

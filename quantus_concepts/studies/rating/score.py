@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.fingerprints import file_state
 from quantus_concepts.pasta.labels import label_index
 from quantus_concepts.pasta.mixture import Mixture, best_explainer
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.studies.kept import fingerprint
 from quantus_concepts.studies.naming import named_as_typed
+from quantus_concepts.studies.pasta.embedding_ranges import embedded_by_ranges, identity_of
 from quantus_concepts.studies.pasta.options import question_names
 from quantus_concepts.studies.pasta.preparing import load_encoder
 from quantus_concepts.studies.rating.files import (
@@ -50,7 +55,14 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     )
     files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
     good = _usable(files)
-    embeddings = embedder.embed(LazyExplanations(ExplanationFile.read, good))
+    embeddings = embedded_by_ranges(
+        run,
+        partial(_embedder, scorer, options),
+        LazyExplanations(ExplanationFile.read, good),
+        modalities=[file.modality for file in good],
+        names=[f"{file.explainer}/{file.path.name}" for file in good],
+        fingerprint={"files": fingerprint({"states": [_states(file) for file in good]})} | identity_of(embedder),
+    )
     labels = None if scorer.labels is None else [file.label or None for file in good]
     votes = scorer.score(embeddings.to(scorer.device), labels, clip=options.clip).cpu().numpy()
     scores = best_first(_frame(files, pd.DataFrame(votes, columns=list(scorer.questions))), scorer.questions[0])
@@ -134,6 +146,12 @@ def _embedder(scorer: Scorer, options: ScoreOptions) -> Embedder:
         batch_size=options.batch_size,
         display_progressbar=options.progress,
     )
+
+
+def _states(file: ExplanationFile) -> list[Any]:
+    """Return what an embedding of a file depends on: its content and that of its image, by size and time."""
+    paths = [path for path in (file.path, file.image) if path is not None]
+    return [file.ascending, *([path.name, *file_state(path)] for path in paths)]
 
 
 def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list[ExplanationFile]:

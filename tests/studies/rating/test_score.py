@@ -13,6 +13,7 @@ from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies import engine
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import preparing
 from quantus_concepts.studies.rating.find import find_explanations
@@ -228,13 +229,41 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
     (root / "mine.safetensors").touch()
     STUDY(_options(root, encoder_weights=root / "mine.safetensors"))
     settings = {"weights": root / "mine.safetensors", "tokenizer": None, "device": torch.device("cpu")}
-    assert asked == [("siglip", settings)]
+    # Once to know it, and once where it encodes.
+    assert asked == [("siglip", settings)] * 2
 
 
 def test_encoder_of_another_size_is_told(root):
     save_scorer(Scorer(DIM + 1, ("Q1",), None, (6, 5), encoder="tiny", settings={}), root / "scorer.safetensors")
     with pytest.raises(ValueError, match="embeddings of 5 numbers"):
         STUDY(_options(root))
+
+
+def test_an_interrupted_run_encodes_only_what_is_missing(root, encoder, monkeypatch):
+    pytest.importorskip("pyarrow")
+    reference = _frame(STUDY(_options(root, batch_size=1, out=root / "whole")))
+    assert encoder.n_images == 6
+    encode = encoder.encode_images
+
+    def interrupted(images):
+        if encoder.n_images == 11:
+            raise KeyboardInterrupt
+        return encode(images)
+
+    monkeypatch.setattr(encoder, "encode_images", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        STUDY(_options(root, batch_size=1))
+    monkeypatch.setattr(encoder, "encode_images", encode)
+    # Four batches are a range.
+    STUDY(_options(root, batch_size=1))
+    assert encoder.n_images == 11 + 2
+    pd.testing.assert_frame_equal(_frame(root / "out"), reference, check_exact=True)
+
+
+def test_without_the_extra_all_is_scored(root, monkeypatch):
+    reference = _frame(STUDY(_options(root)))
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
+    pd.testing.assert_frame_equal(_frame(STUDY(_options(root, overwrite=True))), reference, check_exact=True)
 
 
 def test_cache_spares_the_encoder(root, encoder):

@@ -1,0 +1,282 @@
+"""Scores made by ranges of items, by one worker or many; each range has a file, and only what is missing is made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor, nn
+
+from captum_concepts.checks import (
+    as_list,
+    check_callable,
+    check_choice,
+    check_file,
+    check_flag,
+    check_kind,
+    check_mapping,
+    check_path,
+    check_weight,
+    check_whole,
+    to_numpy,
+)
+from captum_concepts.progress import progress
+from captum_concepts.reading import read_json, reason_of, shortened
+from captum_concepts.writing import clear_abandoned, written
+from quantus_concepts.metrics.shard_engines import (
+    ENGINES,
+    LOCAL,
+    RAY,
+    Outcome,
+    Range,
+    Workers,
+    needed,
+    score_here,
+    score_on_ray,
+)
+from quantus_concepts.pasta.fingerprints import hash_file, module_hash
+
+MANIFEST = "shards.json"
+#: Ranges named in an error.
+_SHOWN = 5
+#: Where the first ranges all fail, and none is kept from before, it is for a reason that all would share.
+_HOPELESS = 8
+
+
+def score_shards(
+    make_scorer: Callable[[], Callable[[int, int], pd.DataFrame]],
+    n_items: int,
+    out: str | Path,
+    *,
+    fingerprint: Mapping[str, Any],
+    shard_size: int = 512,
+    batch_size: int = 1,
+    names: Sequence[str] | None = None,
+    engine: str = LOCAL,
+    address: str | None = None,
+    n_workers: int = 1,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score items by ranges: by workers of a Ray cluster or in this process, each range's rows in a file of its own.
+
+    What is interrupted, by whatever means, goes on where it was when it is called again, with any engine and any number
+    of workers; the rows are the same to the bit as those of one process that computes with as many threads. A worker
+    that dies is started again and its range done again.
+
+    Parameters
+    ----------
+    make_scorer : callable
+        Called without arguments once in each worker, and returns the scorer: ``scorer(start, stop)`` gives the rows of
+        items ``start`` to ``stop - 1`` as a DataFrame, any number of them, in order, with the same columns for every
+        range. They depend on ``start`` and ``stop`` alone, not on what was scored before. With "ray" it is pickled (by
+        cloudpickle) and sent to each worker, models and arrays it holds included; files it reads must be there.
+    n_items : int
+        How many items there are.
+    out : str or Path
+        Folder of the ranges' files, made if need be. Only this process writes, and nowhere else.
+    fingerprint : dict
+        Of all that rows depend on, by name: settings (what JSON can hold), weights (modules, tensors, arrays) and data
+        (arrays, paths of files). Modules, arrays and files count by their content. A folder of another fingerprint is
+        refused, so that different runs never mix.
+    shard_size : int
+        Items of a range, a multiple of `batch_size`.
+    batch_size : int
+        How many items the scorer computes together: ranges begin and end where batches of a single pass do.
+    names : sequence of str, optional
+        (n_items,), to tell the items of a range that failed by.
+    engine : str
+        "local", one range after another in this process, or "ray".
+    address : str, optional
+        Of a running Ray cluster, "auto" for the one this machine is in. By default the cluster this process is
+        connected to, or else one that is started here and ended with the call. The next three are of "ray", too.
+    n_workers : int
+        Actors that score at the same time.
+    num_cpus : float
+        Processors of each, and threads of PyTorch in it.
+    num_gpus : float
+        GPUs of each, or a share of one; the worker sees no others.
+    display_progressbar : bool
+        Whether a bar shows the ranges, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    DataFrame
+        The rows of all ranges in the order of the items.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than asked for, or the factory cannot be pickled.
+    ValueError
+        If an argument is out of its range, the folder holds another run, or a package of the extra is missing; once
+        all others are done, if the scorer failed in some ranges or gave other columns; and where the first ranges all
+        fail.
+    """
+    check_callable("make_scorer", make_scorer)
+    check_whole("n_items", n_items, 1)
+    check_whole("batch_size", batch_size, 1)
+    if check_whole("shard_size", shard_size, 1) % batch_size:
+        raise ValueError(
+            f"Expected argument `shard_size` to be a multiple of `batch_size`, {batch_size}, so that batches are those "
+            f"of a single pass, but got {shard_size}."
+        )
+    if names is not None and len(as_list("names", names, "names")) != n_items:
+        raise ValueError(f"Expected argument `names` to hold {n_items} names, one an item, but got {len(names)}.")
+    check_choice("engine", engine, ENGINES)
+    check_kind("address", address, str | None, "the address of a cluster, or None")
+    check_whole("n_workers", n_workers, 1)
+    check_weight("num_cpus", num_cpus)
+    check_weight("num_gpus", num_gpus)
+    check_flag("display_progressbar", display_progressbar)
+    needed("pyarrow")
+    if engine == RAY:
+        needed("ray")
+    identity = {name: _identity(name, value) for name, value in check_mapping("fingerprint", fingerprint).items()}
+    folder = _ShardFolder(check_path("out", out), {"items": n_items, "shard size": shard_size, "of": identity})
+    ranges = [(start, min(start + shard_size, n_items)) for start in range(0, n_items, shard_size)]
+    found = {each: folder.read(each) for each in ranges}
+    missing = [each for each, rows in found.items() if rows is None]
+    failed: list[Outcome] = []
+    if missing:
+        workers = Workers(n_workers, num_cpus, num_gpus, address)
+        outcomes = score_on_ray(make_scorer, missing, workers) if engine == RAY else score_here(make_scorer, missing)
+        done = len(ranges) - len(missing)
+        bar = progress(description="scoring", total=len(ranges), initial=done, unit="range", show=display_progressbar)
+        # Closed at once where this raises: workers, and a cluster of our own, end with it.
+        with bar, closing(outcomes):
+            for outcome in outcomes:
+                if outcome.rows is None:
+                    failed.append(outcome)
+                    if len(failed) == _HOPELESS and not any(rows is not None for rows in found.values()):
+                        break
+                else:
+                    folder.write(outcome.range, outcome.rows)
+                    # As a later call will read it.
+                    found[outcome.range] = folder.read(outcome.range)
+                bar.update()
+    if failed:
+        raise _failure(sorted(failed), len(ranges), names, folder.path)
+    frames = [rows for rows in found.values() if rows is not None]
+    _check_columns(dict(zip(ranges, frames, strict=True)))
+    return pd.concat(frames, ignore_index=True)
+
+
+class _ShardFolder:
+    """The files of one run's ranges, and the manifest that tells which run it is."""
+
+    # A file's name ends in the hash of its content and of the manifest: what is damaged, or of another run, is known.
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        self.path, self._manifest = path, manifest
+        self._digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).digest()
+        clear_abandoned(path)
+        if (file := path / MANIFEST).exists():
+            self._check_same(read_json(file, "Manifest"), manifest)
+
+    def read(self, each: Range) -> pd.DataFrame | None:
+        """Return the rows of a range; None where they are missing or damaged."""
+        arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
+        for file in sorted(self.path.glob(f"{_stem(each)}-*.parquet")):
+            try:
+                content = file.read_bytes()
+                if file.name != self._name(each, content):
+                    raise ValueError("its content is not what was written")
+                rows: pd.DataFrame = parquet.read_table(arrow.BufferReader(content)).to_pandas()
+            except (OSError, ValueError, arrow.ArrowException) as error:
+                warnings.warn(
+                    f"{file} cannot be used ({reason_of(error)}): it is made again.", UserWarning, stacklevel=3
+                )
+                file.unlink(missing_ok=True)
+            else:
+                return rows
+        return None
+
+    def write(self, each: Range, rows: pd.DataFrame) -> None:
+        """Write the rows of a range in a file that is there when it is complete."""
+        arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
+        sink = arrow.BufferOutputStream()
+        parquet.write_table(arrow.Table.from_pandas(rows, preserve_index=False), sink)
+        content = sink.getvalue().to_pybytes()
+        # With the first rows, so that a call that fails before leaves nothing.
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not (file := self.path / MANIFEST).exists():
+            with written(file) as temporary:
+                temporary.write_text(json.dumps(self._manifest, indent=1, sort_keys=True), encoding="utf-8")
+        with written(self.path / self._name(each, content)) as temporary:
+            temporary.write_bytes(content)
+
+    def _name(self, each: Range, content: bytes) -> str:
+        return f"{_stem(each)}-{hashlib.sha256(self._digest + content).hexdigest()[:16]}.parquet"
+
+    def _check_same(self, there: Any, here: Mapping[str, Any]) -> None:
+        known, asked = (_flat(each) if isinstance(each, Mapping) else {} for each in (there, here))
+        differing = [name for name in sorted({*known, *asked}) if known.get(name) != asked.get(name)]
+        if differing:
+            known, asked = ({name: shortened(of.get(name, "nothing")) for name in differing} for of in (known, asked))
+            told = "; ".join(f"{name} is {known[name]} there and {asked[name]} here" for name in differing)
+            raise ValueError(
+                f"Expected argument `out` to name a new folder, or one of the same run, but {self.path} holds another "
+                f"({told}). Choose another folder."
+            )
+
+
+def _stem(each: Range) -> str:
+    return f"{each[0]:09d}-{each[1]:09d}"
+
+
+def _flat(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    of = manifest.get("of")
+    return {name: value for name, value in manifest.items() if name != "of"} | (dict(of) if of else {})
+
+
+def _identity(name: str, value: Any) -> str:
+    """Return what tells a setting, weights or data apart."""
+    if isinstance(value, nn.Module):
+        return module_hash(value)
+    if isinstance(value, Tensor | np.ndarray):
+        array = np.ascontiguousarray(to_numpy(value))
+        return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()
+    if isinstance(value, Path):
+        return hash_file(check_file("fingerprint", value))
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"Expected argument `fingerprint` to hold modules, arrays, paths of files and what JSON can hold but got "
+            f"{type(value).__name__} under {name!r} ({reason_of(error)})."
+        ) from error
+
+
+def _failure(failed: Sequence[Outcome], n_ranges: int, names: Sequence[str] | None, folder: Path) -> ValueError:
+    """Say which items failed, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for (start, stop), _, reason, _ in failed[:_SHOWN]:
+        named = "" if names is None else f" ({shortened(names[start])} to {shortened(names[stop - 1])})"
+        by_reason.setdefault(reason, []).append(f"{start} to {stop - 1}{named}")
+    told = "; ".join(f"items {', '.join(items)}: {reason}" for reason, items in by_reason.items())
+    more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
+    error = ValueError(
+        f"{len(failed)} of {n_ranges} ranges failed, {told}{more}. What is done is kept in {folder}: when this is "
+        "repaired, the same call computes only what is missing."
+    )
+    error.add_note(failed[0].trace)
+    return error
+
+
+def _check_columns(frames: Mapping[Range, pd.DataFrame]) -> None:
+    first = next(iter(frames.values()))
+    for (start, stop), rows in frames.items():
+        if list(rows.columns) != list(first.columns):
+            raise ValueError(
+                f"Expected the scorer to give the columns {list(first.columns)} for every range but it gave "
+                f"{list(rows.columns)} for items {start} to {stop - 1}."
+            )

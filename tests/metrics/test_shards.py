@@ -1,0 +1,149 @@
+"""Scores by ranges: the same to the bit however many there are, and none done twice but where a worker died."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from kills import killed
+from shard_scorers import STARTS, N, Noted, check_same, scored
+
+pytest.importorskip("pyarrow", reason="ranges are kept in files of Arrow, of the extra ray")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> pd.DataFrame:
+    return Noted(tmp_path / "whole")()(0, N)
+
+
+@pytest.mark.parametrize("shard_size", [4, 28, 64])
+def test_any_number_of_ranges_gives_the_same(shard_size: int, tmp_path: Path, whole: pd.DataFrame) -> None:
+    check_same(scored(tmp_path, shard_size=shard_size), whole)
+    assert whole[list("abc")].isna().any(axis=None)
+    again = Noted(tmp_path / "again")
+    check_same(scored(tmp_path, again, shard_size=shard_size), whole)
+    assert not again.calls
+
+
+@pytest.mark.parametrize("number", [3, 4, 7])
+def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, whole: pd.DataFrame) -> None:
+    assert killed(lambda: scored(tmp_path), number) == -signal.SIGKILL
+    there = {*(tmp_path / "out").glob("*.parquet")}
+    again = Noted(tmp_path / "again")
+    check_same(scored(tmp_path, again), whole)
+    assert again.calls["made"] == 1
+    assert sum(again.calls.values()) == 1 + len(STARTS) - len(there)
+    assert not [*(tmp_path / "out").glob(".*")]
+
+
+def test_a_range_that_raises_is_told_when_the_others_are_done(tmp_path: Path, whole: pd.DataFrame) -> None:
+    make = Noted(tmp_path / "notes", {8: "raise", 56: "raise"})
+    told = r"^2 of 8 ranges failed, items 8 to 15, 56 to 60: ArithmeticError: no such number\."
+    with pytest.raises(ValueError, match=told) as caught:
+        scored(tmp_path, make)
+    assert "shard_scorers.py" in caught.value.__notes__[0]
+    assert make.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS}
+    repaired = Noted(tmp_path / "repaired")
+    check_same(scored(tmp_path, repaired), whole)
+    assert repaired.calls == {"made": 1, "range 8": 1, "range 56": 1}
+
+
+def test_where_all_fail_not_all_are_tried(tmp_path: Path) -> None:
+    make = Noted(tmp_path / "notes", dict.fromkeys(range(N), "raise"))
+    with pytest.raises(ValueError, match=r"8 of 16 ranges failed, items 0 to 3, .*; and 3 more"):
+        scored(tmp_path, make, shard_size=4)
+    assert sum(make.calls.values()) == 1 + 8
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1", None])
+def test_a_damaged_file_is_made_again(damage: bytes | None, tmp_path: Path, whole: pd.DataFrame) -> None:
+    scored(tmp_path)
+    (file,) = (tmp_path / "out").glob("000000016-*")
+    content = file.read_bytes()
+    middle = len(content) // 2
+    changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    file.write_bytes(changed if damage is None else damage)
+    again = Noted(tmp_path / "again")
+    with pytest.warns(UserWarning, match=f"{file.name} cannot be used .*: it is made again"):
+        check_same(scored(tmp_path, again), whole)
+    assert again.calls == {"made": 1, "range 16": 1}
+
+
+def test_a_file_of_another_run_is_not_taken(tmp_path: Path, whole: pd.DataFrame) -> None:
+    other = tmp_path / "other"
+    scored(other, lambda: lambda start, stop: whole[start:stop].assign(a=0.0), fingerprint={"run": 2})
+    scored(tmp_path)
+    (mine,), (theirs,) = ([*(each / "out").glob("000000016-*")] for each in (tmp_path, other))
+    mine.unlink()
+    theirs.rename(mine.with_name(theirs.name))
+    with pytest.warns(UserWarning, match="not what was written"):
+        check_same(scored(tmp_path), whole)
+
+
+WEIGHTS = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"fingerprint": {"run": 2}}, "run is 1 there and 2 here"),
+        ({"fingerprint": {"run": 1, "seed": 3}}, "seed is nothing there and 3 here"),
+        ({"shard_size": 12}, "shard size is 8 there and 12 here"),
+    ],
+)
+def test_another_run_is_refused(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
+    scored(tmp_path)
+    files = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(ValueError, match=f"holds another .*{told}.* Choose another folder"):
+        scored(tmp_path, **changed)
+    assert files == {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("", {"weights": torch.ones(3)}),
+        ("model", {"bias": 1.0}),
+        ("weights", {"weights": torch.zeros(3)}),
+        ("weights", {"weights": torch.ones(3).double()}),
+        ("data", {"file": b"2"}),
+    ],
+)
+def test_weights_and_data_are_told_by_content(name: str, changed: dict[str, Any], tmp_path: Path) -> None:
+    def given(file: bytes = b"1", weights: torch.Tensor = WEIGHTS, bias: float = 0.0) -> dict[str, Any]:
+        (tmp_path / "data").write_bytes(file)
+        model = nn.Linear(2, 2)
+        model.load_state_dict({"weight": torch.eye(2), "bias": torch.full((2,), bias)})
+        return {"model": model, "weights": weights, "array": np.arange(2), "data": tmp_path / "data", "n": [1, None]}
+
+    scored(tmp_path, fingerprint=given())
+    with pytest.raises(ValueError, match=rf"holds another \({name} is") if name else nullcontext():
+        scored(tmp_path, fingerprint=given(**changed))
+
+
+def test_other_columns_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the columns \['0'\] for every range but it gave \['8'\] for items 8 to 15"):
+        scored(tmp_path, lambda: lambda start, stop: pd.DataFrame({f"{start}": [1]}))
+
+
+@pytest.mark.parametrize(("engine", "package"), [("local", "pyarrow"), ("ray", "ray")])
+def test_a_missing_extra_is_told(engine: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=rf"{package}: python -m pip install 'quantus-concepts\[ray\]'"):
+        scored(tmp_path, engine=engine)
+    assert not (tmp_path / "out").exists()
+
+
+def test_ray_is_loaded_only_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert len(scored(tmp_path)) == N

@@ -1,0 +1,131 @@
+"""Scores by workers of Ray, on a cluster of two processors of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import shard_scorers
+from explanation_folders import write_folders
+from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies.rating.options import ScoreOptions
+from quantus_concepts.studies.rating.score import STUDY
+from region_subjects import check_regions
+from shard_scorers import STARTS, N, Noted, check_same, scored
+
+ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+
+
+def started(folder: str) -> Any:
+    """Start a cluster; on a busy machine Ray may find after half a minute that this took too long."""
+    for attempt in range(3):
+        try:
+            return ray.init(
+                "local",
+                num_cpus=2,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+                _temp_dir=folder,
+            )
+        except Exception:
+            ray.shutdown()
+            if attempt == 2:
+                raise
+    return None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[str]:
+    """A cluster of two processors, and its address."""
+    tests = Path(shard_scorers.__file__).parent
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(tests), prepend=os.pathsep)
+        context = started(folder)
+        yield context.address_info["address"]
+        ray.shutdown()
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> pd.DataFrame:
+    return Noted(tmp_path / "whole")()(0, N)
+
+
+@pytest.mark.parametrize(("n_workers", "shard_size"), [(1, 20), (2, 8)])
+def test_any_number_of_workers_gives_the_same(
+    n_workers: int, shard_size: int, tmp_path: Path, whole: pd.DataFrame
+) -> None:
+    make = Noted(tmp_path / "notes")
+    check_same(scored(tmp_path, make, shard_size=shard_size, engine="ray", n_workers=n_workers), whole)
+    assert make.calls == {"made": n_workers} | {f"range {start}": 1 for start in range(0, N, shard_size)}
+    # Ours it was not: it still runs.
+    assert ray.is_initialized()
+
+
+def test_a_worker_that_dies_costs_its_range_and_one_that_raises_no_other(tmp_path: Path, whole: pd.DataFrame) -> None:
+    names = [f"bird {number}" for number in range(N)]
+    make = Noted(tmp_path / "notes", {16: "die", 32: "raise"})
+    with pytest.raises(ValueError, match=r"1 of 8 ranges .* 32 to 39 \(bird 32 to bird 39\): ArithmeticError: no such"):
+        scored(tmp_path, make, engine="ray", n_workers=2, names=names)
+    assert make.calls == {f"range {start}": 1 for start in STARTS} | {"range 16": 2, "made": 3}
+    repaired = Noted(tmp_path / "repaired")
+    check_same(scored(tmp_path, repaired), whole)
+    assert repaired.calls == {"made": 1, "range 32": 1}
+
+
+def test_a_process_killed_with_its_cluster_going_on_leaves_what_is_done(
+    cluster: str, tmp_path: Path, whole: pd.DataFrame
+) -> None:
+    done = subprocess.run([sys.executable, shard_scorers.__file__, tmp_path, cluster], check=False)
+    assert done.returncode == -signal.SIGKILL
+    there = {int(path.name[:9]) for path in (tmp_path / "out").glob("*.parquet")}
+    # One worker took them in order; the third may have come back just too late to be written.
+    assert {0, 8} <= there <= {0, 8, 16}
+    again = Noted(tmp_path / "again")
+    check_same(scored(tmp_path, again), whole)
+    assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start not in there}
+
+
+def test_what_a_cluster_cannot_hold_is_told_at_once(tmp_path: Path) -> None:
+    make = Noted(tmp_path / "notes")
+    with pytest.raises(ValueError, match="`n_workers` to be at most 2, as many workers of 1 CPUs and 0 GPUs"):
+        scored(tmp_path, make, engine="ray", n_workers=3)
+    with pytest.raises(ValueError, match="`n_workers` to be at most 0"):
+        scored(tmp_path, make, engine="ray", num_gpus=1)
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="`make_scorer` to be picklable"):
+        scored(tmp_path, lambda: lock, engine="ray")
+    assert not make.calls
+
+
+def test_commands_give_the_same(tmp_path: Path) -> None:
+    write_folders(tmp_path)
+    encoder = EmbeddedEncoder(width=8)
+    scorer = Scorer(encoder.dim, ("Q1",), ["cat", "dog", "bird"], (6, 5), encoder=encoder.name, settings={"size": 16})
+    save_scorer(scorer, tmp_path / "scorer.safetensors")
+    shared = {name: tmp_path / name for name in ("images", "explanations")}
+    shared |= {"scorer": tmp_path / "scorer.safetensors", "device": "cpu", "batch_size": 2, "progress": False}
+    table = [
+        (
+            STUDY(ScoreOptions(**shared, out=tmp_path / engine, engine=engine, workers=workers)) / "scores.csv"
+        ).read_bytes()
+        for engine, workers in (("local", None), ("ray", 2))
+    ]
+    assert table[0] == table[1]
+
+
+def test_regions_are_explained_alike(tmp_path: Path) -> None:
+    check_regions(tmp_path, "ray", 2)
