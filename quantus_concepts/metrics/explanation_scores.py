@@ -197,7 +197,7 @@ def _embedded(embedder: Embedder, denormalisation: Denormalisation, shown: Any, 
     # On the encoder's device, where pictures are made quicker.
     where = embedder.encoder.device or shown[0].device
     images, maps = (each if good.all() else each[good.to(each.device)] for each in shown)
-    return embedder.embed_maps(denormalisation(images.to(where)), maps.to(where))
+    return embedder.embed_maps(denormalisation.of_checked(images.to(where)), maps.to(where), checked=True)
 
 
 def _warn(scorer: Scorer, told: bool, reasons: np.ndarray) -> None:
