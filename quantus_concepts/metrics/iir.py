@@ -234,7 +234,9 @@ class IIR(ReExplainingMetric):
     def _measure(self, x_batch: np.ndarray, patched: np.ndarray, logits: Tensor, logits_patched: Tensor) -> np.ndarray:
         """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""
         relative, converged = patch_effect(logits, logits_patched, self.tolerance)
-        size = np.linalg.norm((patched - x_batch.astype(float)).reshape(len(x_batch), -1), axis=1)
+        # One image at a time stays in the cache; a table of all in double precision would take longer than a forward.
+        pairs = zip(patched, x_batch, strict=True)
+        size = np.concatenate([np.linalg.norm((a - b.astype(float)).reshape(1, -1), axis=1) for a, b in pairs])
         self._measured.append((relative, size, converged))
         return converged
 

@@ -231,10 +231,15 @@ def telling_samples(a_batch: np.ndarray) -> np.ndarray:
     """Choose the samples that show whether a method repeats itself."""
     if a_batch.dtype.kind not in "fiub" or not a_batch.size:
         return np.empty(0, dtype=int)
-    flat = a_batch.reshape(len(a_batch), -1)
-    finite = np.isfinite(flat).all(1)
-    rows = np.flatnonzero(finite & (flat != flat[:, :1]).any(1))
-    return (rows if rows.size else np.flatnonzero(finite))[:N_CHECKED]
+    finite, telling = [], []
+    for row, values in enumerate(a_batch.reshape(len(a_batch), -1)):
+        if np.isfinite(values).all():
+            finite.append(row)
+            if (values != values[0]).any():
+                telling.append(row)
+        if len(telling) == N_CHECKED:
+            break
+    return np.array((telling or finite)[:N_CHECKED], dtype=int)
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
