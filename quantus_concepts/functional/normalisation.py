@@ -90,7 +90,9 @@ def _percentile(flat: Tensor, percentile: float) -> tuple[Tensor, Tensor]:
     if flat.device.type == "cpu" and flat.dtype in (torch.float32, torch.float64):
         # NumPy's selection is several times faster than a partial sort. A few rows at a time stay in the cache.
         rows = flat.detach().split(max(1, _CACHED // flat.shape[1]))
-        ordered = torch.from_numpy(np.concatenate([np.partition(few.numpy(), below, axis=1)[:, below:] for few in rows]))
+        ordered = torch.from_numpy(
+            np.concatenate([np.partition(few.numpy(), below, axis=1)[:, below:] for few in rows])
+        )
         lower = ordered[:, :1]
         upper = ordered[:, 1:].amin(1, keepdim=True) if position > below else lower
         most = ordered.amax(1, keepdim=True)

@@ -249,7 +249,9 @@ class _Run:
         outputs = layers[-1][..., 0]
         losses, slopes = pasta_slopes(outputs, targets, mask, self.settings.weights, self.settings.loss)
         back = slopes[..., None]
-        for weight, bias, given, made in reversed(list(zip(self.scorer.weights, self.scorer.biases, [None, *layers], layers))):
+        for weight, bias, given, made in reversed(
+            list(zip(self.scorer.weights, self.scorer.biases, [None, *layers], layers))
+        ):
             # Of a ReLU; NaN goes on.
             back = torch.ops.aten.threshold_backward(back, made, 0)
             torch.sum(back, 1, out=bias.grad)
