@@ -117,7 +117,8 @@ def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Ten
             f"Expected argument `concepts` to have shape (k,) or (N, k) = ({n_samples}, *) but got "
             f"{tuple(indices.shape)}."
         )
-    if indices.numel() and n_concepts is not None:
+    # Those on an accelerator are not looked at, which would wait for all that is queued there.
+    if indices.numel() and n_concepts is not None and indices.device.type == "cpu":
         low, high = indices.min().item(), indices.max().item()
         if low < 0 or high >= n_concepts:
             raise ValueError(

@@ -84,16 +84,23 @@ class ClassMeans:
         if mask is not None:
             check_bool("mask", mask)
             check_shape("mask", mask, ("N",), (len(values),))
-            values = values[mask.to(values.device)]
-            classes = classes[mask.to(classes.device)]
-        if ((classes < 0) | (classes >= n_classes)).any():
+        counted = classes if mask is None else classes[mask.to(classes.device)]
+        if ((counted < 0) | (counted >= n_classes)).any():
             raise ValueError(
                 f"Expected argument `classes` to hold class indices 0 to {n_classes - 1} but got values from "
-                f"{int(classes.min())} to {int(classes.max())}."
+                f"{int(counted.min())} to {int(counted.max())}."
             )
-        rows = classes.to(self._sums.device, torch.int64)
-        self._sums.index_add_(0, rows, values.to(self._sums))
-        self.counts += torch.bincount(rows, minlength=n_classes)
+        self.add(values, classes, mask)
+
+    def add(self, values: Tensor, classes: Tensor, mask: Tensor | None = None) -> None:
+        """Do what `update` does, of classes that were checked; nothing waits for the device."""
+        device = self._sums.device
+        classes = classes.to(device, torch.int64)
+        enters = torch.ones_like(classes, dtype=torch.bool) if mask is None else mask.to(device)
+        # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
+        rows = torch.where(enters, classes, 0)
+        self._sums.index_add_(0, rows, values.to(self._sums).masked_fill(~enters[:, None], 0))
+        self.counts.index_add_(0, rows, enters.to(torch.int64))
 
     def compute(self) -> Tensor:
         """Return the means so far.

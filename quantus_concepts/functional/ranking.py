@@ -45,7 +45,7 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
         return importance.argsort(dim=1, descending=True, stable=True)[:, :top]
     check_bool("eligible", eligible)
     check_shape("eligible", eligible, ("L",), (importance.shape[1],))
-    taking_part = eligible.to(importance.device).nonzero().squeeze(1)
+    taking_part = eligible.nonzero().squeeze(1).to(importance.device)
     check_top_l("top", top, len(taking_part), "eligible concepts")
     # Not by writing -inf over the others: an eligible concept may have that importance itself.
     order = importance[:, taking_part].argsort(dim=1, descending=True, stable=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captum_concepts.checks import as_list, check_number, check_range, check_shape
 from quantus_concepts.functional.arguments import check_size
-from quantus_concepts.functional.upsampling import Resizer, prepared_maps
+from quantus_concepts.functional.upsampling import Resizer, check_maps, prepared_maps
 
 # Pixels of upsampled maps held at a time: on a CPU few enough for the cache, enough for its threads to be worth waking.
 _CHUNK_ON_CPU = 2**20
@@ -63,7 +63,12 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
         If a shape is wrong, a place lies outside the image, or an alpha is out of range.
     """
     check_alphas(alphas)
-    maps, places, size = _maps_and_places(maps, points, size)
+    return hits_of_places(*_maps_and_points(maps, points, size), alphas)
+
+
+def hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
+    """Do what `point_hits` does, of places that were checked; nothing waits for the device."""
+    maps, places = prepared_maps(maps, size), _places(maps, points, size)
     resize = Resizer(maps, size)
     pixel = places.y * size[1] + places.x
     hits = maps.new_empty(len(maps), len(alphas))
@@ -105,7 +110,12 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
         If a shape is wrong, a place lies outside the image, or `threshold` is NaN.
     """
     check_threshold(threshold)
-    maps, places, size = _maps_and_places(maps, points, size)
+    return threshold_hits_of_places(*_maps_and_points(maps, points, size), threshold)
+
+
+def threshold_hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
+    """Do what `threshold_hits` does, of places that were checked; nothing waits for the device."""
+    maps, places = prepared_maps(maps, size), _places(maps, points, size)
     values = Resizer(maps, size).at(maps, places.x, places.y)
     best = _best_of(values, places.visible, maps)
     return (best >= threshold).to(best.dtype).masked_fill(best.isnan(), torch.nan)
@@ -125,10 +135,10 @@ def check_threshold(threshold: float) -> None:
         raise ValueError("Expected argument `threshold` to be a value of the maps but got NaN.")
 
 
-def _maps_and_places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tuple[Tensor, _Places, tuple[int, int]]:
-    """Check what the two functions on points take, and return it ready for use."""
+def _maps_and_points(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """Check and return what the two functions on points take."""
     size = check_size("size", size)
-    maps = prepared_maps(maps, size)
+    check_maps(maps)
     if not isinstance(points, Tensor) or points.is_complex() or points.dtype == torch.bool:
         got = points.dtype if isinstance(points, Tensor) else type(points).__name__
         raise TypeError(f"Expected argument `points` to be a torch.Tensor but got {got}. Give real numbers.")
@@ -139,11 +149,16 @@ def _maps_and_places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tup
             "Give NaN where nothing is visible."
         )
     check_places(points, size, ("map", "place"))
+    return maps, points, size
+
+
+def _places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> _Places:
+    """Return the pixels of points, on the device of the maps."""
     points = points.to(maps.device)
     nearest = torch.floor(points.nan_to_num(0.0, 0.0, 0.0) + 0.5)
     x = nearest[..., 0].clamp(0, size[1] - 1).long()
     y = nearest[..., 1].clamp(0, size[0] - 1).long()
-    return maps, _Places(x, y, points.isfinite().all(2)), size
+    return _Places(x, y, points.isfinite().all(2))
 
 
 def check_places(points: Tensor, size: tuple[int, int], axes: Sequence[str]) -> None:

@@ -6,8 +6,8 @@ import math
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable
-from typing import Any, ClassVar, Unpack
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar, TypeVar, Unpack
 
 import numpy as np
 import torch
@@ -15,14 +15,26 @@ from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_device, check_flag, check_mapping, check_whole, to_array, to_numpy
+from captum_concepts.checks import (
+    check_device,
+    check_finite,
+    check_flag,
+    check_mapping,
+    check_whole,
+    to_array,
+    to_numpy,
+)
+from captum_concepts.content import row_digests
 from captum_concepts.running import alone_with, evaluation_mode
 from quantus_concepts.metrics.attributions import as_attributions, missing, normalised
 from quantus_concepts.metrics.inputs import check_aligned_truth, check_inputs, check_passed
 from quantus_concepts.metrics.plotting import DrawsScores
-from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments, check_keywords
+from quantus_concepts.metrics.quantus_arguments import DEFAULTS, MetricArguments, check_keywords
 from quantus_concepts.metrics.records import Call, Explanations, Record, nanmean
+from quantus_concepts.metrics.sharing import SHARED
 from quantus_concepts.metrics.truth import no_concept_model
+
+R = TypeVar("R")
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
 N_RECORDS = 256
@@ -61,9 +73,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     undefined: int
 
     #: Defaults of Quantus's own arguments.
-    quantus_defaults: ClassVar[QuantusArguments] = DEFAULTS
+    quantus_defaults: ClassVar[MetricArguments] = DEFAULTS
 
-    def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
+    def __init__(self, **quantus: Unpack[MetricArguments]) -> None:
         """Take Quantus's own arguments. The subclasses say what their score means."""
         check_keywords(type(self), quantus)
         arguments: dict[str, Any] = {**self.quantus_defaults, **quantus}
@@ -71,6 +83,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             arguments["aggregate_func"] = nanmean
         if arguments["default_plot_func"] is None:
             arguments["default_plot_func"] = self.plot_scores
+        self.shared_memory: float = arguments.pop("shared_memory")
         super().__init__(**arguments)
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
@@ -110,6 +123,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             y_batch = to_array("y_batch", y_batch)
             batch_size = check_whole("batch_size", batch_size, 1)
             check_inputs(model, x_batch, y_batch, explain_func)
+            content = self._content(x_batch)
+            if content is None:
+                check_finite("x_batch", x_batch)
+            else:
+                SHARED.check_finite_once("x_batch", x_batch, content)
             for name, value in (
                 ("explain_func_kwargs", explain_func_kwargs),
                 ("model_predict_kwargs", model_predict_kwargs),
@@ -122,6 +140,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             self._call = Call(
                 self._truth(len(x_batch), custom_batch),
                 n_samples=len(x_batch),
+                content=(x_batch, content),
                 model_predict_kwargs=dict(model_predict_kwargs or {}),
             )
             try:
@@ -236,10 +255,29 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         def explain(rows: slice) -> np.ndarray:
             return self._explain(module, x_batch[rows], y_batch[rows], rows)
 
+        # Quantus moves channels that came last.
+        given, content = self.call.content
+        content = content if given is x_batch else self._content(x_batch)
         return {
+            "content_batch": [b""] * len(x_batch) if content is None else content,
             "a_batch": Explanations(len(x_batch), explain),
             **{f"{name}_batch": value for name, value in {**self.call.truth, **extra}.items()},
         }
+
+    def _content(self, x_batch: np.ndarray) -> np.ndarray | None:
+        """Return a digest (N, 16) of each image; None where nothing is shared."""
+        return row_digests(x_batch) if self.shared_memory and x_batch.ndim == 4 else None
+
+    def recall(
+        self,
+        what: Hashable,
+        model: nn.Module,
+        arrays: Sequence[np.ndarray | Tensor | bytes],
+        make: Callable[[], R],
+    ) -> R:
+        """Return what was made of a model and arrays (or digests of them), in this call or in another metric's."""
+        limit = int(self.shared_memory * 2**20)
+        return SHARED.recall(what, model, arrays, make, self.call.turn, limit) if limit else make()
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         """Return the attributions of some samples, given or computed, as the metric is set to treat them."""

@@ -12,13 +12,9 @@ from captum_concepts.checks import check_choice, check_flag, check_whole
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import (
-    IMPORTANCES,
-    concept_importance,
-    concept_outputs,
-)
+from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_importance
 from quantus_concepts.metrics.protocols import is_concept_model
-from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.truth import checked_classes, checked_presence, class_labels
 
 
@@ -51,7 +47,7 @@ class CEM(ConceptMetric):
         (N,) true classes, for `only_correct`; ``y_batch`` if None.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    **quantus : Unpack[QuantusArguments]
+    **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` would rank
         negative contributions first, and no positive scaling changes a rank. The default aggregate is the mean of the
         defined scores.
@@ -85,7 +81,7 @@ class CEM(ConceptMetric):
         only_correct: bool = False,
         labels: Any = None,
         importance: str = "contribution",
-        **quantus: Unpack[QuantusArguments],
+        **quantus: Unpack[MetricArguments],
     ) -> None:
         """Bind the labels. A score of 1 says that all of the most important concepts are in the image.
 
@@ -134,31 +130,31 @@ class CEM(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
+        content_batch: np.ndarray,
         concept_labels_batch: np.ndarray,
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
         """Score some samples by their importances, given or computed from images."""
         module: Any = None if model is None else model.get_model()
-        predicted = None
+        labels = torch.as_tensor(concept_labels_batch)
         if self.call.on_images:
-            outputs = concept_outputs(module, x_batch)
-            predicted = outputs.logits.argmax(1).cpu().numpy()
-            n_concepts = concept_labels_batch.shape[1]
-            if outputs.values.shape[1] != n_concepts:
+            values, logits = SharedPasses(self, module, x_batch, content_batch).outputs()
+            if values.shape[1] != labels.shape[1]:
                 raise ValueError(
                     f"Expected argument `concept_labels` to have shape (N, L) with the model's L = "
-                    f"{outputs.values.shape[1]} concepts but got {n_concepts} columns."
+                    f"{values.shape[1]} concepts but got {labels.shape[1]} columns."
                 )
-            classes = checked_classes(y_batch, outputs.logits)
-            importance = concept_importance(module, outputs.values, classes, self.importance)
-            self.leave_out("the model's importances are NaN", int(importance.isnan().any(1).sum()))
+            importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
+            found = cem(importance, labels, self.top_l).double()
+            # One transfer from the device for each batch.
+            scores, predicted = torch.stack([found, logits.argmax(1).to(found)]).cpu().numpy()
+            self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
         else:
-            importance = self.concept_attributions(module, x_batch, a_batch, concept_labels_batch.shape[1])
+            importance = self.concept_attributions(module, x_batch, a_batch, labels.shape[1])
+            scores = cem(importance, labels, self.top_l).cpu().numpy().astype(float)
             if self.only_correct:
                 predicted = predict_logits(module, x_batch, **model.model_predict_kwargs).argmax(1).cpu().numpy()
-        labels = torch.as_tensor(concept_labels_batch, device=importance.device)
-        scores = cem(importance, labels, self.top_l).cpu().numpy().astype(float)
         if self.only_correct:
             truth = y_batch if labels_batch is None else labels_batch
             wrong = np.asarray(predicted != truth)

@@ -13,14 +13,9 @@ from captum_concepts.checks import check_choice
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import (
-    IMPORTANCES,
-    concept_importance,
-    concept_outputs,
-    linear_weights,
-)
+from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_importance, linear_weights
 from quantus_concepts.metrics.protocols import is_concept_model
-from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
 
 
@@ -52,7 +47,7 @@ class CGIM(ConceptMetric):
         (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
     importance : str
         On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
-    **quantus : Unpack[QuantusArguments]
+    **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
         ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
 
@@ -84,7 +79,7 @@ class CGIM(ConceptMetric):
         per: str = "concept",
         labels: Any = None,
         importance: str = "contribution",
-        **quantus: Unpack[QuantusArguments],
+        **quantus: Unpack[MetricArguments],
     ) -> None:
         """Bind what people say of classes. A score of 1 says that importance is proportional to it.
 
@@ -141,6 +136,7 @@ class CGIM(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
+        content_batch: np.ndarray,
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
@@ -148,15 +144,14 @@ class CGIM(ConceptMetric):
         module = model.get_model()
         n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:
-            outputs = concept_outputs(module, x_batch)
-            logits = outputs.logits
-            if outputs.values.shape[1] != n_concepts:
+            values, logits = SharedPasses(self, module, x_batch, content_batch).outputs()
+            if values.shape[1] != n_concepts:
                 raise ValueError(
                     f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
-                    f"{outputs.values.shape[1]} concepts but got {self.class_concepts.shape}."
+                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}."
                 )
             classes = checked_classes(y_batch, logits)
-            importance = concept_importance(module, outputs.values, classes, self.importance)
+            importance = concept_importance(module, values, classes, self.importance)
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
             logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
@@ -167,8 +162,13 @@ class CGIM(ConceptMetric):
                 f"classes but got {self.class_concepts.shape}."
             )
         truth = y_batch if labels_batch is None else labels_batch
-        enters = (logits.argmax(1).cpu().numpy() == truth) & (y_batch == truth)
+        # One transfer from the device for each batch; explanations that were given are on the CPU.
+        predicted = logits.argmax(1, keepdim=True)
+        if self.call.on_images:
+            both = torch.cat([predicted.double(), importance.double()], 1).cpu()
+            predicted, importance = both[:, :1], both[:, 1:]
         importance = importance.to("cpu", torch.float64)
+        enters = (predicted[:, 0].cpu().numpy() == truth) & (y_batch == truth)
         # A sample whose explanation failed is left out; otherwise it would void its whole class.
         usable = importance.isfinite().all(1)
         mask = torch.as_tensor(enters) & usable
@@ -176,7 +176,7 @@ class CGIM(ConceptMetric):
             self._explained = True
             if not torch.allclose(importance[usable], self._theta[y_batch][usable], rtol=1e-5):
                 self._theta = None
-        self._sums.update(importance, torch.as_tensor(truth, dtype=torch.int64), mask)
+        self._sums.add(importance, torch.as_tensor(truth, dtype=torch.int64), mask)
         return []
 
     @property

@@ -11,26 +11,18 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_finite, check_number, check_range, check_whole
 from quantus_concepts.functional import (
-    clm,
     mask_centres,
     mask_shares,
     mask_threshold_shares,
-    point_hits,
     rank_concepts,
-    threshold_hits,
 )
-from quantus_concepts.functional.regions import check_places
+from quantus_concepts.functional.regions import check_places, hits_of_places, threshold_hits_of_places
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import (
-    IMPORTANCES,
-    concept_importance,
-    concept_maps,
-    concept_outputs,
-)
+from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_importance, concept_maps
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import binary_masks
-from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model
-from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.protocols import is_concept_model
+from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.records import nanmean
 from quantus_concepts.metrics.truth import checked_classes, checked_parts, checked_points, no_concept_model
 
@@ -79,7 +71,7 @@ class CLM(ConceptMetric):
         region's pixels that are marked.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    **quantus : Unpack[QuantusArguments]
+    **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: no increasing change of
         a map moves its region. The default aggregate is the mean of the defined scores.
 
@@ -117,7 +109,7 @@ class CLM(ConceptMetric):
         masks: Any = None,
         mask_hit: str = "centre",
         importance: str = "contribution",
-        **quantus: Unpack[QuantusArguments],
+        **quantus: Unpack[MetricArguments],
     ) -> None:
         """Set the region and bind the parts. A score of 1 says that every region holds its part.
 
@@ -245,6 +237,7 @@ class CLM(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
+        content_batch: np.ndarray,
         masks_batch: np.ndarray | None = None,
         points_batch: np.ndarray | None = None,
         places_batch: np.ndarray | None = None,
@@ -252,45 +245,53 @@ class CLM(ConceptMetric):
     ) -> list[float]:
         """Score some maps, or some images with a concept model."""
         if self.call.on_images and points_batch is not None:
-            scores = self._score_images(model.get_model(), x_batch, y_batch, points_batch)
-        else:
-            scores = self._score_maps(x_batch, a_batch, masks_batch, places_batch)
-        return scores.cpu().numpy().astype(float).tolist()
+            passes = SharedPasses(self, model.get_model(), x_batch, content_batch)
+            return self._score_images(passes, y_batch, points_batch).tolist()
+        return self._score_maps(x_batch, a_batch, masks_batch, places_batch).numpy().astype(float).tolist()
 
-    def _score_images(
-        self, model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, points: np.ndarray
-    ) -> Tensor:
-        outputs = concept_outputs(model, x_batch)
-        values = outputs.values
-        parts = torch.as_tensor(self._parts, device=values.device)
+    def _score_images(self, passes: SharedPasses, y_batch: np.ndarray, points: np.ndarray) -> np.ndarray:
+        variant = "CLM", self.importance, self.top_l, self.alpha, self.threshold
+        scores, unknown, parts = passes.recall(
+            variant, [y_batch, points, self._parts], lambda: self._located(passes, y_batch, points)
+        )
+        unseen = np.isnan(points[np.arange(len(points))[:, None], parts]).any(-1)
+        hidden = ~unknown & unseen.reshape(len(unseen), -1).all(1)
+        self.leave_out("the model's importances are not finite", int(unknown.sum()))
+        self.leave_out(f"no part of the first {self.top_l} concepts is visible", int(hidden.sum()))
+        self.leave_out("the model's maps are not finite", int((np.isnan(scores) & ~unknown & ~hidden).sum()))
+        self._note_chance(np.where(unseen, np.nan, 0.0))
+        return scores
+
+    def _located(
+        self, passes: SharedPasses, y_batch: np.ndarray, points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return scores (n,), which importances are not finite (n,), and the parts (n, l) of the concepts ranked."""
+        model, images = passes.model, passes.images
+        values, logits = passes.outputs()
+        parts = torch.as_tensor(self._parts)
         if len(parts) != values.shape[1]:
             raise ValueError(
                 f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
                 f"concepts but got {tuple(parts.shape)}."
             )
-        importance = concept_importance(model, values, checked_classes(y_batch, outputs.logits), self.importance)
+        importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
         ranked = rank_concepts(importance, self.top_l, eligible=parts >= 0)
-        maps = concept_maps(model, outputs.features, x_batch, ranked)
-        places = torch.as_tensor(points, device=maps.device)
+        maps = concept_maps(model, passes.features(), images, ranked)
+        chosen = parts.to(maps.device)[ranked]
         rows = torch.arange(len(ranked), device=maps.device)[:, None]
-        places = places[rows, parts[ranked]]
-        hits = self._point_hits(maps.flatten(0, 1), places.flatten(0, 1), x_batch.shape[-2:])
-        hits = hits.view(len(ranked), self.top_l)
+        places = torch.as_tensor(points, device=maps.device)[rows, chosen]
+        hits = self._point_hits(maps.flatten(0, 1), places.flatten(0, 1), images.shape[-2:]).view(ranked.shape)
         unknown = ~importance.isfinite().all(1)
-        hits[unknown] = torch.nan
-        unseen = places.isnan().any(-1)
-        hidden = ~unknown & unseen.flatten(1).all(1)
-        self.leave_out("the model's importances are not finite", int(unknown.sum()))
-        self.leave_out(f"no part of the first {self.top_l} concepts is visible", int(hidden.sum()))
-        self.leave_out("the model's maps are not finite", int((hits.isnan().all(1) & ~unknown & ~hidden).sum()))
-        self._note_chance(np.where(unseen.cpu().numpy(), np.nan, 0.0))
-        return clm(hits, self.top_l)
+        scores = hits.nanmean(1).masked_fill(unknown, torch.nan).double()
+        # One transfer from the device for each batch.
+        found = torch.cat([scores[:, None], unknown[:, None], chosen], 1).cpu().numpy()
+        return found[:, 0], found[:, 1] > 0, found[:, 2:].astype(int)
 
     def _point_hits(self, maps: Tensor, points: Tensor, size: tuple[int, ...]) -> Tensor:
         height, width = size
         if self.threshold is not None:
-            return threshold_hits(maps, points, (height, width), self.threshold)
-        return point_hits(maps, points, (height, width), (self.alpha,))[:, 0]
+            return threshold_hits_of_places(maps, points, (height, width), self.threshold)
+        return hits_of_places(maps, points, (height, width), (self.alpha,))[:, 0]
 
     def _score_maps(
         self, x_batch: np.ndarray, a_batch: np.ndarray, masks: np.ndarray | None, places: np.ndarray | None

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
 from captum_concepts.running import to_model
-from quantus_concepts.functional import ClassMeans, cgim, clm, point_hits, rank_concepts
+from quantus_concepts.functional import ClassMeans, cgim, rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
+from quantus_concepts.functional.regions import check_places, hits_of_places
 from quantus_concepts.metrics.concept_batches import ConceptBatch
 from quantus_concepts.metrics.inference import (
     IMPORTANCES,
@@ -37,6 +38,8 @@ class Score(NamedTuple):
 
 
 LABEL, PREDICTED, DENSITY = Score("label"), Score("predicted"), Score("density")
+FINITE, FINITE_MAPS = Score("finite"), Score("finite maps")
+WHAT_IS_NOT_FINITE = {FINITE: "a concept value or logit", FINITE_MAPS: "a concept map"}
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 
 
@@ -120,7 +123,7 @@ class ConceptScorer:
             images = to_model(self.model.features if sharing else self.model.concept_predictor, images)
         outputs = concept_outputs(self.model, images, features)
         values, logits = outputs.values, outputs.logits
-        self._check_outputs(values, logits, batch)
+        self._check_shapes(values, logits, batch)
         if self.n_images == 0:
             self._theta = linear_weights(self.model.head)
         labels = batch.labels.to(values.device)
@@ -128,20 +131,21 @@ class ConceptScorer:
         importance = concept_importances(self.model, values, predicted, self.variants.explanations)
         self._update_means(importance, labels, labels == predicted)
 
-        columns: dict[Score, Tensor] = {LABEL: labels, PREDICTED: predicted}
+        finite = values.isfinite().all(1) & logits.isfinite().all(1)
+        columns: dict[Score, Tensor] = {LABEL: labels, PREDICTED: predicted, FINITE: finite}
         if batch.concepts is not None:
-            columns |= self._existence(values, importance, batch.concepts.to(values.device))
+            columns |= self._existence(values, importance, batch.concepts)
         if "contribution" in importance:
             first = rank_concepts(importance["contribution"], 1)
             columns[NEGATIVE_FIRST] = values.gather(1, first)[:, 0] < 0
         if self.variants.located_tops and batch.points is not None:
-            # Values are on their device; so are the ranks, and what is looked up with them.
-            points = batch.points.to(values.device)
-            elsewhere = None if batch.elsewhere is None else batch.elsewhere.to(values.device)
-            columns |= self._some_locations(images, outputs.features, importance, points, elsewhere)
-        self._columns = list(columns)
-        # One transfer from the device for each batch and model.
-        self._rows.add(torch.stack([column.to(torch.float32) for column in columns.values()], 1).cpu())
+            columns |= self._some_locations(images, outputs.features, importance, batch.points, batch.elsewhere)
+        # Together with the ranks of the located concepts one of two transfers from the device for each batch and model.
+        rows = torch.stack([column.to(torch.float32) for column in columns.values()], 1).cpu()
+        self._check_finite(dict(zip(columns, rows.T, strict=True)))
+        kept = [index for index, score in enumerate(columns) if score not in WHAT_IS_NOT_FINITE]
+        self._columns = [score for score in columns if score not in WHAT_IS_NOT_FINITE]
+        self._rows.add(rows[:, kept])
 
     def columns(self) -> dict[Score, np.ndarray]:
         """Return the numbers (N,) of all images, in float64."""
@@ -165,9 +169,10 @@ class ConceptScorer:
         }
 
     def _existence(self, values: Tensor, importance: dict[str, Tensor], present: Tensor) -> dict[Score, Tensor]:
-        columns = {DENSITY: present.mean(1, dtype=torch.float32)}
+        shown = present.to(values.device)
+        columns = {DENSITY: shown.mean(1, dtype=torch.float32)}
         if self._value_threshold is not None:
-            right = (values > self._value_threshold) == (present > 0.5)
+            right = (values > self._value_threshold) == (shown > 0.5)
             columns[CONCEPT_ACCURACY] = right.float().mean(1)
         tops = self.variants.top_l
         for name, scored in importance.items():
@@ -182,7 +187,7 @@ class ConceptScorer:
         for name, values in importance.items():
             if name not in self._means:
                 self._means[name] = ClassMeans(n_classes, n_concepts, device=values.device)
-            self._means[name].update(values, labels, correct)
+            self._means[name].add(values, labels, correct)
 
     def _some_locations(
         self,
@@ -196,15 +201,18 @@ class ConceptScorer:
         if self._stride == 1:
             return self._locations(images, features, importance, points, elsewhere)
         place = torch.arange(self.n_images + self._offset, self.n_images + self._offset + len(images))
-        asked = (place % self._stride == 0).to(points.device)
+        asked = place % self._stride == 0
         # With none asked for, one is scored for its columns.
-        rows = asked.nonzero()[:, 0] if asked.any() else asked.new_zeros(1, dtype=torch.int64)
-        chosen = {name: values[rows] for name, values in importance.items()}
+        rows = asked.nonzero()[:, 0] if asked.any() else torch.zeros(1, dtype=torch.int64)
+        chosen = {name: values[rows.to(values.device)] for name, values in importance.items()}
         some = None if features is None else features[rows.to(features.device)]
         others = None if elsewhere is None else elsewhere[rows]
         found = self._locations(images[rows.to(images.device)], some, chosen, points[rows], others)
-        empty = next(iter(found.values())).new_full((len(images),), torch.nan)
-        return {score: empty.index_copy(0, rows, column).where(asked, empty) for score, column in found.items()}
+        empty = next(iter(chosen.values())).new_full((len(images),), torch.nan)
+        rows, asked = rows.to(empty.device), asked.to(empty.device)
+        return {
+            score: empty.index_copy(0, rows, column.to(empty)).where(asked, empty) for score, column in found.items()
+        }
 
     def _locations(
         self,
@@ -214,47 +222,51 @@ class ConceptScorer:
         points: Tensor,
         elsewhere: Tensor | None,
     ) -> dict[Score, Tensor]:
-        tops, alphas = self.variants.located_tops, self.variants.alphas
-        parts = self._parts.to(points.device)
-        eligible = parts >= 0
-        ranked = torch.stack([rank_concepts(each, max(tops), eligible) for each in importance.values()], 1)
+        # What is looked up by the ranks is looked up on the host, where points are and shapes may follow from values.
+        tops, alphas, parts = self.variants.located_tops, self.variants.alphas, self._parts
+        ranks = [rank_concepts(each, max(tops), parts >= 0) for each in importance.values()]
+        ranked = torch.stack(ranks, 1).cpu()
         # Each (image, concept) once, however many explanations rank it.
         image, concept, place = _distinct(ranked.flatten(1), len(parts))
-        maps = self._maps(images, features, image, concept)
+        maps, finite = self._maps(images, features, image, concept)
         size = (int(images.shape[-2]), int(images.shape[-1]))
-        own = point_hits(maps, points[image, parts[concept]], size, alphas)
+        own = self._hits(maps, points[image, parts[concept]], size)
         # Ranked by (B, explanations, count), hits by (..., alphas).
         place = place.unflatten(1, ranked.shape[1:])
-        hits = {Score("CLM", name): own[place[:, index]] for index, name in enumerate(importance)}
+        hits = {Score("CLM", name): own[place[:, index].to(own.device)] for index, name in enumerate(importance)}
         if elsewhere is not None:
             # The last explanation ranks the concepts whose parts the baselines are asked for.
             last = Score("CLM", list(importance)[-1])
             chosen, back = torch.unique(place[:, -1], return_inverse=True)
-            there = point_hits(maps[chosen], elsewhere[image[chosen], parts[concept[chosen]]], size, alphas)
-            hits[last._replace(baseline=OTHER_IMAGE)] = there[back]
-            rows = torch.arange(len(points), device=points.device)[:, None]
+            there = self._hits(maps[chosen.to(maps.device)], elsewhere[image[chosen], parts[concept[chosen]]], size)
+            hits[last._replace(baseline=OTHER_IMAGE)] = there[back.to(there.device)]
+            rows = torch.arange(len(points))[:, None]
             middle = self._region.hits(points[rows, parts[ranked[:, -1]]], size)
-            hits[last._replace(baseline=GAUSSIAN)] = middle
-        return {
-            score._replace(l=top, alpha=float(alpha)): clm(found[..., a], top)
+            hits[last._replace(baseline=GAUSSIAN)] = middle.to(maps.device)
+        return {FINITE_MAPS: finite} | {
+            score._replace(l=top, alpha=float(alpha)): found[:, :top, a].nanmean(1)
             for top in tops
             for a, alpha in enumerate(alphas)
             for score, found in hits.items()
         }
 
-    def _maps(self, images: Tensor, features: Tensor | None, image: Tensor, concept: Tensor) -> Tensor:
-        """Return the maps (U, h, w) of U pairs of image and concept, the images in ascending order."""
+    def _hits(self, maps: Tensor, points: Tensor, size: tuple[int, int]) -> Tensor:
+        check_places(points, size, ("map", "place"))
+        return hits_of_places(maps, points, size, self.variants.alphas)
+
+    def _maps(self, images: Tensor, features: Tensor | None, image: Tensor, concept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the maps (U, h, w) of U pairs of image and concept, images ascending, and which images' are finite."""
         counts = torch.bincount(image, minlength=len(images))
-        slot = torch.arange(len(image), device=image.device) - (counts.cumsum(0) - counts)[image]
+        slot = torch.arange(len(image)) - (counts.cumsum(0) - counts)[image]
         wanted = concept.new_zeros(len(images), int(counts.max()))
         wanted[image, slot] = concept
-        chosen = concept_maps(self.model, features, images, wanted)[image, slot]
-        finite = chosen.flatten(1).isfinite().all(1)
-        if not finite.all():
-            self._refuse("a concept map", image[~finite])
-        return chosen
+        maps = concept_maps(self.model, features, images, wanted)
+        image, slot = image.to(maps.device), slot.to(maps.device)
+        chosen = maps[image, slot]
+        broken = (~chosen.flatten(1).isfinite().all(1)).to(torch.float32)
+        return chosen, broken.new_zeros(len(images)).index_add_(0, image, broken) == 0
 
-    def _check_outputs(self, values: Tensor, logits: Tensor, batch: ConceptBatch) -> None:
+    def _check_shapes(self, values: Tensor, logits: Tensor, batch: ConceptBatch) -> None:
         check_shape("values of the model", values, ("B", "L"), (None, self.variants.n_concepts))
         check_shape("logits of the model", logits, ("B", "K"), (None, self.variants.n_classes))
         if self.n_images == 0:
@@ -262,15 +274,16 @@ class ConceptScorer:
             self.shape = (logits.shape[1], values.shape[1])
         if batch.concepts is not None:
             check_shape("concepts", batch.concepts, ("B", "L"), tuple(values.shape))
-        finite = values.isfinite().all(1) & logits.isfinite().all(1)
-        if not finite.all():
-            self._refuse("a concept value or logit", (~finite).nonzero()[:, 0])
 
-    def _refuse(self, what: str, images: Tensor) -> None:
-        raise ValueError(
-            f"Expected only finite numbers but {what} of image {self.n_images + int(images[0])} (from 0) holds NaN "
-            "or infinity. Repair the image or the model's weights."
-        )
+    def _check_finite(self, columns: dict[Score, Tensor]) -> None:
+        """Raise where a batch gave something that is not finite, before it is kept."""
+        for score, what in WHAT_IS_NOT_FINITE.items():
+            bad = (columns[score] == 0).nonzero() if score in columns else torch.empty(0)
+            if len(bad):
+                raise ValueError(
+                    f"Expected only finite numbers but {what} of image {self.n_images + int(bad[0, 0])} (from 0) "
+                    "holds NaN or infinity. Repair the image or the model's weights."
+                )
 
 
 def _distinct(ranked: Tensor, n_concepts: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,7 +14,7 @@ from captum_concepts.checks import check_flag, check_weight, to_array, to_numpy
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
-from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, MetricArguments, QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 #: Why a score is undefined whose patch was not made well enough.
@@ -90,7 +90,7 @@ class IIR(ReExplainingMetric):
     sample_truth = ("patched", "masks", "labels")
     other_side = "on the patched images"
     paired = ("patched", "it has no patch")
-    quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
+    quantus_defaults: ClassVar[MetricArguments] = {**OF_REGIONS, "display_progressbar": None}
 
     def __init__(
         self,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +15,21 @@ from captum_concepts.running import alone_with, device_of, first_floating, tenso
 from quantus_concepts.metrics.protocols import ConceptModel, FeatureSharing, shares_features
 
 IMPORTANCES = ("weight", "value", "contribution")
+
+R = TypeVar("R")
+
+
+class Recalling(Protocol):
+    """What keeps results of a model and arrays, and finds them again."""
+
+    def recall(
+        self,
+        what: Hashable,
+        model: nn.Module,
+        arrays: Sequence[np.ndarray | Tensor | bytes],
+        make: Callable[[], R],
+    ) -> R:
+        """Return what was made before, else make it."""
 
 
 class ConceptOutputs(NamedTuple):
@@ -50,8 +66,34 @@ def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, conc
     with torch.no_grad(), alone_with(model):
         if shares_features(model) and features is not None:
             with full_precision(model):
-                return model.maps_from_features(features, concepts)
+                return model.maps_from_features(in_precision_of(model, features), concepts)
         return model.concept_maps(to_model(model.concept_predictor, images), concepts)
+
+
+class SharedPasses:
+    """The passes of a concept model over the images of a batch, as metrics share them."""
+
+    def __init__(self, metric: Recalling, model: ConceptModel, images: np.ndarray, content: np.ndarray) -> None:
+        self.metric, self.model, self.images, self.content = metric, model, images, content
+
+    def recall(self, what: Hashable, arrays: Sequence[np.ndarray], make: Callable[[], R]) -> R:
+        """Return what is made of model, images and arrays, shared where it was made before."""
+        module = cast("nn.Module", self.model)
+        return self.metric.recall(what, module, [self.content, *arrays], make)
+
+    def features(self) -> Tensor | None:
+        """Return what the backbone gives; None where the model takes no features."""
+        model = self.model
+        if not shares_features(model):
+            return None
+        return self.recall("features", [], lambda: backbone_features(model, self.images))
+
+    def outputs(self) -> tuple[Tensor, Tensor]:
+        """Return concept values (N, L) and logits (N, K)."""
+        # By themselves: they find room where the features of many images do not.
+        return self.recall(
+            "values and logits", [], lambda: concept_outputs(self.model, self.images, self.features())[1:]
+        )
 
 
 def full_precision(model: Any) -> AbstractContextManager[Any]:

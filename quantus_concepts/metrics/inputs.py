@@ -9,7 +9,7 @@ import numpy as np
 from quantus.helpers import asserts
 from torch import nn
 
-from captum_concepts.checks import check_callable, check_finite, check_materialised, check_module
+from captum_concepts.checks import check_callable, check_materialised, check_module
 
 
 def check_inputs(
@@ -26,7 +26,6 @@ def check_inputs(
         raise ValueError(f"Expected argument `x_batch` to have shape (N, ...) but got {x_batch.shape}.")
     if len(x_batch) == 0:
         raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
-    check_finite("x_batch", x_batch)
     if y_batch.shape != (len(x_batch),):
         raise ValueError(f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.")
     if y_batch.dtype.kind not in "iu":

@@ -1,0 +1,153 @@
+"""What arrays and modules hold, told by digests: two of the same digest hold the same."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor, nn
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+#: What `nn.Module` keeps for itself; what is of interest of it is read in other ways.
+KEPT_BY_TORCH = frozenset(vars(nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
+#: How deep the attributes of a module are followed.
+DEPTH = 4
+
+# Of the digest on an accelerator: words of 32 bits times coefficients of 64 drawn at random, summed modulo 2^64, have
+# equal sums for other words once in 2^32 rows.
+_ROW = 4096
+_COEFFICIENTS = torch.from_numpy(np.random.default_rng(0x5EED).integers(-(2**63), 2**63, _ROW, dtype=np.int64))
+
+
+def digest_of(values: np.ndarray | Tensor) -> bytes:
+    """Return a digest of an array's numbers, shape and type."""
+    found = xxhash.xxh3_128()
+    _update(found, [values if isinstance(values, Tensor) else np.asarray(values)])
+    return found.digest()
+
+
+def row_digests(values: np.ndarray | Tensor) -> np.ndarray:
+    """Return a digest (N, 16) of uint8 of each row of an array (N, ...)."""
+    digests = b"".join(digest_of(row) for row in values)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(len(values), 16)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a module's answers depend on: numbers of its parameters and buffers, and attributes of its parts."""
+
+    weights: bytes
+    settings: dict[tuple[str, str], Any]
+    #: Objects that settings name by their identity.
+    named: tuple[weakref.ref[Any], ...]
+
+    def digest(self) -> bytes:
+        """Return a digest of all of it."""
+        return self.weights + xxhash.xxh3_128_digest(repr(self.settings).encode())
+
+    def still_named(self) -> bool:
+        """Whether the objects that settings name are there yet, so that no other one can have got their identity."""
+        return all(reference() is not None for reference in self.named)
+
+
+def fingerprint(
+    module: nn.Module, unread: Collection[tuple[str, str]] = (), *, with_weights: bool = True
+) -> Fingerprint:
+    """Read what a module holds now; `unread` are settings, by part and attribute, that are not looked at."""
+    named: list[weakref.ref[Any]] = []
+    settings: dict[tuple[str, str], Any] = {}
+    tensors: list[Tensor] = []
+    for path, part in module.named_modules(remove_duplicate=False):
+        settings[path, ""] = _identity(type(part), named)
+        for name, value in vars(part).items():
+            if name not in KEPT_BY_TORCH and (path, name) not in unread:
+                settings[path, name] = _described(value, named, DEPTH)
+        tensors += part.parameters(recurse=False)
+        tensors += part.buffers(recurse=False)
+    distinct = {id(tensor): tensor for tensor in tensors}
+    # Which parts have the same tensors belongs to the architecture.
+    order = {key: index for index, key in enumerate(distinct)}
+    settings["", "tensors"] = tuple(order[id(tensor)] for tensor in tensors)
+    found = xxhash.xxh3_128()
+    if with_weights:
+        _update(found, distinct.values())
+    return Fingerprint(found.digest(), settings, tuple(named))
+
+
+def changed_settings(before: Fingerprint, after: Fingerprint) -> set[tuple[str, str]]:
+    """Return the names of settings in which two fingerprints differ."""
+    names = before.settings.keys() | after.settings.keys()
+    return {name for name in names if before.settings.get(name) != after.settings.get(name)}
+
+
+def _described(value: Any, named: list[weakref.ref[Any]], depth: int) -> Any:
+    """Return something that is equal for equal values and can be looked up by."""
+    if isinstance(value, PLAIN):
+        # 1, 1.0 and True are equal, and NaN is not equal to itself.
+        return type(value).__name__, repr(value)
+    if isinstance(value, Tensor | np.ndarray):
+        return "array", digest_of(value)
+    if depth and isinstance(value, list | tuple):
+        return type(value).__name__, tuple(_described(each, named, depth - 1) for each in value)
+    if depth and isinstance(value, Mapping):
+        return "mapping", tuple((repr(key), _described(each, named, depth - 1)) for key, each in value.items())
+    inside = getattr(value, "__dict__", None)
+    if depth and isinstance(inside, dict) and not isinstance(value, type | nn.Module) and not callable(value):
+        fields = tuple((name, _described(each, named, depth - 1)) for name, each in inside.items())
+        return _identity(type(value), named), fields
+    return _identity(value, named)
+
+
+def _identity(value: Any, named: list[weakref.ref[Any]]) -> tuple[str, int]:
+    # A bound method is another object each time it is asked for.
+    owner, function = getattr(value, "__self__", None), getattr(value, "__func__", None)
+    if owner is not None and function is not None:
+        return _identity(function, named)[0], hash((_identity(owner, named), _identity(function, named)))
+    with suppress(TypeError):
+        named.append(weakref.ref(value))
+    return type(value).__name__, id(value)
+
+
+def _update(found: xxhash.xxh3_128, arrays: Iterable[np.ndarray | Tensor]) -> None:
+    """Put the numbers of arrays into a digest; of those of one accelerator in one transfer."""
+    elsewhere: dict[torch.device, list[Tensor]] = {}
+    for array in arrays:
+        if isinstance(array, Tensor):
+            flat, layout = _flat(array.detach())
+            found.update(repr((tuple(array.shape), layout, array.dtype, array.device)).encode())
+            if array.device.type != "cpu":
+                elsewhere.setdefault(array.device, []).append(flat)
+                continue
+            whole = flat.view(torch.uint8).numpy()
+        else:
+            found.update(repr((array.shape, array.dtype.str)).encode())
+            # Objects are told by what they say of themselves.
+            whole = np.frombuffer(repr(array.tolist()).encode(), np.uint8) if array.dtype.hasobject else array
+        found.update(np.ascontiguousarray(whole).reshape(-1).view(np.uint8).data)
+    for flats in elsewhere.values():
+        found.update(torch.cat([_sums(flat) for flat in flats]).cpu().numpy().data)
+
+
+def _flat(tensor: Tensor) -> tuple[Tensor, Any]:
+    """Return the numbers of a tensor in one row, in the order in which they lie in memory where they are dense."""
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return tensor.to_dense().reshape(-1) if not tensor.is_quantized else tensor.int_repr().reshape(-1), "packed"
+    if tensor.is_contiguous():
+        return tensor.reshape(-1), None
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    turned = tensor.permute(order)
+    return turned.reshape(-1), (tuple(order) if turned.is_contiguous() else None)
+
+
+def _sums(flat: Tensor) -> Tensor:
+    """Return sums (R,) of the rows of words of a tensor, on its device."""
+    raw = flat.view(torch.uint8)
+    padded = nn.functional.pad(raw, (0, -raw.numel() % (4 * _ROW)))
+    words = padded.view(torch.int32).view(-1, _ROW).to(torch.int64)
+    return (words * _COEFFICIENTS.to(flat.device)).sum(1)
