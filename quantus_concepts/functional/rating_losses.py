@@ -47,7 +47,7 @@ def ranking_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) 
 
 @torch.no_grad()
 def ordered_pulls(predicted: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return for each item the sum of its gaps to those it is wrongly ordered with, and how many pairs have an order."""
+    """Return the sum of each item's gaps to those it is wrongly ordered with, and how many pairs have an order."""
     gaps = target[..., :, None] - target[..., None, :]
     if mask is not None:
         gaps.masked_fill_(~(mask[..., :, None] & mask[..., None, :]), 0)

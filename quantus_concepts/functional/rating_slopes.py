@@ -38,7 +38,7 @@ def pasta_slopes(
         slope -= weights[0] * away[..., 0] * known / n_known
     if weights[1]:
         gaps = outputs - target
-        loss += weights[1] * (gaps.square() / n_known).sum(-1)
+        loss += weights[1] * (gaps.square().sum(-1, keepdim=True) / n_known)[..., 0]
         slope += (2 * weights[1] / n_known) * gaps
     if weights[2] and form == "paper":
         pull, n_ordered = ordered_pulls(outputs, target, mask)

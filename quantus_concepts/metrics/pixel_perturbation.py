@@ -34,7 +34,7 @@ class Prepared:
         if self.imputing:
             other = imputed(image.expand_as(out), masks) + other
         # With weights of 0 and 1 exactly one of the two, and several times as fast as torch.where on a CPU.
-        torch.lerp(image, other, masks[:, None].to(image.dtype), out=out)
+        torch.lerp(image, other, masks[:, None].view(torch.uint8).to(image.dtype), out=out)
 
 
 @dataclass(frozen=True)

@@ -242,16 +242,16 @@ class _Run:
             live = torch.maximum(live, outputs.amax(1))
         return total / n_items, live
 
+    @torch.no_grad()
     def _gradients(self, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Put the gradient of the summed losses into the weights; return losses (Q,) and outputs (Q, n)."""
-        # By hand, into the same memory at each step: autograd's graph and fresh memory cost half as much as the network.
+        # By hand, into the same memory at each step: autograd's graph and fresh memory cost as much as the losses.
         layers = self.scorer.layers(inputs)
         outputs = layers[-1][..., 0]
         losses, slopes = pasta_slopes(outputs, targets, mask, self.settings.weights, self.settings.loss)
         back = slopes[..., None]
-        for weight, bias, given, made in reversed(
-            list(zip(self.scorer.weights, self.scorer.biases, [None, *layers], layers))
-        ):
+        parts = zip(self.scorer.weights, self.scorer.biases, [None, *layers[:-1]], layers, strict=True)
+        for weight, bias, given, made in reversed(list(parts)):
             # Of a ReLU; NaN goes on.
             back = torch.ops.aten.threshold_backward(back, made, 0)
             torch.sum(back, 1, out=bias.grad)
