@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ def pasta_slopes(
 ) -> tuple[Tensor, Tensor]:
     """Return what `pasta_loss` gives for right arguments, (Q,), and its derivatives by the predictions, (Q, N)."""
     # Targets are 0 where the mask is. Recording a graph of so many small steps takes longer than the network.
+    n_known: Any
+    n_pairs: Any
     if mask is None:
         outputs, n_known, n_pairs = predicted, predicted.shape[-1], max(predicted.shape[-1] - 1, 1)
         known = predicted.new_ones(())

@@ -180,6 +180,7 @@ class _Run:
         self, scorer: Scorer, data: TrainingData, parts: tuple[Tensor, Tensor], settings: TrainingSettings, seed: int
     ) -> None:
         self.settings, self.questions, self.scorer = settings, data.questions, scorer
+        self.weights = settings.weights or LOSS_WEIGHTS[settings.loss]
         self.generator = torch.Generator().manual_seed(seed)
         train, validation = parts
         self.inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
@@ -248,7 +249,7 @@ class _Run:
         # By hand, into the same memory at each step: autograd's graph and fresh memory cost as much as the losses.
         layers = self.scorer.layers(inputs)
         outputs = layers[-1][..., 0]
-        losses, slopes = pasta_slopes(outputs, targets, mask, self.settings.weights, self.settings.loss)
+        losses, slopes = pasta_slopes(outputs, targets, mask, self.weights, self.settings.loss)
         back = slopes[..., None]
         parts = zip(self.scorer.weights, self.scorer.biases, [None, *layers[:-1]], layers, strict=True)
         for weight, bias, given, made in reversed(list(parts)):
