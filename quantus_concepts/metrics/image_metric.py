@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.whole_progress import WholeProgress
@@ -47,7 +48,7 @@ class ImageMetric(ConceptMetric):
         self, model: nn.Module, images: np.ndarray, content: np.ndarray | None, make: Callable[[], Tensor]
     ) -> Tensor:
         """Return what a model puts out for images, made once for all metrics; `content` are their digests, if known."""
-        # Of further arguments nobody knows what they hold.
-        if self.call.model_predict_kwargs:
+        # Of further arguments nobody knows what they hold, and lazy parameters hold nothing before the first pass.
+        if self.call.model_predict_kwargs or any(is_lazy(each) for each in model.parameters()):
             return make()
         return self.recall("logits", model, [images if content is None else np.asarray(content)], make)
