@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         optimise_patch,
         score_concepts,
         score_contrasts,
+        score_explanations,
         score_relative,
     )
     from quantus_concepts.summary import plot_summary, summarise
@@ -73,6 +74,7 @@ __all__ = [
     "positive_percentile",
     "score_concepts",
     "score_contrasts",
+    "score_explanations",
     "score_relative",
     "summarise",
 ]

@@ -1,7 +1,7 @@
 """How fast and how large the concept metrics are, as ratios within one run.
 
     python speed/concepts.py            # all sections, a table; several minutes
-    python speed/concepts.py metrics    # one section: images, metrics, bank, memory or command
+    python speed/concepts.py metrics    # one section: images, passes, sharing, metrics, bank, memory or command
     python speed/concepts.py --write    # and keep the table in speed/RESULTS.md
 
 Each time is the least of several, taken in turn; two threads. Each section runs in a process of its own.
@@ -10,23 +10,27 @@ Each time is the least of several, taken in turn; two threads. Each section runs
 from __future__ import annotations
 
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import measuring
 import numpy as np
+import quantus
 import torch
 import torchvision
 from concepts_baselines import coam_as_printed, ranked_maps_sorted
-from measuring import SEED, Row, least, row
+from measuring import SEED, Row, alternate, least, ratios, row
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
+from quantus_concepts import CEM, CGIM, CLM
 from quantus_concepts.datasets import ConceptSample
 from quantus_concepts.functional import ClassMeans, cem, cgim, clm, point_hits, rank_concepts
 from quantus_concepts.metrics import score_concepts
@@ -102,6 +106,100 @@ def measure_images() -> list[Row]:
             ratio <= 1.05,
         )
     ]
+
+
+class Timed:
+    """The metrics of `quantus.evaluate` on images, against what the backbone alone takes for them."""
+
+    def __init__(self, n: int) -> None:
+        self.model = resnet_cbm()
+        self.seen = 0
+        self.model.features.register_forward_hook(self._count)
+        self.sample = next(batches(n, SIZE, n))
+        self.images = self.sample.image.numpy()
+        with torch.no_grad():
+            self.classes = torch.cat([self.model(part) for part in self.sample.image.split(32)]).argmax(1).numpy()
+        self.truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator()).numpy()
+
+    def _count(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.seen += len(output)
+
+    def metrics(self, n_metrics: int, **settings: Any) -> dict[str, Any]:
+        every = {
+            "CGIM": CGIM(self.truth, **settings),
+            "CEM": CEM(self.sample.concepts.numpy(), **settings),
+            "CLM": CLM(points=self.sample.points.numpy(), part_of_concept=parts_of_concepts().numpy(), **settings),
+        }
+        return dict(list(every.items())[:n_metrics])
+
+    @torch.no_grad()
+    def forward(self) -> None:
+        for images in self.sample.image.split(32):
+            self.model.features(images)
+
+    def evaluate(self, metrics: dict[str, Any], n_methods: int) -> None:
+        """Call stock `quantus.evaluate`; explanations are given, and nothing is left of an earlier evaluation."""
+        self.model.features[0].weight.data.add_(1e-6)
+        maps = np.ones((len(self.images), 1, SIZE, SIZE), np.float32)
+        quantus.evaluate(
+            metrics=metrics,
+            xai_methods={f"method {number}": maps for number in range(n_methods)},
+            model=self.model,
+            x_batch=self.images,
+            y_batch=self.classes,
+            explain_func_kwargs={},
+            call_kwargs={"call": {"channel_first": True, "batch_size": 32}},
+        )
+
+    def passes(self, metrics: dict[str, Any], n_methods: int) -> float:
+        self.seen = 0
+        self.evaluate(metrics, n_methods)
+        return self.seen / len(self.images)
+
+
+def measure_passes() -> list[Row]:
+    """How often the backbone sees each image in a stock `quantus.evaluate`."""
+    timed = Timed(64)
+    rows = []
+    for n_metrics in (1, 2, 3):
+        for n_methods in (1, 2, 4, 8):
+            shared = timed.passes(timed.metrics(n_metrics), n_methods)
+            alone = timed.passes(timed.metrics(n_metrics, shared_memory=0), n_methods)
+            what = f"Passes of the backbone in `quantus.evaluate`: {n_metrics} of CGIM, CEM, CLM, {n_methods} methods"
+            against = f"{alone:.2f} with shared_memory=0"
+            rows.append(row(what, f"{shared:.2f}", against, "", "at most 1.05", shared <= 1.05))
+    return rows
+
+
+def measure_sharing() -> list[Row]:
+    """The time of a stock `quantus.evaluate` and of each metric alone, against the backbone's forward pass."""
+    rows = []
+    for n in (48, 192):
+        timed = Timed(n)
+        calls: dict[str, Callable[[], object]] = {"the backbone alone": timed.forward}
+        for n_methods in (1, 4, 8):
+            calls[f"CGIM, CEM and CLM, {n_methods} methods"] = partial(timed.evaluate, timed.metrics(3), n_methods)
+        for name, metric in timed.metrics(3).items():
+            calls[f"{name} alone"] = partial(timed.evaluate, {name: metric}, 1)
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            times = alternate(calls, 7)
+            alone = times.pop("the backbone alone")
+            for name, taken in times.items():
+                found = ratios(taken, alone)
+                most = 1.05 if name.endswith("alone") else 1.1
+                rows.append(
+                    row(
+                        f"`quantus.evaluate`, {name}; {n} images of 224 px, ResNet-18, 112 concepts, {threads} "
+                        "threads, against the backbone's forward pass",
+                        f"{statistics.median(taken):.2f} s",
+                        f"{statistics.median(alone):.2f} s",
+                        f"{found:.3f} x",
+                        f"at most {most} x",
+                        found.median <= most,
+                    )
+                )
+    return rows
 
 
 def measure_metrics() -> list[Row]:
@@ -294,6 +392,8 @@ def measure_command() -> list[Row]:
 
 SECTIONS: dict[str, Callable[[], list[Row]]] = {
     "images": measure_images,
+    "passes": measure_passes,
+    "sharing": measure_sharing,
     "metrics": measure_metrics,
     "bank": measure_bank,
     "memory": measure_memory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import captum_concepts
@@ -39,10 +39,12 @@ def layer_of(module: str) -> int:
     return LAYERS.index(max(fitting, key=len))
 
 
-def imports_of(module: str) -> Iterator[tuple[str, str, int]]:
-    """Yield each file of ours that a module imports, anywhere in it, with the name taken from it, and the line."""
+@cache
+def imports_of(module: str) -> tuple[tuple[str, str, int], ...]:
+    """Return each file of ours that a module imports, anywhere in it, with the name taken from it, and the line."""
     file = FILES[module]
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    imported = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found = [(alias.name, "") for alias in node.names]
@@ -53,9 +55,10 @@ def imports_of(module: str) -> Iterator[tuple[str, str, int]]:
             continue
         for source, name in found:
             if f"{source}.{name}" in FILES:
-                yield f"{source}.{name}", "", node.lineno
+                imported.append((f"{source}.{name}", "", node.lineno))
             elif source in FILES:
-                yield source, name, node.lineno
+                imported.append((source, name, node.lineno))
+    return tuple(imported)
 
 
 def test_imports_point_down() -> None:

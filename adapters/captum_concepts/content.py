@@ -17,7 +17,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.d
 #: What `nn.Module` keeps for itself; what is of interest of it is read in other ways.
 KEPT_BY_TORCH = frozenset(vars(nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
 #: How deep the attributes of a module are followed.
-DEPTH = 4
+DEPTH = 2
 
 # Of the digest on an accelerator: words of 32 bits times coefficients of 64 drawn at random, summed modulo 2^64, have
 # equal sums for other words once in 2^32 rows.
@@ -60,14 +60,14 @@ def fingerprint(
     module: nn.Module, unread: Collection[tuple[str, str]] = (), *, with_weights: bool = True
 ) -> Fingerprint:
     """Read what a module holds now; `unread` are settings, by part and attribute, that are not looked at."""
-    named: list[weakref.ref[Any]] = []
+    reader = _Reader()
     settings: dict[tuple[str, str], Any] = {}
     tensors: list[Tensor] = []
     for path, part in module.named_modules(remove_duplicate=False):
-        settings[path, ""] = _identity(type(part), named)
+        settings[path, ""] = reader.identify(type(part))
         for name, value in vars(part).items():
             if name not in KEPT_BY_TORCH and (path, name) not in unread:
-                settings[path, name] = _described(value, named, DEPTH)
+                settings[path, name] = reader.describe(value)
         tensors += part.parameters(recurse=False)
         tensors += part.buffers(recurse=False)
     distinct = {id(tensor): tensor for tensor in tensors}
@@ -77,7 +77,7 @@ def fingerprint(
     found = xxhash.xxh3_128()
     if with_weights:
         _update(found, distinct.values())
-    return Fingerprint(found.digest(), settings, tuple(named))
+    return Fingerprint(found.digest(), settings, tuple(reader.named))
 
 
 def changed_settings(before: Fingerprint, after: Fingerprint) -> set[tuple[str, str]]:
@@ -86,32 +86,43 @@ def changed_settings(before: Fingerprint, after: Fingerprint) -> set[tuple[str, 
     return {name for name in names if before.settings.get(name) != after.settings.get(name)}
 
 
-def _described(value: Any, named: list[weakref.ref[Any]], depth: int) -> Any:
-    """Return something that is equal for equal values and can be looked up by."""
-    if isinstance(value, PLAIN):
-        # 1, 1.0 and True are equal, and NaN is not equal to itself.
-        return type(value).__name__, repr(value)
-    if isinstance(value, Tensor | np.ndarray):
-        return "array", digest_of(value)
-    if depth and isinstance(value, list | tuple):
-        return type(value).__name__, tuple(_described(each, named, depth - 1) for each in value)
-    if depth and isinstance(value, Mapping):
-        return "mapping", tuple((repr(key), _described(each, named, depth - 1)) for key, each in value.items())
-    inside = getattr(value, "__dict__", None)
-    if depth and isinstance(inside, dict) and not isinstance(value, type | nn.Module) and not callable(value):
-        fields = tuple((name, _described(each, named, depth - 1)) for name, each in inside.items())
-        return _identity(type(value), named), fields
-    return _identity(value, named)
+class _Reader:
+    """Describes attributes so that equal ones have equal descriptions."""
 
+    def __init__(self) -> None:
+        self.named: list[weakref.ref[Any]] = []
+        # An object that many parts have, such as a configuration, is read once.
+        self._read: dict[tuple[int, int], Any] = {}
 
-def _identity(value: Any, named: list[weakref.ref[Any]]) -> tuple[str, int]:
-    # A bound method is another object each time it is asked for.
-    owner, function = getattr(value, "__self__", None), getattr(value, "__func__", None)
-    if owner is not None and function is not None:
-        return _identity(function, named)[0], hash((_identity(owner, named), _identity(function, named)))
-    with suppress(TypeError):
-        named.append(weakref.ref(value))
-    return type(value).__name__, id(value)
+    def describe(self, value: Any, depth: int = DEPTH) -> Any:
+        if isinstance(value, PLAIN):
+            # 1, 1.0 and True are equal, and NaN is not equal to itself.
+            return type(value).__name__, repr(value)
+        if isinstance(value, Tensor | np.ndarray):
+            return "array", digest_of(value)
+        if depth and isinstance(value, list | tuple):
+            return type(value).__name__, tuple(self.describe(each, depth - 1) for each in value)
+        if depth and isinstance(value, set | frozenset):
+            return type(value).__name__, tuple(sorted(repr(self.describe(each, depth - 1)) for each in value))
+        if depth and isinstance(value, Mapping):
+            items = value.items()
+            return type(value).__name__, tuple((repr(key), self.describe(each, depth - 1)) for key, each in items)
+        inside = getattr(value, "__dict__", None)
+        if depth and isinstance(inside, dict) and not isinstance(value, type | nn.Module) and not callable(value):
+            if (id(value), depth) not in self._read:
+                fields = tuple((name, self.describe(each, depth - 1)) for name, each in inside.items())
+                self._read[id(value), depth] = self.identify(type(value)), fields
+            return self._read[id(value), depth]
+        return self.identify(value)
+
+    def identify(self, value: Any) -> tuple[str, int]:
+        # A bound method is another object each time it is asked for.
+        owner, function = getattr(value, "__self__", None), getattr(value, "__func__", None)
+        if owner is not None and function is not None:
+            return self.identify(function)[0], hash((self.identify(owner), self.identify(function)))
+        with suppress(TypeError):
+            self.named.append(weakref.ref(value))
+        return type(value).__name__, id(value)
 
 
 def _update(found: xxhash.xxh3_128, arrays: Iterable[np.ndarray | Tensor]) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concept_scores import score_concepts
     from quantus_concepts.metrics.contrast_scores import score_contrasts
     from quantus_concepts.metrics.explainer_values import Explainer, metric_values
+    from quantus_concepts.metrics.explanation_scores import score_explanations
     from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.idr import IDR
     from quantus_concepts.metrics.iir import IIR
@@ -51,5 +52,6 @@ __all__ = [
     "optimise_patch",
     "score_concepts",
     "score_contrasts",
+    "score_explanations",
     "score_relative",
 ]

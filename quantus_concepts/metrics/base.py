@@ -51,6 +51,12 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     that says why, so that the other results of `quantus.evaluate` are not lost; wrong *arguments* raise.
     Calls of one metric from several threads follow one another; several metrics may share a model.
 
+    What a model gives for images is shared by the metrics of one evaluation, for every explanation method, so that it
+    runs once. It is found again where weights, buffers, attributes and hooks of the model, the images and torch's
+    settings are what they were, all read anew in each call; and kept in at most `shared_memory` megabytes (256 unless
+    told; 0 shares nothing) on the model's device, until the model goes. What does not fit is computed again. A model
+    that draws at random in eval mode answers once.
+
     Subclasses implement `evaluate_batch`, which gets the arrays of a batch under Quantus's names, truth under its own
     with ``_batch`` behind it, and gives a score for each sample. After a call, `records` holds what it knows beside its
     scores, one `Record` for each of the last calls, the newest last: chance, and why scores are undefined; `undefined`

@@ -51,6 +51,7 @@ class CEM(ConceptMetric):
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` would rank
         negative contributions first, and no positive scaling changes a rank. The default aggregate is the mean of the
         defined scores.
+        `shared_memory`: megabytes in which the metrics of an evaluation share what a model gave (256).
 
     Raises
     ------

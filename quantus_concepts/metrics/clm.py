@@ -74,6 +74,7 @@ class CLM(ConceptMetric):
     **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: no increasing change of
         a map moves its region. The default aggregate is the mean of the defined scores.
+        `shared_memory`: megabytes in which the metrics of an evaluation share what a model gave (256).
 
     Raises
     ------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import RandomSampler
 
 from captum_concepts.checks import check_binary, check_shape, to_tensor
 from quantus_concepts.metrics.location_baselines import EarlierPoints
@@ -40,6 +41,12 @@ class ConceptBatches:
         elsewhere: EarlierPoints | None,
     ) -> None:
         self._loader = loader
+        names = " and ".join(f"`{name}`" for name, whole in bound.items() if whole is not None)
+        if names and isinstance(getattr(loader, "sampler", None), RandomSampler):
+            raise ValueError(
+                f"Expected argument `loader` to give images in the order of {names} but it shuffles them. Make it with "
+                "shuffle=False."
+            )
         self._bound = {name: torch.as_tensor(whole) for name, whole in bound.items() if whole is not None}
         self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
         self._elsewhere = elsewhere
@@ -59,7 +66,15 @@ class ConceptBatches:
 
     def _made(self, batch: Any, n_seen: int) -> ConceptBatch:
         # A `ConceptSample` of tensors is a tuple with these four.
-        given = dict(zip(FIELDS, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
+        if isinstance(batch, Mapping):
+            given = {name: batch[name] for name in FIELDS if name in batch}
+        else:
+            given = dict(zip(FIELDS, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
+        if "images" not in given:
+            raise ValueError(
+                f"Expected argument `loader` to give dicts with the keys {list(FIELDS)}, of which the last two may be "
+                f"missing, but got {list(batch)}."
+            )
         images = to_tensor("loader", given["images"])
         check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         self._check_lengths(n_seen + len(images), at_least=True)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from captum_concepts.checks import (
     check_callable,
@@ -25,7 +26,7 @@ from captum_concepts.checks import (
 )
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, predict_logits
-from quantus_concepts.datasets.ratings.explanations import MapExplanation
+from quantus_concepts.datasets.ratings.explanations import LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.arguments import check_size
 from quantus_concepts.functional.faithfulness import check_thresholds
@@ -124,6 +125,7 @@ def metric_values(
     noise: float = 0.2,
     n_samples: int = 10,
     batch_size: int = 64,
+    num_workers: int = 0,
     seed: int = 0,
     display_progressbar: bool = False,
 ) -> dict[str, np.ndarray]:
@@ -150,6 +152,8 @@ def metric_values(
         Draws that the maximum of `MaxSensitivity` is over; each is one explanation.
     batch_size : int
         Explanations evaluated at a time, and images the model sees at a time. No value depends on it.
+    num_workers : int
+        Processes that read explanations while those before are evaluated, as in `torch.utils.data.DataLoader`.
     seed : int
         Of all noise. No global generator is touched.
     display_progressbar : bool
@@ -177,6 +181,7 @@ def metric_values(
     check_whole("n_samples", n_samples, 1)
     check_finite("noise", noise)
     check_whole("batch_size", batch_size, 1)
+    check_whole("num_workers", num_workers, 0)
     check_thresholds(thresholds)
     check_seed(seed)
     if not isinstance(ratings, RatedExplanations):
@@ -198,10 +203,18 @@ def metric_values(
     for name, explainer in explainers.items():
         rows = np.flatnonzero((ratings.explainer_ids == name) & (ratings.modalities == "map"))
         measure = _Measure(explainer, tuple(thresholds), noise, n_samples, batch_size, seed)
-        starts = progress(range(0, len(rows), batch_size), name, show=display_progressbar, leave=True)
-        for start in starts:
-            chosen = rows[start : start + batch_size]
-            read = [ratings.explanations[int(row)] for row in chosen]
+        loader: DataLoader[Any] = DataLoader(
+            LazyExplanations(ratings.explanations.__getitem__, rows.tolist()),  # type: ignore[arg-type]
+            batch_size,
+            num_workers=num_workers,
+            collate_fn=list,
+            # Without one of its own it draws from the global one.
+            generator=torch.Generator(),
+        )
+        done = 0
+        for read in progress(loader, name, show=display_progressbar, leave=True):
+            chosen = rows[done : done + len(read)]
+            done += len(read)
             for part in _of_one_size([each for each in read if isinstance(each, MapExplanation)], explainer):
                 items = [read[index] for index in part]
                 for metric, found in measure(items).items():

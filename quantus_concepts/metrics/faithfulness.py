@@ -16,7 +16,7 @@ from quantus_concepts.functional.faithfulness import check_thresholds, faithfuln
 from quantus_concepts.metrics.image_metric import ImageMetric
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
-from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.truth import checked_classes
 from quantus_concepts.metrics.whole_progress import WholeProgress
 
@@ -62,7 +62,7 @@ class Faithfulness(ImageMetric):
     seed : int
         Of the noise and of the order of equally relevant pixels. What is drawn for an image depends on this and on
         the image only.
-    **quantus : Unpack[QuantusArguments]
+    **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Only the order of the pixels counts,
         which no normalisation by scale changes. The default aggregate is the mean of the defined scores.
 
@@ -114,7 +114,7 @@ class Faithfulness(ImageMetric):
         outputs: str = "logits",
         chunk_size: int | None = None,
         seed: int = 0,
-        **quantus: Unpack[QuantusArguments],
+        **quantus: Unpack[MetricArguments],
     ) -> None:
         """Set the perturbation. A score of 1 says that the model needs the relevant pixels and no others.
 

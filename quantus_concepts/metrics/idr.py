@@ -9,7 +9,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
 from quantus_concepts.functional import idr
-from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -33,7 +33,7 @@ class IDR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    **quantus : Unpack[QuantusArguments]
+    **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
         attributions count. The default aggregate is the mean of the defined scores.
@@ -63,7 +63,7 @@ class IDR(ReExplainingMetric):
         masks: Any = None,
         labels: Any = None,
         agreement: float = 0.3,
-        **quantus: Unpack[QuantusArguments],
+        **quantus: Unpack[MetricArguments],
     ) -> None:
         """Bind the images without the feature. A score of 1 says that it is less important than what it covers.
 

@@ -15,7 +15,7 @@ from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.patch_optimisation import patch_progress
-from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, MetricArguments, QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, MetricArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.whole_progress import WholeProgress
 
@@ -55,7 +55,7 @@ class IIR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    **quantus : Unpack[QuantusArguments]
+    **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
         attributions count. The default aggregate is the mean of the defined scores. With ``display_progressbar=None``
@@ -105,7 +105,7 @@ class IIR(ReExplainingMetric):
         average: bool = False,
         tolerance: float | None = None,
         agreement: float = 0.3,
-        **quantus: Unpack[QuantusArguments],
+        **quantus: Unpack[MetricArguments],
     ) -> None:
         """Bind the patches. A score of 1 says that a patch without effect leaves the attribution as it was.
 

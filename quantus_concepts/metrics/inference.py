@@ -75,6 +75,7 @@ class SharedPasses:
 
     def __init__(self, metric: Recalling, model: ConceptModel, images: np.ndarray, content: np.ndarray) -> None:
         self.metric, self.model, self.images, self.content = metric, model, images, content
+        self._features: Tensor | None = None
 
     def recall(self, what: Hashable, arrays: Sequence[np.ndarray], make: Callable[[], R]) -> R:
         """Return what is made of model, images and arrays, shared where it was made before."""
@@ -84,9 +85,10 @@ class SharedPasses:
     def features(self) -> Tensor | None:
         """Return what the backbone gives; None where the model takes no features."""
         model = self.model
-        if not shares_features(model):
-            return None
-        return self.recall("features", [], lambda: backbone_features(model, self.images))
+        if self._features is None and shares_features(model):
+            # Held here too: what found no room is not made twice for one batch.
+            self._features = self.recall("features", [], lambda: backbone_features(model, self.images))
+        return self._features
 
     def outputs(self) -> tuple[Tensor, Tensor]:
         """Return concept values (N, L) and logits (N, K)."""

@@ -12,7 +12,7 @@ from torch import nn
 from captum_concepts.checks import check_flag, check_materialised, check_module, check_seed
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
-from quantus_concepts.metrics.quantus_arguments import QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -46,7 +46,7 @@ class MCS(ReExplainingMetric):
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. Methods
         that draw at random without a seed may need less; those that draw nothing must reach 0.99. With -1 anything
         is accepted.
-    **quantus : Unpack[QuantusArguments]
+    **quantus : Unpack[MetricArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself; without it the two models' maps may be on different scales. ``abs`` is
         applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
@@ -81,7 +81,7 @@ class MCS(ReExplainingMetric):
         random_region: bool = False,
         seed: int = 0,
         agreement: float = 0.3,
-        **quantus: Unpack[QuantusArguments],
+        **quantus: Unpack[MetricArguments],
     ) -> None:
         """Bind the second model. A score of 1 says that the region is all to the one model and nothing to the other.
 

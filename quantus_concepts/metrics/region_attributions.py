@@ -15,7 +15,7 @@ from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.masks import check_mask_size, region_masks
-from quantus_concepts.metrics.subjects import Subject, batches, taken
+from quantus_concepts.metrics.subjects import Subject, taken
 
 ExplainFunc = Callable[..., np.ndarray]
 #: Of N images: (N, 1, H, W) of 0 and 1, or a function from rows to theirs.
@@ -105,8 +105,8 @@ def attribute_regions(
     masks = checked_masks(masks, max((len(subject) for subject in subjects), default=0))
     if not callable(masks):
         for subject in subjects:
-            if not callable(subject.images) and len(subject):
-                check_mask_size("masks", masks[: len(subject)].numpy(), subject.images)
+            if isinstance(subject.images, Tensor) and len(subject):
+                check_mask_size("masks", masks[: len(subject)].numpy(), subject.images.numpy())
     others_of = {} if elsewhere is None else check_mapping("elsewhere", elsewhere)
     if any(subject not in subjects for subject in others_of):
         raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
@@ -119,8 +119,8 @@ def attribute_regions(
             parts: dict[str, list[_Part]] = {name: [] for name in methods}
             met: list[int] = []
             # Methods within batches, so that an image is composed once for all of them.
-            for rows in batches(len(subject), batch_size):
-                images, regions = subject.batch(rows), taken(masks, rows)
+            for rows, images in subject.batches(batch_size):
+                regions = taken(masks, rows)
                 others = taken(elsewhere[subject], rows) if subject in elsewhere else None
                 wanted = [place for place, row in enumerate(rows) if row in kept]
                 met += [rows[place] for place in wanted]

@@ -19,7 +19,7 @@ from quantus_concepts.metrics.region_attributions import (
     attribute_regions,
     check_methods,
 )
-from quantus_concepts.metrics.subjects import Subject
+from quantus_concepts.metrics.subjects import Subject, gives_batches
 
 RELATIVE, CORRELATION = "relative MCS", "correlation"
 WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
@@ -52,9 +52,9 @@ def score_relative(
         (N, 1, H, W) or (N, H, W) of 0 and 1: where the feature is; or a function from rows to (n, 1, H, W).
     models : dict
         From k, in (0, 1], to the model trained with the feature in that share of the classes; at least two.
-    images : array_like or callable
-        (N, C, H, W) test images with the feature, or a function from rows to them, as in `Subject`.
-    without : array_like or callable
+    images : array_like, callable or iterable
+        (N, C, H, W) test images with the feature, a function from rows to them, or batches of them, as in `Subject`.
+    without : array_like, callable or iterable
         The same images without it.
     labels : array_like
         (N,) of int: the classes to find and to explain.
@@ -90,7 +90,10 @@ def score_relative(
     for k, model in models.items():
         check_range("models", k, 0, 1, open_low=True)
         check_module("models", model)
-    if not callable(without) and not callable(images) and np.shape(to_array("without", without)) != np.shape(images):
+    streamed = [
+        callable(each) or gives_batches(name, each) for name, each in (("without", without), ("images", images))
+    ]
+    if not any(streamed) and np.shape(to_array("without", without)) != np.shape(images):
         raise ValueError(
             f"Expected argument `without` to have the shape of `images`, {np.shape(images)}, but got "
             f"{np.shape(without)}."

@@ -33,6 +33,8 @@ class Turn:
     number: int = field(default_factory=lambda: next(_numbers))
     #: By model: what it held when the call first asked, and the digest of that.
     read: dict[nn.Module, tuple[Fingerprint, bytes]] = field(default_factory=dict)
+    #: The models that were looked at before and after a result of a kind was made.
+    watched: set[tuple[nn.Module, Hashable]] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -85,7 +87,6 @@ class SharedResults:
         contents = tuple(each if isinstance(each, bytes) else digest_of(each) for each in arrays)
         with self._lock:
             kept = self._of.setdefault(model, _OfModel())
-        first = model not in turn.read
         held, state = self._read(model, kept, turn)
         key = what, contents, arithmetic(model)
         with self._lock:
@@ -94,15 +95,16 @@ class SharedResults:
                 entry.turn = turn.number
                 return entry.result
         result = make()
-        if first:
+        if (model, what) not in turn.watched:
+            turn.watched.add((model, what))
             # A counter of passes, say: it would make every pass look like one of another model.
             counters = changed_settings(held, fingerprint(model, kept.counters, with_weights=False))
             if counters:
                 kept.counters |= counters
-                del turn.read[model]
-                held, state = self._read(model, kept, turn)
+                turn.read.pop(model, None)
         size = size_of(result)
         if size is not None:
+            held, state = self._read(model, kept, turn)
             self._keep(kept, (key, state), _Entry(result, size, turn.number, held), limit)
         return result
 

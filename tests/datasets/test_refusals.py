@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from functools import cache
 from pathlib import Path
 
@@ -46,6 +47,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for kind, mode in (("cutouts", "RGBA"), ("scenes", "RGB"), ("photographs", "RGB")):
             (root / kind / name).mkdir(parents=True)
             Image.new(mode, (8, 8)).save(root / kind / name / "0.png")
+    shown = Image.new("RGBA", (8, 8))
+    shown.paste((200, 0, 0, 255), (2, 2, 6, 7))
+    shown.save(root / "cutouts" / "cat" / "0.png")
     Image.new("RGB", (8, 8)).save(root / "photographs" / "1.png")
     (root / "concepts.csv").write_text("class,red\ncat,1\ndog,0\n")
     (root / "parts.csv").write_text("image,part,x,y\ncat/0.png,red,1,1\n")
@@ -336,6 +340,32 @@ METHODS = {
 @pytest.mark.parametrize("refusal", METHODS.values(), ids=METHODS)
 def test_bad_calls_of_methods_are_refused_by_name(refusal):
     refusal.check()
+
+
+MADE = ("PaintedBirds", "PaintedObjects", "PaintedScenes", "ConceptFolder", "COCOObjects", "BAMFolder")
+MADE += ("ObjectsOnScenes", "MixedScenes", "PastaRatings", "simulated_ratings")
+READ = {name: lambda name=name: getattr(datasets, name)(**TABLE[name][0]()) for name in MADE}
+READ |= {
+    "CutoutFolder": lambda: datasets.CutoutFolder("cutouts"),
+    "SceneFolder": lambda: datasets.SceneFolder("scenes"),
+}
+READ |= {"some ratings": lambda: datasets.PastaRatings(".").select([0])}
+
+
+def plain(sample):
+    fields = vars(sample).values() if hasattr(sample, "modality") else sample
+    return [np.asarray(each) for each in fields]
+
+
+@pytest.mark.parametrize("make", READ.values(), ids=READ)
+def test_what_a_worker_of_a_loader_is_sent_gives_the_same_samples(make):
+    data = make()
+    sent = pickle.loads(pickle.dumps(data))
+    items, found = (getattr(each, "explanations", each) for each in (data, sent))
+    assert len(found) == len(items)
+    np.testing.assert_equal(plain(found[0]), plain(items[0]))
+    # What was read before goes along or does not: it is the same.
+    np.testing.assert_equal(plain(pickle.loads(pickle.dumps(items))[0]), plain(items[0]))
 
 
 def test_everything_public_has_cases():

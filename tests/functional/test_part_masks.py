@@ -82,9 +82,10 @@ class TestChance:
 
     @pytest.mark.parametrize("cells", [96, 8])
     def test_noise_shares_what_the_image_has_marked(self, birds, cells):
-        maps = torch.randn(len(birds), cells, cells, generator=torch.Generator().manual_seed(1))
+        some = birds[::4]
+        maps = torch.randn(len(some), cells, cells, generator=torch.Generator().manual_seed(1))
         maps = maps.repeat_interleave(96 // cells, 1).repeat_interleave(96 // cells, 2)
-        above = mask_shares(maps, birds, ALPHAS) - birds.flatten(1).float().mean(1, keepdim=True)
+        above = mask_shares(maps, some, ALPHAS) - some.flatten(1).float().mean(1, keepdim=True)
         np.testing.assert_array_less(above.mean(0).abs(), 3 * above.std(0) / len(above) ** 0.5)
 
     def test_the_mask_itself_and_its_opposite(self, birds):

@@ -372,6 +372,21 @@ def test_a_model_without_concepts_is_refused() -> None:
             run(**arguments)
 
 
+def test_batches_may_be_dicts() -> None:
+    batches = [{"images": sample.image[None].float(), "labels": torch.tensor([sample.label])} for sample in SAMPLES]
+    table = score_concepts(SharingConceptModel(), batches)
+    expected = score_concepts(SharingConceptModel(), [tuple(batch.values()) for batch in batches])
+    pd.testing.assert_frame_equal(table, expected)
+    with pytest.raises(ValueError, match=r"`loader` to give dicts with the keys .* but got \['pixels'\]"):
+        score_concepts(SharingConceptModel(), [{"pixels": torch.zeros(1, 3, 4, 4)}])
+
+
+def test_bound_truth_and_a_loader_that_shuffles_are_refused() -> None:
+    loader = DataLoader([(sample.image.float(), 0) for sample in SAMPLES], 4, shuffle=True)
+    with pytest.raises(ValueError, match=r"`loader` to give images in the order of `labels` but it shuffles"):
+        score_concepts(SharingConceptModel(), loader, labels=np.zeros(len(SAMPLES), int))
+
+
 def test_an_empty_loader_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one batch"):
         score_concepts(SharingConceptModel(), [], top_l=(1,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 
@@ -11,6 +12,7 @@ import pytest
 import quantus
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import build_method
 from quantus_concepts import IDR, IIR, MCS, Subject, score_contrasts, score_relative, summarise
@@ -454,3 +456,26 @@ def test_which_images_are_right():
 def test_batches():
     assert batches(5, 2) == [[0, 1], [2, 3], [4]]
     assert batches(0, 2) == []
+
+
+def test_subjects_of_batches_score_as_those_of_arrays(world):
+    """A loader with a worker, lists of tensors, and lists of samples that begin with the image."""
+    subjects = {id(each): each for pair in world.pairs.values() for each in pair}
+    forms = [
+        lambda images, labels: DataLoader(TensorDataset(images, labels), 4),
+        lambda images, labels: DataLoader(images, 4, num_workers=1),
+        lambda images, labels: images.split(4),
+        lambda images, labels: [(part.numpy(), None) for part in images.split(4)],
+    ]
+    streamed = {
+        key: Subject(each.model, form(each.images, each.labels), each.labels)
+        for (key, each), form in zip(subjects.items(), itertools.cycle(forms), strict=False)
+    }
+    pairs = {name: tuple(streamed[id(each)] for each in pair) for name, pair in world.pairs.items()}
+    methods = {"gradient": build_method("vanilla gradient")}
+    expected = score_contrasts(methods, world.masks, **world.pairs, batch_size=4)
+    pd.testing.assert_frame_equal(score_contrasts(methods, world.masks, **pairs), expected)
+    models = {0.5: world.f_o, 1.0: world.f_s}
+    expected = score_relative(methods, world.masks, models, world.full, world.bare, world.scenes, batch_size=4)
+    parts = (world.full.split(4), DataLoader(world.bare, 4))
+    pd.testing.assert_frame_equal(score_relative(methods, world.masks, models, *parts, world.scenes), expected)

@@ -150,7 +150,7 @@ class TestSensitivity:
 
 def test_batches_and_sizes(explainer: Explainer) -> None:
     expected = metric_values(rated(), {"a": explainer}, **FAST)
-    found = metric_values(rated(), {"a": explainer}, batch_size=3, **FAST)
+    found = metric_values(rated(), {"a": explainer}, batch_size=3, num_workers=1, **FAST)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-4)
     # images of two sizes, brought to that of the classifier

@@ -1,6 +1,6 @@
+import importlib
 import json
 import logging
-import subprocess
 import sys
 import types
 from copy import deepcopy
@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+import quantus_concepts
 from quantus_concepts.pasta import downloads
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoder import PARTS
@@ -83,18 +84,26 @@ def test_seeds_and_the_users_generators(caplog):
     assert not caplog.records
 
 
-def test_constructing_is_nothing_and_the_cache_key_needs_no_library():
-    code = (
-        "import sys; from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder as E, PRESETS\n"
-        "from quantus_concepts.pasta.embedder import Embedder\n"
-        "for name in PRESETS:\n"
-        "    encoder = E.preset(name); assert encoder.dim == PRESETS[name].dim and encoder.fingerprint\n"
-        "    Embedder(encoder, cache='nowhere')\n"
-        "E('ViT-B-32', None).dim; E('ViT-L-16-SigLIP-384', None).fingerprint\n"
-        "print([name for name in ('open_clip', 'timm', 'huggingface_hub') if name in sys.modules])"
+def test_constructing_is_nothing_and_the_cache_key_needs_no_library(monkeypatch):
+    # Imported anew, as where none of the libraries was imported before.
+    monkeypatch.setattr(quantus_concepts, "pasta", quantus_concepts.pasta)
+    for name in [name for name in sys.modules if name.startswith("quantus_concepts.pasta")]:
+        monkeypatch.delitem(sys.modules, name)
+    libraries = ("open_clip", "timm", "huggingface_hub")
+    for library in libraries:
+        monkeypatch.delitem(sys.modules, library, raising=False)
+    encoders, embedders = (
+        importlib.import_module(f"quantus_concepts.pasta.{name}") for name in ("open_clip_encoder", "embedder")
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert encoders.OpenClipEncoder is not OpenClipEncoder
+    for name in PRESETS:
+        encoder = encoders.OpenClipEncoder.preset(name)
+        assert encoder.dim == PRESETS[name].dim
+        assert encoder.fingerprint
+        embedders.Embedder(encoder, cache="nowhere")
+    assert encoders.OpenClipEncoder("ViT-B-32", None).dim
+    assert encoders.OpenClipEncoder("ViT-L-16-SigLIP-384", None).fingerprint
+    assert not sys.modules.keys() & {*libraries}
 
 
 def test_presets_are_what_open_clip_has():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
+from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.metrics import (
@@ -19,6 +21,7 @@ from quantus_concepts.metrics import (
     optimise_patch,
     score_concepts,
     score_contrasts,
+    score_explanations,
     score_relative,
 )
 from refusals import Refusal
@@ -36,6 +39,7 @@ from refused.metric_classes import (
     PARTS,
     PIXELS,
     POINTS,
+    SCORER,
     TRUTH,
     Answers,
     N,
@@ -153,9 +157,26 @@ TABLE: Table = {
         Subject,
         {"model": MODEL, "images": IMAGES, "labels": CLASSES},
         model=NO_MODULE,
-        images={**SUBJECT_ARRAYS, "complex": IMAGES + 1j},
+        images={
+            **SUBJECT_ARRAYS,
+            "complex": IMAGES + 1j,
+            "a generator": (each for each in [IMAGES]),
+            "a data set": TensorDataset(torch.from_numpy(IMAGES)),
+            "shuffled": DataLoader(torch.from_numpy(IMAGES), shuffle=True),
+        },
         labels={**NO_CLASSES, "None": None, "one too few": CLASSES[:5]},
     ),
+    "Subject.batches": spoilt(lambda batch_size: list(FIRST.batches(batch_size)), {}, batch_size=NO_POSITIVE)
+    | {
+        f"images: {what}": Refusal(lambda batches=batches: list(Subject(MODEL, batches, CLASSES).batches()), name)
+        for what, batches, name in (
+            ("too few", [IMAGES[:4]], "`labels`"),
+            ("too many", [IMAGES, IMAGES], "`labels`"),
+            ("of rank 2", [IMAGES[:2], IMAGES[0, 0]], "`images`"),
+            ("texts", [IMAGES[:2], "birds"], "`images`"),
+        )
+    }
+    | {"rows of batches": Refusal(lambda: Subject(MODEL, [IMAGES], CLASSES).batch([0]), "`images`")},
     "Subject.logits": spoilt(FIRST.logits, {}, batch_size=NO_POSITIVE),
     "Subject.correct": spoilt(FIRST.correct, {}, batch_size=NO_POSITIVE),
     "attribute_regions": spoilt(
@@ -216,6 +237,21 @@ TABLE: Table = {
         seed=NO_SEED,
         batch_size=NO_POSITIVE,
     ),
+    "score_explanations": spoilt(
+        score_explanations,
+        {"scorer": SCORER, "encoder": PoolingEncoder(), "loader": [(IMAGES, IMAGES[:, 0], ["cat"] * N)]},
+        scorer={"a number": 3, "a model": MODEL},
+        encoder={"a number": 3, "text": "siglop"},
+        loader={"None": None, "a number": 3, "of texts": [("a", "b")], "of None": [None], "empty": []},
+        denormalise={"text": "min-max", "a number": 3},
+        cache={"a number": 3},
+        clip={"text": "yes"},
+    )
+    | spoilt(
+        score_explanations,
+        {"scorer": SCORER, "encoder": PoolingEncoder(), "loader": [], "mean": [0.5] * 3, "std": [0.5] * 3},
+        **PIXELS,
+    ),
     "score_concepts": spoilt(
         score_concepts,
         {"model": MODEL, "loader": LOADER, "top_l": (1,), "class_concepts": TRUTH, "part_of_concept": PARTS},
@@ -261,6 +297,7 @@ TABLE: Table = {
         noise={**NO_NUMBER, "None": None, "NaN": NAN, "infinite": INF},
         n_samples=NO_COUNT | {"negative": -1},
         batch_size=NO_POSITIVE,
+        num_workers=NO_COUNT | {"negative": -1},
         seed=NO_SEED,
     ),
 }

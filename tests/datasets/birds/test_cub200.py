@@ -1,5 +1,7 @@
 """CUB-200-2011 in its official layout, on twelve drawn images."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,12 @@ MARKS = "attributes/image_attribute_labels.txt"
 @pytest.fixture(scope="module")
 def cub(tmp_path_factory):
     return write_cub(tmp_path_factory.mktemp("cub"))
+
+
+def test_what_a_worker_of_a_loader_is_sent_gives_the_same_sample(cub):
+    data = CUB200(cub, transform=default_transform(32))
+    for given, expected in zip(pickle.loads(pickle.dumps(data))[0], data[0], strict=True):
+        np.testing.assert_array_equal(given, expected)
 
 
 def _marks(cub):

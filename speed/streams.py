@@ -1,0 +1,302 @@
+"""Whether scoring a stream takes no more memory for more images, and whether workers read while the model computes.
+
+    python speed/streams.py            # both sections, a table; some four minutes
+    python speed/streams.py memory     # one section: memory or workers
+    python speed/streams.py --tiny     # sizes that show only whether it runs
+    python speed/streams.py --write    # and keep the table in speed/RESULTS.md
+
+Images are JPEG files in folders that the script writes; each section runs in processes of its own. One thread, so that
+of two cores one is left for a worker. Times are taken in turn; of the ratios the median is judged.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import measuring
+import numpy as np
+import torch
+import torchvision
+from measuring import SEED, Row, alternate, peak_mib, ratios, row, spread
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
+from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations
+from quantus_concepts.datasets import ConceptFolder, default_transform
+from quantus_concepts.datasets.images import load_image
+from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
+from quantus_concepts.studies.training import SmallResNet
+
+TITLE = "Streams: memory and workers"
+N_CLASSES, N_CONCEPTS, N_PARTS = 8, 16, 4
+#: Files that are written; the others are links to them.
+N_FILES = 64
+SMALL = 64
+
+
+class Sizes(NamedTuple):
+    """Images of the memory section, few and many, and of the workers section; repeats, and sides of models' images."""
+
+    few: int = 4_800
+    many: int = 38_400
+    concepts: int = 384
+    explanations: int = 1_024
+    repeats: int = 5
+    side: int = 112
+    shown: int = 224
+
+
+TINY = Sizes(few=300, many=2_400, concepts=128, explanations=128, repeats=1)
+
+
+def sizes() -> Sizes:
+    return TINY if "--tiny" in sys.argv else Sizes()
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(SEED)
+
+
+def write_folder(root: Path, n: int, side: int) -> Path:
+    """Write n images, mostly links, in a folder for each class, with tables of concepts and parts."""
+    rng = np.random.default_rng(SEED)
+    base: list[Path] = []
+    lines = []
+    for number in range(n):
+        name = f"{number % N_CLASSES}/{number:05d}.jpg"
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if number < N_FILES:
+            # Coarse colours and fine noise: files as large as those of photographs.
+            coarse = Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).resize((side, side))
+            noise = rng.normal(0, 8, (side, side, 3))
+            Image.fromarray(np.clip(np.asarray(coarse) + noise, 0, 255).astype(np.uint8)).save(path, quality=90)
+            base.append(path)
+        else:
+            os.link(base[number % N_FILES], path)
+        lines += [f"{name},p{part},{x:.1f},{y:.1f}" for part, (x, y) in enumerate(rng.uniform(0, side - 1, (4, 2)))]
+    concepts = [f"p{number % N_PARTS}::{number}" for number in range(N_CONCEPTS)]
+    table = rng.integers(0, 2, (N_CLASSES, N_CONCEPTS))
+    rows = [f"{label},{','.join(map(str, values))}" for label, values in enumerate(table.tolist())]
+    (root / "concepts.csv").write_text("\n".join([f"class,{','.join(concepts)}", *rows]))
+    (root / "parts.csv").write_text("\n".join(["image,part,x,y", *lines]))
+    return root
+
+
+def concept_folder(root: Path, **settings: Any) -> ConceptFolder:
+    return ConceptFolder(root, root / "concepts.csv", root / "parts.csv", **settings)
+
+
+class Explained(Dataset[tuple[Tensor, Tensor, int]]):
+    """Images of a folder, each with a map as an explainer would give it, and a label."""
+
+    def __init__(self, root: Path, n: int, side: int | None = None) -> None:
+        self.paths = sorted(root.glob("*/*.jpg"))[:n]
+        self.transform = default_transform(side) if side else None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
+        image = load_image(self.paths[index])
+        image = image if self.transform is None else self.transform(image)
+        return image, image.mean(0)[::8, ::8], index % N_CLASSES
+
+
+def small_model() -> PostHocCBM:
+    network = SmallResNet(N_CLASSES, channels=32)
+    bank = ConceptBank(torch.randn(N_CONCEPTS, 32, generator=generator()))
+    return PostHocCBM(network.features, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+
+
+def resnet_model() -> PostHocCBM:
+    backbone = from_torchvision(torchvision.models.resnet18(weights=None).eval())
+    bank = ConceptBank(torch.randn(N_CONCEPTS, 512, generator=generator()))
+    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+
+
+def pasta(size: int) -> tuple[Scorer, Embedder]:
+    """Return a scorer of all questions and the embedder of the embedded encoder."""
+    embedder = Embedder(EmbeddedEncoder(), size=size, batch_size=64)
+    labels = [f"class {number}" for number in range(N_CLASSES)]
+    return Scorer(embedder.dim, ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6"), labels, seed=SEED), embedder
+
+
+def gradient(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    images = torch.as_tensor(inputs).requires_grad_()
+    model(images).gather(1, torch.as_tensor(targets)[:, None]).sum().backward()
+    return images.grad.numpy()
+
+
+def some_masks(rows: list[int]) -> Tensor:
+    masks = torch.zeros(len(rows), 1, SMALL, SMALL, dtype=torch.bool)
+    masks[..., 16:40, 20:44] = True
+    return masks
+
+
+def stream_of(kind: str, root: Path) -> tuple[Callable[[], Any], int]:
+    """Return a call that scores all images of a folder, and the bytes of a row that it keeps."""
+    load = partial(DataLoader, batch_size=64, num_workers=1)
+    if kind == "concepts":
+        model, data = small_model(), concept_folder(root)
+        table = score_concepts(model, DataLoader(data, 64, sampler=range(64)), per_image=True)
+        columns = int(table.groupby("image").size().iloc[0]) + 2
+        # Numbers and places of parts of float32; the buffer doubles; the table is of float64.
+        return lambda: score_concepts(model, load(data)), columns * (2 * 4 + 8) + N_PARTS * 2 * 4 * 2
+    if kind == "explanations":
+        scorer, embedder = pasta(SMALL)
+        shown = Explained(root, 10**9)
+        # Three codes and six scores, then a table of two to three texts, by pointer, and six scores.
+        return lambda: score_explanations(scorer, embedder, load(shown)), 9 * (2 * 4 + 8) + 3 * (8 + 8) + 8
+    data = concept_folder(root)
+    pair = [Subject(SmallResNet(N_CLASSES, 32, seed=seed), load(data), data.labels) for seed in range(2)]
+    call = partial(score_contrasts, {"gradient": gradient}, some_masks, mcs=tuple(pair), per_image=True)
+    # For two models logits, attributions inside and elsewhere, then a table of two metrics with five columns.
+    return call, 2 * (2 * 4 * N_CLASSES + 2 * 2 * 8) + 2 * 2 * 5 * 8
+
+
+def show_growth(kind: str, root: str) -> None:
+    """Print by how many MiB the peak of a run is above what was there before it, and the bytes of a row."""
+    call, bytes_of_row = stream_of(kind, Path(root))
+    status = Path("/proc/self/status").read_text()
+    before = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    call()
+    print(peak_mib() - before, bytes_of_row)
+
+
+def growth(kind: str, root: Path) -> tuple[float, int]:
+    code = "import sys, torch; torch.set_num_threads(1); sys.path.insert(0, sys.argv[1]); import streams;"
+    code += "streams.show_growth(*sys.argv[2:])"
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), kind, str(root)]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-2:]
+    return float(found[0]), int(found[1])
+
+
+def measure_memory() -> list[Row]:
+    """Peak memory of scoring many images of 64 px and of few, above what model and data set take before."""
+    few, many = sizes().few, sizes().many
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        roots = {n: write_folder(Path(folder) / str(n), n, SMALL) for n in (few, many)}
+        for kind, call in (
+            ("concepts", "`score_concepts`, small network, 16 concepts"),
+            ("explanations", "`score_explanations`, embedded encoder, six questions"),
+            ("contrasts", "`score_contrasts`, MCS of the gradient of two small networks"),
+        ):
+            (low, _), (high, bytes_of_row) = growth(kind, roots[few]), growth(kind, roots[many])
+            allowed = (many - few) * bytes_of_row / 2**20
+            images = (many - few) * 3 * SMALL**2 * 4 / 2**20
+            rows.append(
+                row(
+                    f"Memory of {call}: {many:,} images of {SMALL} px from a DataLoader with a worker against {few:,}; "
+                    f"{images:.0f} MiB of images more",
+                    f"{high:.1f} MiB",
+                    f"{low:.1f} MiB",
+                    f"{high - low:+.1f} MiB",
+                    f"no more than the rows, {allowed:.1f} MiB, and 4 MiB of blocks not given back",
+                    high - low <= allowed + 4,
+                )
+            )
+    return rows
+
+
+def balanced(root: Path, seconds: float, item: Callable[[Path], Dataset[Any]]) -> tuple[int, float]:
+    """Return the side of JPEG files whose reading takes as long as the model, and what it takes, in seconds."""
+    found = {}
+    for side in (int(96 * 1.2**step) for step in range(18)):
+        data = item(write_folder(root / str(side), N_CLASSES, side))
+        for _ in range(2):
+            start = time.perf_counter()
+            for index in range(N_CLASSES):
+                data[index]
+            taken = (time.perf_counter() - start) / N_CLASSES
+        found[side] = taken
+        if taken > 1.3 * seconds:
+            break
+    best = min(found, key=lambda side: abs(found[side] - seconds))
+    return best, found[best]
+
+
+def seconds_of(call: Callable[[], object], n: int) -> float:
+    call()
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) / n
+
+
+def measure_workers() -> list[Row]:
+    """Reading in the same process against reading in one worker."""
+    torch.set_num_threads(1)
+    given = sizes()
+    rows = []
+    model, (scorer, embedder) = resnet_model(), pasta(given.shown)
+    cases: Iterator[tuple[str, int, Callable[[Any], Any], Callable[[Path], Dataset[Any]]]] = iter(
+        [
+            (
+                f"`score_concepts`, ResNet-18 at {given.side} px, ConceptFolder",
+                given.concepts,
+                partial(score_concepts, model),
+                partial(concept_folder, image_size=given.side),
+            ),
+            (
+                f"`score_explanations`, embedded encoder, pictures of {given.shown} px",
+                given.explanations,
+                partial(score_explanations, scorer, embedder),
+                partial(Explained, n=given.explanations, side=given.shown),
+            ),
+        ]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for place, (what, n, score, data_of) in enumerate(cases):
+            root = Path(folder) / str(place)
+            ready = list(DataLoader(data_of(write_folder(root / "ready", 64, 96)), 16))
+            model_seconds = seconds_of(partial(score, ready), 64)
+            side, read_seconds = balanced(root, model_seconds, data_of)
+            data = data_of(write_folder(root / "all", n, side))
+            calls = {
+                workers: partial(score, DataLoader(data, 8, num_workers=workers, generator=generator()))
+                for workers in (0, 1)
+            }
+            times = alternate({str(workers): call for workers, call in calls.items()}, given.repeats)
+            found = ratios(times["0"], times["1"])
+            most = (model_seconds + read_seconds) / max(model_seconds, read_seconds)
+            rows.append(
+                row(
+                    f"{what}: {n} JPEG files of {side} px, one DataLoader worker against none, one thread (reading "
+                    f"{read_seconds * 1e3:.1f} ms an image, model {model_seconds * 1e3:.1f}: at most {most:.2f} x)",
+                    f"{spread(times['1']).median:.2f} s",
+                    f"{spread(times['0']).median:.2f} s",
+                    f"{found:.2f} x faster",
+                    "at least 1.7 x",
+                    found.median >= 1.7,
+                )
+            )
+    return rows
+
+
+SECTIONS: dict[str, Callable[[], list[Row]]] = {"memory": measure_memory, "workers": measure_workers}
+
+
+def write(rows: dict[str, list[Row]]) -> None:
+    """Put the rows in place of what RESULTS.md has of this script."""
+    measuring.keep(
+        TITLE,
+        f"`python speed/streams.py --write`, on {measuring.processor()}; torch {torch.__version__}, one thread, "
+        "OMP_WAIT_POLICY=PASSIVE.\n\n" + measuring.table([row for found in rows.values() for row in found]),
+    )
+
+
+if __name__ == "__main__":
+    chosen = [argument for argument in sys.argv[1:] if argument != "--tiny"]
+    raise SystemExit(measuring.main(__file__, SECTIONS, write, chosen, ["--tiny"] if "--tiny" in sys.argv else []))

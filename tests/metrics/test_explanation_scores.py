@@ -1,0 +1,145 @@
+"""The streaming PASTA-score: against the metric class, whatever gives the batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from pooling_encoder import PoolingEncoder
+from quantus_concepts import PASTAScore, score_explanations
+from quantus_concepts.datasets.ratings.explanations import (
+    ConceptExplanation,
+    DrawingExplanation,
+    LazyExplanations,
+    MapExplanation,
+)
+from quantus_concepts.pasta.scorer import Scorer
+
+N, SIZE = 7, 12
+LABELS = ("cat", "dog", "car")
+QUESTIONS = ("Q1", "Q5")
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+random = torch.Generator().manual_seed(0)
+IMAGES = torch.rand(N, 3, SIZE, SIZE, generator=random)
+MAPS = torch.randn(N, SIZE, SIZE, generator=random)
+CLASSES = torch.arange(N) % 3
+NAMES = [LABELS[place] for place in CLASSES]
+
+
+def scorer(labels: tuple[str, ...] | None = LABELS) -> Scorer:
+    return Scorer(PoolingEncoder.dim, QUESTIONS, labels, hidden=(16, 8), seed=1)
+
+
+def explanation(place: int) -> MapExplanation:
+    return MapExplanation(IMAGES[place], MAPS[place])
+
+
+def of_metric(**arguments: object) -> pd.DataFrame:
+    metric = PASTAScore(scorer(), PoolingEncoder(), labels=CLASSES, **arguments)
+    metric(None, IMAGES.numpy(), CLASSES.numpy(), MAPS.numpy(), batch_size=3)
+    return pd.DataFrame(metric.question_scores)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_gives_what_the_metric_does_to_the_bit(workers: int) -> None:
+    loader = DataLoader(TensorDataset(IMAGES, MAPS, CLASSES), 3, num_workers=workers, persistent_workers=workers > 0)
+    found = score_explanations(scorer(), PoolingEncoder(), loader)
+    pd.testing.assert_frame_equal(found[[*QUESTIONS]], of_metric(), check_exact=True)
+    assert found["label"].tolist() == NAMES
+    assert (found["modality"] == "map").all()
+    assert (found["reason"] == "").all()
+    # Workers that stay are asked again.
+    pd.testing.assert_frame_equal(score_explanations(scorer(), PoolingEncoder(), loader), found)
+
+
+def test_generators_lists_names_and_channels_say_the_same() -> None:
+    splits = [slice(0, 3), slice(3, 6), slice(6, N)]
+    expected = of_metric()
+    channels = torch.stack([MAPS / 4, 3 * MAPS / 4], 1)
+    for loader in (
+        ((IMAGES[rows].numpy(), MAPS[rows].numpy(), NAMES[rows]) for rows in splits),
+        [[IMAGES[rows], channels[rows], CLASSES[rows]] for rows in splits],
+        [([explanation(place) for place in range(N)[rows]], NAMES[rows]) for rows in splits],
+    ):
+        found = score_explanations(scorer(), PoolingEncoder(), loader)
+        np.testing.assert_allclose(found[[*QUESTIONS]], expected, atol=1e-5)
+        assert found["label"].tolist() == NAMES
+
+
+def test_normalisation_is_undone() -> None:
+    mean, std = (torch.tensor(value)[:, None, None] for value in (MEAN, STD))
+    batch = ((IMAGES - mean) / std, MAPS, CLASSES)
+    expected = score_explanations(scorer(), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])
+    for undo in ({"mean": MEAN, "std": STD}, {"denormalise": lambda images: images * std + mean}):
+        found = score_explanations(scorer(), PoolingEncoder(), [batch], **undo)
+        np.testing.assert_allclose(found[[*QUESTIONS]], expected[[*QUESTIONS]], atol=2e-2)
+
+
+def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
+    kinds = [
+        explanation(0),
+        ConceptExplanation({"wing": 1.0, "beak": -2.0}),
+        DrawingExplanation(IMAGES[1, :, :5]),
+        MapExplanation(IMAGES[2, :, :8], MAPS[2]),
+    ]
+    loader = DataLoader(LazyExplanations(kinds.__getitem__, range(4)), 4, collate_fn=list)
+    found = score_explanations(scorer(None), PoolingEncoder(), loader)
+    assert found["modality"].tolist() == ["map", "concepts", "drawing", "map"]
+    assert set(found["label"]) == {""}
+    for place, each in enumerate(kinds):
+        alone = score_explanations(scorer(None), PoolingEncoder(), [[each]])
+        np.testing.assert_allclose(alone[[*QUESTIONS]].to_numpy()[0], found.loc[place, [*QUESTIONS]].astype(float))
+
+
+def test_what_cannot_be_scored_costs_its_own_score_and_is_told_once() -> None:
+    maps = MAPS.clone()
+    maps[1], maps[4, 0, 0] = 0.25, torch.nan
+    expected = of_metric()
+    tensors = [(IMAGES[:3], maps[:3], CLASSES[:3]), (IMAGES[3:], maps[3:], CLASSES[3:])]
+    objects = [MapExplanation(image, each) for image, each in zip(IMAGES, maps, strict=True)]
+    for loader in (tensors, [(objects[:3], NAMES[:3]), (objects[3:], NAMES[3:])]):
+        with pytest.warns(UserWarning, match=r"2 of 7.*map is constant \(1\); the explanation holds NaN or infinity"):
+            found = score_explanations(scorer(), PoolingEncoder(), loader)
+        assert np.flatnonzero(found["Q1"].isna()).tolist() == [1, 4]
+        assert found["reason"][1] == "the map is constant"
+        good = found["reason"] == ""
+        np.testing.assert_allclose(found.loc[good, [*QUESTIONS]], expected[good], atol=1e-5)
+    lists = [[ConceptExplanation({"wing": np.inf}), ConceptExplanation({"wing": 1.0})]]
+    with pytest.warns(UserWarning, match=r"1 of 2"):
+        found = score_explanations(scorer(None), PoolingEncoder(), lists)
+    assert found["Q1"].isna().tolist() == [True, False]
+
+
+def test_a_scorer_with_labels_that_is_told_none_says_so() -> None:
+    with pytest.warns(UserWarning, match="trained with labels and is told none"):
+        score_explanations(scorer(), PoolingEncoder(), [(IMAGES, MAPS)])
+
+
+BAD = {
+    "nothing": ([], "at least one explanation but it is empty"),
+    "an empty batch": ([[]], "list of nothing"),
+    "a tensor": ([IMAGES], "got Tensor"),
+    "a dict": ([{"images": IMAGES}], "got dict"),
+    "four items": ([(IMAGES, MAPS, CLASSES, CLASSES)], "got 4 items"),
+    "too few maps": ([(IMAGES, MAPS[:2])], r"`maps` to have shape \(B, h, w\) = \(7, \*, \*\)"),
+    "no images": ([(MAPS, MAPS)], r"`images` to have shape"),
+    "too few labels": ([(IMAGES, MAPS, CLASSES[:2])], r"`labels` to have shape \(N,\) = \(7,\)"),
+    "an unknown label": ([(IMAGES, MAPS, ["dgo"] * N)], "dog"),
+    "images out of range": ([(3 * IMAGES, MAPS, CLASSES)], r"`loader` to hold images in \[0, 1\].*mean="),
+    "images that are not finite": ([(IMAGES * torch.nan, MAPS, CLASSES)], "got values from nan"),
+    "something between": ([[explanation(0), IMAGES]], "got Tensor"),
+}
+
+
+@pytest.mark.parametrize(("loader", "message"), BAD.values(), ids=BAD)
+def test_bad_batches(loader: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        score_explanations(scorer(), PoolingEncoder(), loader)
+
+
+def test_labels_for_a_scorer_without() -> None:
+    with pytest.raises(ValueError, match="trained without"):
+        score_explanations(scorer(None), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])
