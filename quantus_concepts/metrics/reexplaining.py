@@ -108,7 +108,7 @@ class ReExplainingMetric(ImageMetric):
         return scores.tolist()
 
     @abstractmethod
-    def _scored(self, model: nn.Module, **kwargs: Any) -> np.ndarray:
+    def _scored(self, *args: Any, **kwargs: Any) -> np.ndarray:
         """Return (n,) scores of some samples."""
 
     def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
