@@ -43,8 +43,13 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     if getattr(masks, "dtype", None) != torch.bool:
         check_zero_one("masks", masks)
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
-    inside = masks.to(maps.device, maps.dtype)
-    attributed = (maps.clamp(min=0).sum(1, keepdim=True) * inside).sum((1, 2, 3))
+    # Several times as fast as from bool, which is the same byte.
+    inside = (masks.view(torch.uint8) if masks.dtype == torch.bool else masks).to(maps.device, maps.dtype)
+    positive = maps.clamp(min=0)
+    if positive.shape[1] != 1:
+        positive = positive.sum(1, keepdim=True)
+    # In place: fresh memory costs more than the product.
+    attributed = positive.mul_(inside).sum((1, 2, 3))
     size = inside.sum((1, 2, 3))
     return (attributed / size).masked_fill(~finite_rows(maps) | (size == 0), torch.nan)
 

@@ -39,17 +39,22 @@ def ranking_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) 
     # Kazmierczak et al., PASTA, Eq. 12: max(0, -(p_i - p_j) (t_i - t_j)). The paper does not say which pairs are
     # counted; here each unordered pair whose targets differ, once. Two equal predictions have no gradient.
     target = _checked(predicted, target, mask)
-    with torch.no_grad():
-        gaps = target[..., :, None] - target[..., None, :]
-        if mask is not None:
-            gaps.masked_fill_(~(mask[..., :, None] & mask[..., None, :]), 0)
-        # Signs rather than counts and comparisons: sums of floats are several times as fast on a CPU.
-        n_ordered = gaps.sign().square_().sum((-2, -1))
-        wrong = (predicted[..., :, None] - predicted[..., None, :]).mul_(gaps).sign_().clamp_(max=0)
-        # Both halves of the table differ in sign only, so half the double sum over wrong pairs is one sum over
-        # items, and the gradient need not go through a table of N x N.
-        pull = gaps.mul_(wrong).sum(-1)
+    # Both halves of the table of pairs differ in sign only, so half the double sum over wrong pairs is one sum over
+    # items, and the gradient need not go through a table of N x N.
+    pull, n_ordered = ordered_pulls(predicted, target, mask)
     return 2 * (predicted * pull).sum(-1) / n_ordered.clamp_min(1)
+
+
+@torch.no_grad()
+def ordered_pulls(predicted: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the sum of each item's gaps to those it is wrongly ordered with, and how many pairs have an order."""
+    gaps = target[..., :, None] - target[..., None, :]
+    if mask is not None:
+        gaps.masked_fill_(~(mask[..., :, None] & mask[..., None, :]), 0)
+    # Signs rather than counts and comparisons: sums of floats are several times as fast on a CPU.
+    n_ordered = gaps.sign().square_().sum((-2, -1))
+    wrong = (predicted[..., :, None] - predicted[..., None, :]).mul_(gaps).sign_().clamp_(max=0)
+    return gaps.mul_(wrong).sum(-1), n_ordered
 
 
 def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -62,6 +67,15 @@ def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None
         return wrong.sum(-1) / max(wrong.shape[-1], 1)
     both = mask[..., 1:] & mask[..., :-1]
     return wrong.masked_fill(~both, 0).sum(-1) / both.sum(-1).clamp_min(1)
+
+
+@torch.no_grad()
+def neighbour_signs(predicted: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (..., N - 1): which way the targets of neighbours go that are predicted the other way, else 0."""
+    signs = target.diff(dim=-1).sign()
+    if mask is not None:
+        signs = signs.masked_fill(~(mask[..., 1:] & mask[..., :-1]), 0)
+    return signs * (predicted.diff(dim=-1) * signs < 0)
 
 
 def single_cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

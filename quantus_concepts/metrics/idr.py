@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import nn
 
 from quantus_concepts.functional import idr
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
@@ -77,26 +78,27 @@ class IDR(ReExplainingMetric):
         self._needed("counterpart")
         return super()._check_call(model, x_batch, y_batch, s_batch)
 
-    def evaluate_batch(
+    def _scored(
         self,
-        model: Any,
+        model: nn.Module,
+        *,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
         masks_batch: np.ndarray,
         labels_batch: np.ndarray,
         counterpart_batch: np.ndarray,
+        content_batch: np.ndarray,
         **kwargs: Any,
-    ) -> list[float]:
+    ) -> np.ndarray:
         """Score some samples: 0, 1 or NaN."""
-        module = model.get_model()
         correct = self._defined(
             masks_batch,
             {
-                "the model misclassifies the image": self._correct(module, x_batch, labels_batch),
-                "the model misclassifies the counterpart": self._correct(module, counterpart_batch, labels_batch),
+                "the model misclassifies the image": self._correct(model, x_batch, labels_batch, content_batch),
+                "the model misclassifies the counterpart": self._correct(model, counterpart_batch, labels_batch),
             },
         )
-        without = self._attributed_again(module, counterpart_batch, y_batch, masks_batch)
+        without = self._attributed_again(model, counterpart_batch, y_batch, masks_batch)
         scores = idr(self._attributed(a_batch, masks_batch), without).numpy()
-        return np.where(correct, scores, np.nan).tolist()
+        return np.where(correct, scores, np.nan)

@@ -15,8 +15,10 @@ from captum_concepts.transfer import to_host
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
+from quantus_concepts.metrics.patch_optimisation import patch_progress
 from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, MetricArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.whole_progress import WholeProgress
 
 #: Why a score is undefined whose patch was not made well enough.
 UNCONVERGED = "the model sees the patch (`converged` is false)"
@@ -59,7 +61,8 @@ class IIR(ReExplainingMetric):
         `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
         attributions count. The default aggregate is the mean of the defined scores. With ``display_progressbar=None``
         the making of patches shows its progress once it takes longer than two seconds; True shows that of all work, and
-        False none.
+        False none. Where no bar can be seen, one warning says how long it will take, once the first steps show that it
+        will be more than a minute.
 
     Attributes
     ----------
@@ -176,9 +179,17 @@ class IIR(ReExplainingMetric):
         self.patch.check(x_batch, init)
         return {"init": init} | super()._check_call(model, x_batch, y_batch, s_batch)
 
-    def evaluate_batch(
+    def _progress(self, masks: np.ndarray) -> WholeProgress:
+        """Return the progress of a call; nearly all of its time goes into patches, where there are some to make."""
+        if self.patch is None or "patched" in self.call.truth:
+            return super()._progress(masks)
+        n_patches = int(masks.any((1, 2, 3)).sum())
+        return patch_progress(n_patches, self.patch.steps, self._display_progressbar, len(masks))
+
+    def _scored(
         self,
-        model: Any,
+        model: nn.Module,
+        *,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
@@ -186,14 +197,14 @@ class IIR(ReExplainingMetric):
         labels_batch: np.ndarray,
         patched_batch: np.ndarray | None = None,
         init_batch: np.ndarray | None = None,
+        content_batch: np.ndarray | None = None,
         **kwargs: Any,
-    ) -> list[float]:
+    ) -> np.ndarray:
         """Score some samples, with the patches given or made."""
-        module = model.get_model()
-        logits = self._predict(module, x_batch)
+        logits = self._predict(model, x_batch, content_batch)
         if patched_batch is None:
-            patched_batch = self._patches(module, x_batch, masks_batch, init_batch, logits)
-        logits_patched = self._predict(module, patched_batch)
+            patched_batch = self._patches(model, x_batch, masks_batch, init_batch, logits)
+        logits_patched = self._predict(model, patched_batch)
         # A patch that has converged leaves the class as it was.
         usable = self._defined(
             masks_batch,
@@ -202,12 +213,12 @@ class IIR(ReExplainingMetric):
                 UNCONVERGED: self._measure(x_batch, patched_batch, logits, logits_patched),
             },
         )
-        after = self._attributed_again(module, patched_batch, y_batch, masks_batch)
+        after = self._attributed_again(model, patched_batch, y_batch, masks_batch)
         before = self._attributed(a_batch, masks_batch)
         if unattributed := int((usable & (before == 0).numpy()).sum()):
             self.fail(UNATTRIBUTED, unattributed)
         scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
-        return np.where(usable, scores.numpy(), np.nan).tolist()
+        return np.where(usable, scores.numpy(), np.nan)
 
     def _patches(
         self, model: nn.Module, x_batch: np.ndarray, masks: np.ndarray, init: np.ndarray | None, logits: Tensor
@@ -218,15 +229,17 @@ class IIR(ReExplainingMetric):
         # The logits tell the model: they change with its weights.
         parts = (x_batch, masks, init, logits.float().cpu().numpy())
         key = hashlib.blake2b(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
-        if key in self._made_before:
+        if key not in self._made and key in self._made_before:
             self._made[key] = self._made_before[key]
-        elif key not in self._made:
+        if key in self._made:
+            self._advance(self.patch.steps * int(masks.any((1, 2, 3)).sum()))
+        else:
             patched = x_batch.astype(np.result_type(x_batch, np.float32))
             # An image without a mask has no patch, and a NaN for a score.
             rows = masks.reshape(len(masks), -1).any(1)
             if rows.any():
                 objects = None if init is None else init[rows]
-                made = self.patch.make(model, x_batch[rows], masks[rows], objects, self.display_progressbar)
+                made = self.patch.make(model, x_batch[rows], masks[rows], objects, whole=self.whole)
                 # The model's precision may be another.
                 patched[rows] = np.where(masks[rows], to_numpy(made.images.double()), patched[rows])
             self._made[key] = patched
@@ -235,7 +248,9 @@ class IIR(ReExplainingMetric):
     def _measure(self, x_batch: np.ndarray, patched: np.ndarray, logits: Tensor, logits_patched: Tensor) -> np.ndarray:
         """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""
         relative, converged = patch_effect(logits, logits_patched, self.tolerance)
-        size = np.linalg.norm((patched - x_batch.astype(float)).reshape(len(x_batch), -1), axis=1)
+        # One image at a time stays in the cache; a table of all in double precision would take longer than a forward.
+        pairs = zip(patched, x_batch, strict=True)
+        size = np.concatenate([np.linalg.norm((a - b.astype(float)).reshape(1, -1), axis=1) for a, b in pairs])
         self._measured.append((relative, size, converged))
         return converged
 

@@ -107,28 +107,29 @@ class MCS(ReExplainingMetric):
             extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()
         return extra
 
-    def evaluate_batch(
+    def _scored(
         self,
-        model: Any,
+        model: nn.Module,
+        *,
         x_batch: np.ndarray,
-        y_batch: np.ndarray,
         a_batch: np.ndarray,
         masks_batch: np.ndarray,
         labels_batch: np.ndarray,
         contrast_labels_batch: np.ndarray,
+        content_batch: np.ndarray,
         **kwargs: Any,
-    ) -> list[float]:
+    ) -> np.ndarray:
         """Score some samples under the two models."""
         with evaluation_mode(self.contrast_model):
             correct = self._defined(
                 masks_batch,
                 {
-                    "the model misclassifies the image": self._correct(model.get_model(), x_batch, labels_batch),
+                    "the model misclassifies the image": self._correct(model, x_batch, labels_batch, content_batch),
                     "the contrast model misclassifies the image": self._correct(
-                        self.contrast_model, x_batch, contrast_labels_batch
+                        self.contrast_model, x_batch, contrast_labels_batch, content_batch
                     ),
                 },
             )
             other = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
         scores = mcs(self._attributed(a_batch, masks_batch), other).numpy()
-        return np.where(correct, scores, np.nan).tolist()
+        return np.where(correct, scores, np.nan)

@@ -20,6 +20,7 @@ from quantus_concepts.metrics.patch_optimisation import (
     check_settings,
     optimise_patch,
 )
+from quantus_concepts.metrics.whole_progress import WholeProgress
 
 #: What is of the images that patches are made on, not of the descent.
 OF_IMAGES = ("init", "mean", "std")
@@ -122,7 +123,13 @@ class Patch:
         return found[0], found[1]
 
     def make(
-        self, model: nn.Module, x_batch: Any, masks: Any, init: Any = None, display_progressbar: bool | None = None
+        self,
+        model: nn.Module,
+        x_batch: Any,
+        masks: Any,
+        init: Any = None,
+        display_progressbar: bool | None = None,
+        whole: WholeProgress | None = None,
     ) -> PatchResult:
         """Optimise the patches of some images.
 
@@ -137,6 +144,8 @@ class Patch:
         init : array_like, optional
             The objects of these images; `self.init` if None.
         display_progressbar : bool, optional
+            As in `optimise_patch`.
+        whole : WholeProgress, optional
             As in `optimise_patch`.
 
         Returns
@@ -161,6 +170,7 @@ class Patch:
                 start * std + mean if start.ndim == 4 else start * std[0] + mean[0],
                 preprocess=lambda pixels: (pixels - mean) / std,
                 display_progressbar=display_progressbar,
+                whole=whole,
                 **self._settings,
             )
             region = torch.as_tensor(to_numpy(masks).astype(bool), device=x.device).view(len(x), 1, *x.shape[2:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,11 @@ from captum_concepts.checks import (
     to_array,
     to_tensor,
 )
-from captum_concepts.progress import progress
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output, to_model
 from captum_concepts.transfer import to_host
 from quantus_concepts.functional.patch_objective import check_values_range, patch_objective
 from quantus_concepts.metrics.masks import listed
+from quantus_concepts.metrics.whole_progress import WholeProgress
 
 #: Of the release: step size and weight of the patch's size.
 STEP_SIZE, ETA1 = 500.0, 0.01
@@ -34,8 +35,6 @@ LEVELS = 255.0
 #: `speed/attribution.py patch`.
 CACHED_PIXELS = 64 * 64 * 64
 CHUNK_ON_ACCELERATOR = 64
-#: Seconds after which progress shows by itself.
-LONG = 2.0
 #: Part of the tolerance at which a patch may stop: rounding must not carry its distance back over the rest.
 MARGIN = 0.999
 
@@ -81,6 +80,7 @@ def optimise_patch(
     early_stop: bool = True,
     chunk_size: int | None = None,
     display_progressbar: bool | None = None,
+    whole: WholeProgress | None = None,
 ) -> PatchResult:
     """Change an object inside each mask until the model's logits are those of the image without it.
 
@@ -133,7 +133,10 @@ def optimise_patch(
     chunk_size : int, optional
         Images optimised together; None for as many as suit the device. No result depends on it but by rounding.
     display_progressbar : bool, optional
-        Whether to show progress; None for once it takes longer than two seconds.
+        Whether to show progress; None for once it takes longer than two seconds. Where no bar can be seen, and the
+        first steps say that it will take more than a minute, one warning tells how long.
+    whole : WholeProgress, optional
+        The progress of several calls as one, in place of a bar of its own; `patch_progress` makes one.
 
     Returns
     -------
@@ -171,24 +174,27 @@ def optimise_patch(
         return logits
 
     results = []
-    bar = progress(
-        description="optimising patches",
-        total=len(x) * steps,
-        unit="step",
-        show=display_progressbar is not False,
-        delay=0 if display_progressbar else LONG,
-    )
+    bar = patch_progress(len(x), steps, display_progressbar) if whole is None else nullcontext(whole)
     # Metrics may be called from within inference mode.
-    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar:
+    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar as told:
         for first in range(0, len(x), chunk_size):
             rows = slice(first, first + chunk_size)
             shown, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
             pixels, target = (shown - low) / scale, (target - low) / scale
-            delta = _descend(logits_of, pixels, (target - pixels) * region, region, descent, bar)
+            delta = _descend(logits_of, pixels, (target - pixels) * region, region, descent, told)
             result = _measure(logits_of, pixels, delta, region, tolerance)
             # Outside the masks to the bit: there and back again would round.
             results.append(result._replace(images=torch.where(region.bool(), low + result.images * scale, shown)))
     return PatchResult(*(torch.cat(parts) for parts in zip(*results, strict=True)))
+
+
+def patch_progress(n_images: int, steps: int, show: bool | None, more: int = 0) -> WholeProgress:
+    """Return the progress of making patches, and of what else is counted as a step."""
+    tell = (
+        f"Making {n_images} patches of up to {steps} steps each takes up to {{duration}} here, as the first steps say. "
+        "Take fewer images, or a GPU; with display_progressbar=True, on a terminal, the time left is shown."
+    )
+    return WholeProgress("optimising patches", n_images * steps + more, "step", show, tell=tell)
 
 
 class _Descent(NamedTuple):
@@ -208,7 +214,7 @@ def _descend(
     delta: Tensor,
     region: Tensor,
     settings: _Descent,
-    bar: Any,
+    bar: WholeProgress,
 ) -> Tensor:
     """Return the patches of a chunk; one that has converged is set aside, and the others go on without it."""
     with torch.no_grad():

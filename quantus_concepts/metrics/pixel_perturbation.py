@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor
 
 from captum_concepts.checks import as_list, check_choice, check_finite, check_range, check_seed, to_array
-from captum_concepts.running import kept_numpy_state
+from quantus_concepts.metrics.imputation import imputed
 
 #: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.
 NOISE = {"black": 0.0, "uniform": 0.2, "gaussian": 0.2, "road": 0.01}
@@ -35,7 +34,7 @@ class Prepared:
         if self.imputing:
             other = imputed(image.expand_as(out), masks) + other
         # With weights of 0 and 1 exactly one of the two, and several times as fast as torch.where on a CPU.
-        torch.lerp(image, other, masks[:, None].to(image.dtype), out=out)
+        torch.lerp(image, other, masks[:, None].view(torch.uint8).to(image.dtype), out=out)
 
 
 @dataclass(frozen=True)
@@ -140,20 +139,3 @@ def generator_of(image: np.ndarray, *seeds: int) -> np.random.Generator:
     """Return a generator that depends on an image's content, and so not on the batch it comes in."""
     digest = hashlib.blake2b(image.astype(np.float32).tobytes(), digest_size=8).digest()
     return np.random.default_rng([*seeds, int.from_bytes(digest, "little")])
-
-
-def imputed(images: Tensor, masks: Tensor) -> Tensor:
-    """Fill pixels in from their neighbours, with Quantus's noisy linear imputation but without its noise."""
-    # Rong et al. (2022), "ROAD": each missing pixel is the weighted mean of its eight neighbours, missing ones
-    # included, which is a system of linear equations for each image. Quantus solves it on the CPU; its noise is of
-    # the global generator, and is left to the caller.
-    arrays = images.double().cpu().numpy()
-    # Quantus's annotation does not allow the arrays that its function needs.
-    missing: list[Any] = [np.flatnonzero(mask) for mask in masks.cpu().numpy()]
-    # The imputation draws from the global generator even for noise of size 0.
-    with kept_numpy_state():
-        filled = [
-            noisy_linear_imputation(arr=array, indices=indices, noise=0.0)
-            for array, indices in zip(arrays, missing, strict=True)
-        ]
-    return torch.as_tensor(np.stack(filled)).to(images)

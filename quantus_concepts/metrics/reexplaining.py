@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,13 +16,14 @@ from captum_concepts.checks import check_range
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.attributions import missing
-from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.image_metric import ImageMetric
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import check_mask_size, listed, region_masks, unusable_masks
 from quantus_concepts.metrics.paired_images import check_aligned, check_differs, check_same_shape, image_batch
 from quantus_concepts.metrics.quantus_arguments import OF_REGIONS
 from quantus_concepts.metrics.region_attributions import region_attribution
 from quantus_concepts.metrics.truth import class_labels
+from quantus_concepts.metrics.whole_progress import WholeProgress
 
 N_CHECKED = 2
 #: Correlation with what was given of a method that draws nothing at random; rounding differs with the batch.
@@ -30,12 +32,17 @@ SAME = 0.99
 REPEATED = 0.9999
 
 
-class ReExplainingMetric(ConceptMetric):
+class ReExplainingMetric(ImageMetric):
     """Base of `MCS`, `IDR` and `IIR`: masks, correct predictions, and explanations that can be asked for again.
 
     Given explanations are not enough for these metrics: they explain another model or other images too, through
     the `explain_func` they are given. Whether that is the method which made the given ones, two samples tell
     first; where the two do not agree, every score is NaN, and the warning says what to do.
+
+    What a model predicts for images is asked once and shared by these metrics, by `Faithfulness` and by the calls of
+    several explanation methods (`shared_memory`). Explanations are not kept: those of ``x_batch`` are made once for
+    all metrics in `quantus.evaluate` and come as ``a_batch``, and of a function nobody can see what it draws at random
+    or reads from elsewhere, so that an answer that was kept might no longer be its answer.
 
     An explanation that is zero everywhere is not a failure here: it says that nothing is important.
     """
@@ -87,7 +94,22 @@ class ReExplainingMetric(ConceptMetric):
             check_differs(name, paired, x_batch, masks, meaning)
         bound = {"labels": self.call.truth["labels"]} if "labels" in self.call.truth else {}
         self._check_classes({"y_batch": y_batch} | bound, model, x_batch)
+        self._begin(self._progress(masks))
         return {"masks": masks, "labels": bound.get("labels", y_batch)}
+
+    def _progress(self, masks: np.ndarray) -> WholeProgress:
+        """Return the progress of a call."""
+        return WholeProgress(self.name, len(masks), "image", bool(self._display_progressbar))
+
+    def evaluate_batch(self, model: Any, x_batch: np.ndarray, **kwargs: Any) -> list[float]:
+        """Score some samples, and tell that they are done."""
+        scores = self._scored(model.get_model(), x_batch=x_batch, **kwargs)
+        self._advance(len(x_batch))
+        return scores.tolist()
+
+    @abstractmethod
+    def _scored(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        """Return (n,) scores of some samples."""
 
     def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
         name = "masks" if "masks" in self.call.truth else "s_batch"
@@ -119,8 +141,10 @@ class ReExplainingMetric(ConceptMetric):
                     f"but got {int(classes[outside[0]])} at {int(outside[0])}. Are the labels of two models swapped?"
                 )
 
-    def _predict(self, model: nn.Module, x_batch: np.ndarray) -> Tensor:
-        outputs = predict_logits(model, x_batch, **self.call.model_predict_kwargs)
+    def _predict(self, model: nn.Module, x_batch: np.ndarray, content: np.ndarray | None = None) -> Tensor:
+        """Return logits (n, K); `content` are digests of the images where there are any."""
+        kwargs = self.call.model_predict_kwargs
+        outputs = self._logits(model, x_batch, content, lambda: predict_logits(model, x_batch, **kwargs))
         if outputs.ndim != 2 or len(outputs) != len(x_batch):
             raise ValueError(
                 f"Expected argument `model` to return outputs (N, K) = ({len(x_batch)}, *) but "
@@ -128,9 +152,11 @@ class ReExplainingMetric(ConceptMetric):
             )
         return outputs
 
-    def _correct(self, model: nn.Module, x_batch: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def _correct(
+        self, model: nn.Module, x_batch: np.ndarray, labels: np.ndarray, content: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return (n,) of bool: which images a model classifies correctly."""
-        return self._predict(model, x_batch).argmax(1).cpu().numpy() == labels
+        return self._predict(model, x_batch, content).argmax(1).cpu().numpy() == labels
 
     def _defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""
@@ -231,10 +257,15 @@ def telling_samples(a_batch: np.ndarray) -> np.ndarray:
     """Choose the samples that show whether a method repeats itself."""
     if a_batch.dtype.kind not in "fiub" or not a_batch.size:
         return np.empty(0, dtype=int)
-    flat = a_batch.reshape(len(a_batch), -1)
-    finite = np.isfinite(flat).all(1)
-    rows = np.flatnonzero(finite & (flat != flat[:, :1]).any(1))
-    return (rows if rows.size else np.flatnonzero(finite))[:N_CHECKED]
+    finite, telling = [], []
+    for row, values in enumerate(a_batch.reshape(len(a_batch), -1)):
+        if np.isfinite(values).all():
+            finite.append(row)
+            if (values != values[0]).any():
+                telling.append(row)
+        if len(telling) == N_CHECKED:
+            break
+    return np.array((telling or finite)[:N_CHECKED], dtype=int)
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:

@@ -201,12 +201,16 @@ class Scorer(nn.Module):
         Tensor
             (Q, N), at least 0.
         """
+        return self.layers(inputs)[-1][..., 0]
+
+    def layers(self, inputs: Tensor) -> list[Tensor]:
+        """Return what each layer makes of inputs, (Q, N, units), at least 0."""
         # All questions have the same input, so the first layer is one product.
         first = functional.linear(inputs, self.weights[0].flatten(0, 1), self.biases[0].flatten()).relu_()
-        values = first.view(len(inputs), *self.biases[0].shape).transpose(0, 1)
+        values = [first.view(len(inputs), *self.biases[0].shape).transpose(0, 1)]
         for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
-            values = torch.baddbmm(bias[:, None], values, weight.transpose(1, 2)).relu_()
-        return values[..., 0]
+            values.append(torch.baddbmm(bias[:, None], values[-1], weight.transpose(1, 2)).relu_())
+        return values
 
     def forward(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
         """Return outputs before they are made votes.

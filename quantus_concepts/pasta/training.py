@@ -14,7 +14,8 @@ from torch import Tensor
 from captum_concepts.checks import check_choice, check_device, check_kind, check_range, check_whole
 from captum_concepts.progress import progress
 from quantus_concepts.functional.agreement import quadratic_kappa
-from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
+from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights
+from quantus_concepts.functional.rating_slopes import pasta_slopes
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer, as_votes
 from quantus_concepts.pasta.training_data import TrainingData, item_rows, training_data
@@ -168,9 +169,8 @@ def train_scorer(
         settings=embedding_settings,
         seed=seed,
     )
-    with torch.enable_grad():
-        run = _Run(scorer.to(where or data.embeddings.device), data, parts, settings, seed)
-        return run.train(display_progressbar)
+    run = _Run(scorer.to(where or data.embeddings.device), data, parts, settings, seed)
+    return run.train(display_progressbar)
 
 
 class _Run:
@@ -180,6 +180,7 @@ class _Run:
         self, scorer: Scorer, data: TrainingData, parts: tuple[Tensor, Tensor], settings: TrainingSettings, seed: int
     ) -> None:
         self.settings, self.questions, self.scorer = settings, data.questions, scorer
+        self.weights = settings.weights or LOSS_WEIGHTS[settings.loss]
         self.generator = torch.Generator().manual_seed(seed)
         train, validation = parts
         self.inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
@@ -194,6 +195,8 @@ class _Run:
         means = self.targets.sum(1) / self.known.sum(1)
         with torch.no_grad():
             self.scorer.biases[-1].copy_(means[:, None])
+        for parameter in self.scorer.parameters():
+            parameter.grad = torch.zeros_like(parameter)
         self.best = {name: value.clone() for name, value in self.scorer.state_dict().items()}
         self.best_qwk = torch.full((len(self.questions),), -np.inf, dtype=torch.float64)
         self.best_epoch = dict.fromkeys(self.questions, settings.epochs)
@@ -224,6 +227,7 @@ class _Run:
             bar.set_postfix(loss=f"{float(losses.mean()):.4f}", qwk=f"{float(qwk.nanmean()):.3f}", refresh=False)
         return self._result()
 
+    @torch.no_grad()
     def _epoch(self, optimiser: torch.optim.Optimizer) -> tuple[Tensor, Tensor]:
         """Learn from every item once; return the mean loss and the largest output of each question."""
         n_items = len(self.inputs)
@@ -231,16 +235,34 @@ class _Run:
         total = self.targets.new_zeros(len(self.questions))
         live = torch.zeros_like(total)
         for rows in order.split(self.settings.batch_size):
-            outputs = self.scorer.output(self.inputs.index_select(0, rows))
             mask = None if self.all_known else self.known.index_select(1, rows)
             targets = self.targets.index_select(1, rows)
-            losses = pasta_loss(outputs, targets, mask, weights=self.settings.weights, form=self.settings.loss)
-            losses.sum().backward()
+            losses, outputs = self._gradients(self.inputs.index_select(0, rows), targets, mask)
             optimiser.step()
-            optimiser.zero_grad()
-            total += losses.detach() * len(rows)
-            live = torch.maximum(live, outputs.detach().amax(1))
+            total += losses * len(rows)
+            live = torch.maximum(live, outputs.amax(1))
         return total / n_items, live
+
+    @torch.no_grad()
+    def _gradients(self, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Put the gradient of the summed losses into the weights; return losses (Q,) and outputs (Q, n)."""
+        # By hand, into the same memory at each step: autograd's graph and fresh memory cost as much as the losses.
+        layers = self.scorer.layers(inputs)
+        outputs = layers[-1][..., 0]
+        losses, slopes = pasta_slopes(outputs, targets, mask, self.weights, self.settings.loss)
+        back = slopes[..., None]
+        parts = zip(self.scorer.weights, self.scorer.biases, [None, *layers[:-1]], layers, strict=True)
+        for weight, bias, given, made in reversed(list(parts)):
+            # Of a ReLU; NaN goes on.
+            back = torch.ops.aten.threshold_backward(back, made, 0)
+            torch.sum(back, 1, out=bias.grad)
+            if given is None:
+                flat = back.transpose(0, 1).reshape(len(inputs), -1)
+                torch.mm(flat.T, inputs, out=weight.grad.flatten(0, 1))
+            else:
+                torch.bmm(back.transpose(1, 2), given, out=weight.grad)
+                back = torch.bmm(back, weight)
+        return losses, outputs
 
     @torch.no_grad()
     def _validate(self) -> Tensor:

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor, nn
 
+from captum_concepts.running import kept_numpy_state
 from quantus_concepts import Faithfulness
-from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, imputed
+from quantus_concepts.metrics.imputation import descended, solved
+from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation
 from reference import faithfulness as reference
 
 WEIGHTS = np.array([[0.4, 0.3], [0.2, 0.1]])
@@ -244,7 +247,8 @@ class TestPerturbations:
         scaled = self.others(x, "gaussian", mean=[0.5] * 3, std=std) - x
         np.testing.assert_allclose(scaled, unit / std[:, None, None], atol=1e-5)
 
-    def test_imputing_copies_a_plain_image_and_handles_one_channel(self) -> None:
+    @pytest.mark.parametrize("imputed", [solved, descended])
+    def test_imputing_copies_a_plain_image_and_handles_one_channel(self, imputed: Any) -> None:
         rng = np.random.default_rng(0)
         masks = torch.as_tensor(rng.random((3, 7, 5)) < 0.6)
         plain = torch.full((3, 2, 7, 5), 0.3)
@@ -257,6 +261,25 @@ class TestPerturbations:
             for image, mask in zip(images.numpy(), masks.numpy(), strict=True)
         ]
         np.testing.assert_allclose(imputed(images, masks), expected, atol=1e-9)
+        assert not imputed(torch.zeros(3, 1, 7, 5), masks).any()
+
+    def test_imputing_a_hole_together_or_alone_is_what_quantus_solves(self) -> None:
+        rng = np.random.default_rng(1)
+        masks = np.zeros((3, 40, 40), dtype=bool)
+        # Most of the image at once, scattered pixels, and none.
+        masks[0, 3:38, 2:40] = True
+        masks[1] = rng.random((40, 40)) < 0.5
+        images = rng.random((3, 2, 40, 40))
+        with kept_numpy_state():
+            expected = np.stack(
+                [noisy_linear_imputation(images[row], np.flatnonzero(masks[row]), 0.0) for row in range(2)]  # type: ignore[arg-type]
+            )
+        for imputed, atol in ((solved, 1e-12), (descended, 1e-8)):
+            found = imputed(torch.as_tensor(images), torch.as_tensor(masks))
+            np.testing.assert_allclose(found[:2], expected, atol=atol)
+            np.testing.assert_array_equal(found[2], images[2])
+            alone = imputed(torch.as_tensor(images[1:2]), torch.as_tensor(masks[1:2]))
+            np.testing.assert_array_equal(alone[0], found[1])
 
     def test_noise_on_imputed_pixels_only(self) -> None:
         model, x = Weighing(random_weights()), photographs(1)

@@ -197,7 +197,9 @@ class TestPatches:
         made = []
         make = Patch.make
         monkeypatch.setattr(
-            Patch, "make", lambda self, model, x, *args: made.append(len(x)) or make(self, model, x, *args)
+            Patch,
+            "make",
+            lambda self, model, x, *args, **kw: made.append(len(x)) or make(self, model, x, *args, **kw),
         )
         iir = IIR(patch=self.patch(), disable_warnings=True)
         call = {"x_batch": normalised, "y_batch": classes, "s_batch": world.masks.astype(float)}

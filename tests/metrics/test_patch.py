@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -432,8 +434,36 @@ def test_long_work_shows_progress(
     net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr("quantus_concepts.metrics.patch_optimisation.LONG", 0)
+    monkeypatch.setattr("quantus_concepts.metrics.whole_progress.LONG", 0)
     optimise_patch(net, images, masks, objects, steps=1, display_progressbar=False)
     assert capsys.readouterr().err == ""
     optimise_patch(net, images, masks, objects, steps=1)
     assert "optimising patches" in capsys.readouterr().err
+
+
+class TestLongWork:
+    """Who sees no bar is told how long it takes, by a clock that the test winds."""
+
+    @pytest.fixture(autouse=True)
+    def slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ticks = itertools.count(step=20.0)
+        monkeypatch.setattr("quantus_concepts.metrics.whole_progress.clock", lambda: next(ticks))
+
+    def run(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, **settings: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            optimise_patch(net, images, masks, objects, early_stop=False, **settings)
+        return [str(each.message) for each in seen]
+
+    def test_one_warning_says_how_long(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
+        n = len(images)
+        # 20 s for three steps of n images.
+        (told,) = self.run(net, images, masks, objects, steps=40, chunk_size=n, display_progressbar=False)
+        assert f"{n} patches of up to 40 steps each takes up to 4 min" in told
+
+    def test_none_where_a_bar_is_seen_or_little_is_left(
+        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.run(net, images, masks, objects, steps=8, chunk_size=len(images)) == []
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert self.run(net, images, masks, objects, steps=40, chunk_size=len(images)) == []

@@ -5,6 +5,7 @@ from scipy import stats
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.agreement import figures
+from quantus_concepts.functional.rating_losses import pasta_loss
 from quantus_concepts.pasta import training as module
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 
@@ -233,3 +234,20 @@ def test_bad_input(rated, changes, message):
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         TrainingSettings(**settings)
+
+
+@pytest.mark.parametrize("loss", ["paper", "release"])
+def test_gradients_by_hand_are_those_of_autograd(rated, loss):
+    embeddings, votes = rated
+    data = module.training_data(embeddings.double(), votes, None, None, None)
+    scorer = module.Scorer(10, data.questions, None, (16, 8), seed=3).double()
+    settings = TrainingSettings(loss=loss)
+    run = module._Run(scorer, data, (torch.arange(160), torch.arange(160, 200)), settings, seed=0)
+    run.targets = run.targets.double()
+    run._gradients(run.inputs, run.targets, run.known)
+    by_hand = [parameter.grad.clone() for parameter in scorer.parameters()]
+    outputs = scorer.output(run.inputs)
+    expected = pasta_loss(outputs, run.targets, run.known, form=loss).sum()
+    for ours, theirs in zip(by_hand, torch.autograd.grad(expected, list(scorer.parameters())), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-14)
+        assert ours.any()

@@ -1,0 +1,54 @@
+"""What the metrics share that ask a model about images: its outputs, and how far a call is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.whole_progress import WholeProgress
+
+
+class ImageMetric(ConceptMetric):
+    """Base of the metrics that ask a model about images.
+
+    A call has one bar of its own, in place of Quantus's, which takes images for batches.
+    """
+
+    whole: WholeProgress | None = None
+
+    @property
+    def display_progressbar(self) -> bool:
+        """Whether Quantus shows its own bar."""
+        return False
+
+    def _begin(self, whole: WholeProgress) -> None:
+        """Show how far a call is; of a call that raised, the bar is taken away by the next."""
+        self._end()
+        self.whole = whole
+
+    def _advance(self, count: int) -> None:
+        if self.whole is not None:
+            self.whole.update(count)
+
+    def _end(self) -> None:
+        if self.whole is not None:
+            self.whole.close()
+        self.whole = None
+
+    def _collected(self, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of a call, which is over."""
+        self._end()
+        return super()._collected(scores)
+
+    def _logits(
+        self, model: nn.Module, images: np.ndarray, content: np.ndarray | None, make: Callable[[], Tensor]
+    ) -> Tensor:
+        """Return what a model puts out for images, made once for all metrics; `content` are their digests, if known."""
+        # Of further arguments nobody knows what they hold, and lazy parameters hold nothing before the first pass.
+        if self.call.model_predict_kwargs or any(is_lazy(each) for each in model.parameters()):
+            return make()
+        return self.recall("logits", model, [images if content is None else np.asarray(content)], make)
