@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
@@ -30,6 +33,16 @@ class KeptImages(ConceptDataset):
         self.class_concepts = dataset.class_concepts
         self.labels = dataset.labels[rows.start : rows.stop : rows.step]
         self.concept_labels = dataset.concept_labels[rows.start : rows.stop : rows.step]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the images of several data sets as one; the truth of a class is that of all its images."""
+        whole = copy.copy(parts[0])
+        for name in ("images", "points", "labels", "concept_labels"):
+            setattr(whole, name, torch.cat([getattr(part, name) for part in parts]))
+        members = functional.one_hot(whole.labels, len(whole.class_names)).float()
+        whole.class_concepts = (members.T @ whole.concept_labels) / members.sum(0)[:, None]
+        return whole
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end."""
