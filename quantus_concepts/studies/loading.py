@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -43,6 +44,16 @@ class KeptImages(ConceptDataset):
         members = functional.one_hot(whole.labels, len(whole.class_names)).float()
         whole.class_concepts = (members.T @ whole.concept_labels) / members.sum(0)[:, None]
         return whole
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return arrays for tensors, which processes would pass through shared memory, of which there may be little."""
+        return {name: each.numpy() if isinstance(each, Tensor) else each for name, each in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make tensors of arrays."""
+        vars(self).update(
+            {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in state.items()}
+        )
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end."""

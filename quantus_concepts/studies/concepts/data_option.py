@@ -98,7 +98,8 @@ def _drawn(options: ConceptOptions, number: int) -> BenchmarkData:
     """Paint the birds of one seed, each processor some of them."""
     with part(f"seed {options.seed + number}: painting birds", DRAWING):
         train, test = (
-            _drawn_split(options, split, number * count, count)
+            # A seed begins with a turn of all classes.
+            _drawn_split(options, split, number * -(-count // options.n_classes) * options.n_classes, count)
             for split, count in (("train", options.n_train), ("test", options.n_test))
         )
     return _of_birds(options, train, test, options.image_size or PAINTED_SIZE)

@@ -39,7 +39,7 @@ def test_one_seed_has_no_interval_and_two_have_the_wide_one_over_both():
 
 
 def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them():
-    options = ConceptOptions(n_train=240, n_test=20, image_size=32, seeds=2)
+    options = ConceptOptions(n_train=242, n_test=20, image_size=32, seeds=2)
     before = torch.get_num_threads()
     drawn = []
     try:
@@ -50,9 +50,9 @@ def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them():
         torch.set_num_threads(before)
     (_, alone), (_, together) = drawn
     assert alone.digest() == together.digest()
-    # The next birds of the same classes, with a truth of their own.
-    whole = KeptImages(PaintedBirds(480, image_size=32), range(240, 480))
-    own = PaintedBirds(240, image_size=32, first=240)
+    # Other birds of the same classes, with a truth of their own.
+    whole = KeptImages(PaintedBirds(502, image_size=32), range(260, 502))
+    own = PaintedBirds(242, image_size=32, first=260)
     assert torch.equal(together.train.images, whole.images)
     assert torch.equal(together.train.labels, whole.labels)
     assert torch.equal(together.class_concepts, own.class_concepts)
