@@ -17,11 +17,11 @@ class Muon(torch.optim.AdamW):
     def __init__(self, network: nn.Module, lr: float, muon_lr: float, weight_decay: float) -> None:
         convolutions = [parameter for parameter in network.parameters() if parameter.ndim == 4]
         others = [parameter for parameter in network.parameters() if parameter.ndim != 4]
-        groups = [{"params": others}, {"params": convolutions, "lr": muon_lr}]
+        groups: list[dict[str, Any]] = [{"params": others}, {"params": convolutions, "lr": muon_lr}]
         super().__init__(groups, lr=lr, weight_decay=weight_decay)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Do a step."""
         group = self.param_groups[1]
         momentum = group["betas"][0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from quantus_concepts.studies.concepts.names import MODELS, RANDOM
@@ -9,8 +11,8 @@ from quantus_concepts.studies.findings import number
 from quantus_concepts.studies.results import against_control, names, over_seeds, pick
 from quantus_concepts.studies.tables import Table
 
-_CONTRIBUTION = {"explanation": "contribution"}
-SHOWN = {
+_CONTRIBUTION: dict[str, Any] = {"explanation": "contribution"}
+SHOWN: dict[str, dict[str, Any]] = {
     "first concept present (CEM)": {"metric": "CEM", "set": "correct", "l": 1, **_CONTRIBUTION},
     "in the right place (CLM, α = 1)": {"metric": "CLM", "alpha": 1, "l": 1, **_CONTRIBUTION},
     "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": "", **_CONTRIBUTION},
