@@ -171,7 +171,7 @@ def fit(
     rates: Any = learning_rate
     if muon:
         rates = [learning_rate, MUON_RATE]
-        optimiser: torch.optim.AdamW = Muon(network, *rates, WEIGHT_DECAY)
+        optimiser: torch.optim.AdamW = Muon(network, learning_rate, MUON_RATE, WEIGHT_DECAY)
     else:
         optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
     # A quarter of four steps is a warm-up of no length, by which the schedule divides.

@@ -115,7 +115,7 @@ def _drawn_split(options: ConceptOptions, split: str, first: int, count: int) ->
     loader: DataLoader[Any] = DataLoader(
         parts,  # type: ignore[arg-type]
         batch_size=None,
-        collate_fn=_kept_birds,
+        collate_fn=_kept_birds,  # type: ignore[arg-type]
         num_workers=n_workers if n_workers > 1 else 0,
         generator=torch.Generator(),
     )
