@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
@@ -30,6 +34,26 @@ class KeptImages(ConceptDataset):
         self.class_concepts = dataset.class_concepts
         self.labels = dataset.labels[rows.start : rows.stop : rows.step]
         self.concept_labels = dataset.concept_labels[rows.start : rows.stop : rows.step]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the images of several data sets as one; the truth of a class is that of all its images."""
+        whole = copy.copy(parts[0])
+        for name in ("images", "points", "labels", "concept_labels"):
+            setattr(whole, name, torch.cat([getattr(part, name) for part in parts]))
+        members = functional.one_hot(whole.labels, len(whole.class_names)).float()
+        whole.class_concepts = (members.T @ whole.concept_labels) / members.sum(0)[:, None]
+        return whole
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return arrays for tensors, which processes would pass through shared memory, of which there may be little."""
+        return {name: each.numpy() if isinstance(each, Tensor) else each for name, each in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make tensors of arrays."""
+        vars(self).update(
+            {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in state.items()}
+        )
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end."""

@@ -14,6 +14,7 @@ import pandas as pd
 import typer
 from torch import Tensor
 
+from captum_concepts.progress import beside_bars
 from captum_concepts.reading import printable
 from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.command import OutOptions
@@ -21,7 +22,7 @@ from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.page import Page, render
-from quantus_concepts.studies.tables import terminal, terminal_table
+from quantus_concepts.studies.tables import Table, terminal, terminal_table
 
 O = TypeVar("O", bound=OutOptions)  # noqa: E741
 
@@ -49,7 +50,13 @@ class Run(Generic[O]):
     def say(self, text: str) -> None:
         """Say what is being done."""
         if self.progress:
-            typer.echo(printable(text), err=True)
+            with beside_bars():
+                typer.echo(printable(text), err=True)
+
+    def show(self, table: Table) -> None:
+        """Print a table of what is known so far; results, not progress, so that a log has it too."""
+        with beside_bars():
+            terminal().print(terminal_table(table))
 
     def note(self, *texts: str) -> None:
         """Add what a reader of the report has to know, each text once."""

@@ -175,7 +175,9 @@ def terminal_table(table: Table) -> RichTable:
     shown.add_column("", overflow="fold")
     subheads = table.subheads or [""] * len(table.column_keys)
     for key, below in zip(table.column_keys, subheads, strict=True):
-        head = printable(table.label(key[0]))
+        # A label may have lines, which a name that came from a file may not.
+        lines = table.label(key[0]).split("\n") if key[0] in table.labels else [table.label(key[0])]
+        head = "\n".join(printable(line) for line in lines)
         shown.add_column(f"{head}\n{printable(below)}" if below else head, justify="right")
     for group, rows in table.groups:
         if group:

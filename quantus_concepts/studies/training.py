@@ -17,8 +17,10 @@ from torch.nn import functional
 from captum_concepts.checks import check_range, check_shape
 from captum_concepts.progress import progress
 from captum_concepts.running import device_of, kept_generators, seed_generators
+from quantus_concepts.studies.muon import MUON_RATE, Muon
 
-#: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.
+#: AdamW with a one-cycle schedule gets there in nine epochs, and where Muon takes the convolutions in four; found by
+#: trial on painted birds.
 LEARNING_RATE = 2e-2
 WEIGHT_DECAY = 5e-2
 # Of the two streams of random numbers in a step.
@@ -144,6 +146,7 @@ def fit(
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None,
     checkpoint: Checkpoint | None = None,
     channels_last: bool = True,
+    muon: bool = False,
     own_generator: bool = False,
     description: str = "training",
     position: int = 0,
@@ -165,12 +168,15 @@ def fit(
     network.train()
     if channels_last:
         network.to(memory_format=memory_format)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    rates: Any = learning_rate
+    if muon:
+        rates = [learning_rate, MUON_RATE]
+        optimiser: torch.optim.AdamW = Muon(network, learning_rate, MUON_RATE, WEIGHT_DECAY)
+    else:
+        optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
     # A quarter of four steps is a warm-up of no length, by which the schedule divides.
     warm_up = 0.25 if len(batches) != 4 else 0.3
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, learning_rate, total_steps=len(batches), pct_start=warm_up
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=len(batches), pct_start=warm_up)
     parts: dict[str, Any] = {"network": network, "optimiser": optimiser, "schedule": schedule}
     step = 0
     if checkpoint is not None and (state := checkpoint.read()) is not None:
@@ -226,11 +232,13 @@ def train_together(
     jobs: Mapping[str, tuple[nn.Module, Tensor]],
     images: Tensor,
     *,
-    epochs: int = 9,
+    epochs: int = 4,
     seed: int = 0,
     display_progressbar: bool = False,
 ) -> None:
-    """Train several small networks on the same images at the same time, each on one core."""
+    """Train several small networks on the same images at the same time, each on one core, with Muon."""
+    # Not each batch anew.
+    images = images.contiguous(memory_format=torch.channels_last)
 
     def task(description: str, network: nn.Module, targets: Tensor) -> Callable[[Event, int], None]:
         return lambda stop, position: train(
@@ -239,6 +247,7 @@ def train_together(
             targets,
             epochs=epochs,
             seed=seed,
+            muon=True,
             description=description,
             position=position,
             stop=stop,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captum_concepts.progress import progress
+from captum_concepts.progress import part, progress, whole_run
 from captum_concepts.running import run_file
 from captum_concepts.writing import written
 
@@ -20,6 +20,33 @@ def test_progress_is_shown_on_terminals_only(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     assert list(progress(range(3), "counting", show=show)) == [0, 1, 2]
     assert ("counting" in capsys.readouterr().err) == (show and terminal)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_whole_run_has_one_bar_which_its_parts_move(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    places = []
+    with whole_run(10, show=True) as whole:
+        for share in (4, 2):
+            with part(f"{share} of 10", share):
+                bar = progress(description="beside", total=2, show=True)
+                for _ in progress(range(2), "inside", show=True):
+                    places.append(whole.bar.n)
+                bar.update(2)
+            places.append(whole.bar.n)
+        # What an earlier run had done says nothing of how fast this one is.
+        whole.reach(10)
+        initial = whole.bar.initial if terminal else 4
+    assert initial == 4
+    assert places == ([0, 1, 4, 4, 4.5, 6] if terminal else [0] * 6)
+    shown = capsys.readouterr().err
+    assert ("of 10" in shown) == ("left" in shown) == terminal
+    assert "inside" not in shown
+    assert "beside" not in shown
+    assert list(progress(range(2), "after", show=True)) == [0, 1]
+    assert ("after" in capsys.readouterr().err) == terminal
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from refusals import Refusal
 BARE = {"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"}
 BARE |= {"ComposedSample", "ConceptSample", "Cutout", "Split"}
 #: Arguments that take anything, or what only its use can tell.
-FREE = {"transform", "group_of", "largest_only", "truncated", "drawings", "lossless", "overwrite"}
+FREE = {"transform", "keep", "group_of", "largest_only", "truncated", "drawings", "lossless", "overwrite"}
 FREE |= {"display_progressbar", "name", "simulated", "notes", "explanations", "expected"}
 
 
@@ -111,6 +111,7 @@ TABLE = {
             "deviation": (*NO_SHARES, None),
             "correlation": (*NO_SHARES, None),
             "seed": (2**32, *NO_SEEDS, None),
+            "first": (10**10, *NO_SEEDS, None),
         },
     ),
     "PaintedObjects": (dict, {"n_per_class": (10**7, *NO_COUNTS), "size": (23, 513, "96"), "seed": (2**32, *NO_SEEDS)}),

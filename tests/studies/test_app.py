@@ -100,9 +100,26 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> Path:
     return Path(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_painted_birds_from_drawing_to_report(tmp_path, capsys):
-    assert run(*TINY, "--seeds", "2") == 0
-    folder = last_line(capsys)
+def test_painted_birds_from_drawing_to_report(tmp_path, capsys, monkeypatch):
+    happened = []
+    for place, name, call in ((study, "score_seed", study.score_seed), (floor.Run, "show", floor.Run.show)):
+
+        def noted(*given, done=call, name=name, **named):
+            happened.append(name)
+            return done(*given, **named)
+
+        monkeypatch.setattr(place, name, noted)
+    assert run(*TINY, "--seeds", "2", "--progress") == 0
+    # The first table is there before the second seed is worked on; a log holds neither bars nor control codes.
+    assert happened == ["score_seed", "show", "score_seed"]
+    captured = capsys.readouterr()
+    told = " ".join(captured.out.split())
+    assert told.index("After 1 of 2 seeds") < told.index("Are the concepts real")
+    assert "so there are no intervals" in told
+    assert "\\n" not in captured.out
+    assert captured.err.splitlines()[:2] == ["Seed 0 (1 of 2)", "Seed 1 (2 of 2)"]
+    assert not set("\r\x1b") & set(captured.out + captured.err)
+    folder = Path(captured.out.splitlines()[-1])
     assert folder.parent == Path("reports")
     table = pd.read_csv(folder / "results.csv", dtype={"explanation": str, "item_kind": str}, keep_default_na=False)
     assert set(table.model) >= {*MODELS, "plain backbone", "parts of another image", "centred Gaussian"}

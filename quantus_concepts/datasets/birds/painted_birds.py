@@ -40,7 +40,8 @@ class PaintedBirds(ConceptDataset):
     Concept labels say what is to be seen: where a part is hidden (by grass, a trunk, leaves, or beyond the edge), all
     concepts of that part are 0. Otherwise exactly one concept of each group is 1.
 
-    Images are painted when asked for, and not kept. Labels and part centres are found once, in the constructor.
+    Images are painted when asked for, and not kept unless asked for. Labels and part centres are found once, in the
+    constructor.
 
     Parameters
     ----------
@@ -65,6 +66,10 @@ class PaintedBirds(ConceptDataset):
         Of classes and individuals.
     transform : callable, optional
         Of ``torchvision.transforms.v2``, applied to image and points together.
+    first : int
+        Number of the first image: the images are those from `first` on of a data set of ``first + n_images``.
+    keep : bool
+        Paint all images in the constructor, where their parts are looked for anyway, and keep them in 8 bits.
 
     Attributes
     ----------
@@ -101,6 +106,8 @@ class PaintedBirds(ConceptDataset):
         correlation: float = 0.0,
         seed: int = 0,
         transform: Transform | None = None,
+        first: int = 0,
+        keep: bool = False,
     ) -> None:
         check_choice("split", split, SPLITS)
         for name, value, low, high in (
@@ -109,6 +116,7 @@ class PaintedBirds(ConceptDataset):
             ("n_images", n_images, n_classes, 10**9),
             ("image_size", image_size, 32, 512),
             ("seed", seed, 0, 2**32 - 1),
+            ("first", first, 0, 10**9),
         ):
             check_whole(name, value, low, high)
         check_range("deviation", deviation, 0, 1)
@@ -119,10 +127,14 @@ class PaintedBirds(ConceptDataset):
         self.correlation = float(correlation)
         self.seed = seed
         self.transform = transform
+        self.first = first
         self.groups: list[AttributeGroup] = choose_groups(n_concepts)
         table = class_table(self.groups, n_classes, correlation, seed)
         self.class_options = torch.from_numpy(table)
         self._set_names(table)
+        self._kept: Tensor | None = (
+            torch.empty(n_images, 3, image_size, image_size, dtype=torch.uint8) if keep else None
+        )
         self._populate(n_images, table)
 
     def __getitem__(self, index: int) -> ConceptSample:
@@ -251,18 +263,23 @@ class PaintedBirds(ConceptDataset):
         stream = SPLITS.index(self.split)
         turns = [
             np.random.default_rng([self.seed, _LABEL_STREAM, stream, turn]).permutation(len(table))
-            for turn in range(-(-n_images // len(table)))
+            for turn in range(self.first // len(table), -(-(self.first + n_images) // len(table)))
         ]
-        labels = np.concatenate(turns)[:n_images]
+        skipped = self.first % len(table)
+        labels = np.concatenate(turns)[skipped : skipped + n_images]
         options = np.empty((n_images, len(self.groups)), dtype=np.int64)
         points = np.empty((n_images, len(PARTS), 2), dtype=np.float32)
         sizes = np.array([len(group.options) for group in self.groups])
         for index, label in enumerate(labels):
-            numbers, _, _ = self._draw(index)
+            numbers, scene, rng = self._draw(index)
             deviates, which = numbers[: len(sizes)] < self.deviation, numbers[-len(sizes) :]
             other = (table[label] + 1 + (which * (sizes - 1)).astype(np.int64)) % sizes
             options[index] = np.where(deviates, other, table[label])
-            points[index] = self._look_for_parts(index, options[index])[1]
+            look = self._look(options[index])
+            values = paint_values(look, scene, self.image_size)
+            points[index] = locate_parts(map_parts(values))
+            if self._kept is not None:
+                self._kept[index] = torch.from_numpy(paint_image(values, look, scene, rng)).permute(2, 0, 1)
         self.labels = torch.from_numpy(labels)
         self.options = torch.from_numpy(options)
         self.points = torch.from_numpy(points)[:, :, None]
@@ -271,7 +288,7 @@ class PaintedBirds(ConceptDataset):
         self.class_concepts = (members.T @ self.concept_labels) / members.sum(0)[:, None]
 
     def _draw(self, index: int) -> tuple[np.ndarray, Scene, np.random.Generator]:
-        rng = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
+        rng = np.random.default_rng([self.seed, SPLITS.index(self.split), self.first + index])
         return rng.random(_ATTRIBUTE_NUMBERS), draw_scene(rng), rng
 
     def _look(self, options: np.ndarray) -> dict[str, str]:
@@ -283,6 +300,8 @@ class PaintedBirds(ConceptDataset):
         return parts, locate_parts(parts)
 
     def _paint(self, index: int, options: np.ndarray | None = None) -> Tensor:
+        if options is None and self._kept is not None:
+            return self._kept[index].float() / 255
         look = self._look(self.options[index].numpy() if options is None else options)
         _, scene, rng = self._draw(index)
         painted = paint_image(paint_values(look, scene, self.image_size), look, scene, rng)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
+from captum_concepts.progress import part, progress
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
@@ -18,6 +24,10 @@ from quantus_concepts.studies.loading import KeptImages
 from quantus_concepts.studies.networks import Network
 
 PAINTED_SIZE = 96
+#: Share of the time of a seed, beside those of training and scoring.
+DRAWING = 1
+#: Birds that a process paints at a time; more than there are classes.
+PAINTED_AT_ONCE = 120
 #: Of the small network on images of the user's own.
 SMALL_SIZE = 96
 
@@ -69,52 +79,84 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
     """Load or draw the images of each seed."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
+    if network is None and options.data == PAINTED:
+        for number in range(options.n_seeds):
+            data = _drawn(options, number)
+            _describe(data)
+            yield data
+        return
     loaders = {CUB: _cub, FOLDER: _folder}
     whole = loaders.get(options.data, _painted)(options, network)
-    if network is not None:
-        _describe(whole)
-        yield from [whole] * options.n_seeds
-        return
-    n_parts = options.n_seeds if options.data == PAINTED else 1
-    part = whole
-    for number in range(options.n_seeds):
-        if number < n_parts:
-            # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
-            kept = [KeptImages(data, _share(len(data), number, n_parts)) for data in (whole.train, whole.test)]
-            part = dataclasses.replace(whole, train=kept[0], test=kept[1])
-            _describe(part)
-        yield part
+    if network is None:
+        # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
+        whole = dataclasses.replace(whole, train=KeptImages(whole.train), test=KeptImages(whole.test))
+    _describe(whole)
+    yield from [whole] * options.n_seeds
 
 
-def _share(count: int, number: int, n_parts: int) -> range:
-    size = count // n_parts
-    return range(number * size, (number + 1) * size)
+def _drawn(options: ConceptOptions, number: int) -> BenchmarkData:
+    """Paint the birds of one seed, each processor some of them."""
+    with part(f"seed {options.seed + number}: painting birds", DRAWING):
+        train, test = (
+            # A seed begins with a turn of all classes.
+            _drawn_split(options, split, number * -(-count // options.n_classes) * options.n_classes, count)
+            for split, count in (("train", options.n_train), ("test", options.n_test))
+        )
+    return _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
+
+
+def _drawn_split(options: ConceptOptions, split: str, first: int, count: int) -> KeptImages:
+    ends = np.linspace(first, first + count, max(count // PAINTED_AT_ONCE, 1) + 1).astype(int).tolist()
+    parts = [
+        _birds(options, split) | {"first": low, "n_images": high - low, "keep": True}
+        for low, high in itertools.pairwise(ends)
+    ]
+    n_workers = min(torch.get_num_threads(), len(parts))
+    loader: DataLoader[Any] = DataLoader(
+        parts,  # type: ignore[arg-type]
+        batch_size=None,
+        collate_fn=_kept_birds,  # type: ignore[arg-type]
+        num_workers=n_workers if n_workers > 1 else 0,
+        generator=torch.Generator(),
+    )
+    return KeptImages.joined(list(progress(loader, "painting", show=options.progress)))
+
+
+def _kept_birds(settings: dict[str, Any]) -> KeptImages:
+    return KeptImages(PaintedBirds(**settings))
+
+
+def _birds(options: ConceptOptions, split: str) -> dict[str, Any]:
+    return {
+        "split": split,
+        "image_size": options.image_size or PAINTED_SIZE,
+        "n_classes": options.n_classes,
+        "n_concepts": options.n_concepts,
+        "deviation": options.deviation,
+        "correlation": options.correlation,
+        "seed": options.seed,
+    }
+
+
+def _of_birds(options: ConceptOptions, train: ConceptDataset, test: ConceptDataset, size: int) -> BenchmarkData:
+    data = BenchmarkData(train, test, train.class_concepts, has_oracle=True)
+    data.settings["data"] = "painted birds"
+    data.settings["images"] = f"{size} px"
+    return data
 
 
 def _painted(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     size = _size(options, network) or PAINTED_SIZE
     mean, std = _normalisation(network)
-    # The classes take turns, so that each share has as many of each.
-    n_parts = options.n_seeds if network is None else 1
     train, test = (
         PaintedBirds(
-            count * n_parts,
-            split,
-            image_size=size,
-            n_classes=options.n_classes,
-            n_concepts=options.n_concepts,
-            deviation=options.deviation,
-            correlation=options.correlation,
-            seed=options.seed,
-            transform=_normalise(mean, std),
+            **_birds(options, split) | {"n_images": count, "image_size": size, "transform": _normalise(mean, std)}
         )
         for count, split in ((options.n_train, "train"), (options.n_test, "test"))
     )
+    data = _of_birds(options, train, test, size)
     # The oracle knows an image by its 8-bit content, which normalisation hides.
-    data = BenchmarkData(train, test, train.class_concepts, mean, std, has_oracle=mean is None)
-    data.settings["data"] = "painted birds"
-    data.settings["images"] = f"{size} px"
-    return data
+    return dataclasses.replace(data, mean=mean, std=std, has_oracle=mean is None)
 
 
 def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:

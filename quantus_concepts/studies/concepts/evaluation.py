@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -18,6 +22,7 @@ from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import ConceptLayer, PostHocCBM
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
+from captum_concepts.progress import part
 from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import random_banks
@@ -33,77 +38,117 @@ from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 from quantus_concepts.studies.networks import Network, cut_network
 from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.training import SmallResNet, train_together
+from quantus_concepts.studies.training import SmallResNet, one_thread, train_together
 from quantus_concepts.studies.usual_means import better_normalised
 
 TOPS = (1, 3, 5)
+#: Shares of the time of a seed, beside that of drawing.
+TRAINING, SCORING = 3, 2
 #: Images on which the maps of one random bank are scored, at least.
 RANDOM_MAPS = 200
 #: The paper's Table 3.
 SWEEP_C = (0.001, 0.01, 0.1, 1.0, 10.0)
 SWEEP_N = (50, 100)
+SETTINGS = [(strength, count) for count in SWEEP_N for strength in SWEEP_C]
 
 
 def score_seed(
     run: Run[ConceptOptions], network: Network | None, data: BenchmarkData, seed: int, *, first: bool
 ) -> pd.DataFrame:
     """Build the models of one seed and score them on the test images."""
+    if network is not None:
+        with part(f"seed {seed}: scoring", SCORING):
+            return _scored(run, network, None, data, seed, first=first)
+    # As training: what is done on each core, and so every number, does not depend on how many there are.
+    with one_thread():
+        with part(f"seed {seed}: training", TRAINING):
+            networks = small_networks(run, data, seed)
+        with part(f"seed {seed}: scoring", SCORING):
+            return _scored(run, None, networks, data, seed, first=first)
+
+
+def _scored(
+    run: Run[ConceptOptions],
+    network: Network | None,
+    networks: tuple[SmallResNet, SmallResNet] | None,
+    data: BenchmarkData,
+    seed: int,
+    *,
+    first: bool,
+) -> pd.DataFrame:
     options, bars = run.options, run.progress
     train_loader = sample_loader(data.train, options.batch_size, options.workers)
     test_loader = sample_loader(data.test, options.batch_size, options.workers)
     models: dict[str, ConceptModel] = {}
-    if network is None:
-        small, of_concepts = small_networks(run, data, seed)
+    if networks is not None:
+        small, of_concepts = networks
         backbone = Backbone(small.features, "mean", None, small.channels)
         description = "stride 8, before the average pool of the small network"
-        models[TRADITIONAL] = traditional_model(of_concepts, data.train, data.n_classes, options.batch_size)
-    else:
+    elif network is not None:
         backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
     run.settings["maps"] = description
 
     train_set = embed(backbone, train_loader, display_progressbar=bars)
     bank = fit_bank(train_set, data.concept_names, options, seed)
-    post_hoc = models[POST_HOC] = bank_model(backbone, bank, train_set, data.n_classes, options.values)
-    if data.has_oracle:
-        models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
-    random = random_models(
-        backbone, train_set, data.concept_names, data.n_classes, options.values, options.random_banks, seed
-    )
     sweep = options.sweep and options.method == "svm"
     seen = network is None or sweep or first
     test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
-    if network is None and test_set is not None:
-        plain = accuracy_rows(data, predicted_classes(small.classifier, test_set.features), PLAIN)
-    elif network is not None:
-        plain = _plain_accuracy(run, network.module, test_loader, data)
-        if first:
-            run.note(*better_normalised(network.module, data.test, data.mean, data.std))
-    scores = score_concepts(
-        models,
-        test_loader,
-        part_of_concept=data.part_of_concept,
-        class_concepts=data.class_concepts,
-        top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
-        value_threshold={TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-        controls={RANDOM: random},
-        # Which images they are counts for little beside which bank it is, and maps take most of the time.
-        control_stride=max(1, len(data.test) // RANDOM_MAPS),
-        concept_names=data.concept_names,
-        class_names=data.class_names,
-        seed=seed,
-        display_progressbar=bars,
-    )
+    asked = options.values, options.random_banks, seed
+    # Heads are fitted to embeddings on one core, beside what runs the backbone on the other.
+    with beside() as also:
+        random = also(random_models, backbone, train_set, data.concept_names, data.n_classes, *asked)
+        swept = []
+        if sweep and test_set is not None:
+            swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
+        if networks is not None and test_set is not None:
+            models[TRADITIONAL] = traditional_model(of_concepts, data.train, data.n_classes, options.batch_size)
+            plain = accuracy_rows(data, predicted_classes(small.classifier, test_set.features), PLAIN)
+        elif network is not None:
+            plain = _plain_accuracy(run, network.module, test_loader, data)
+            if first:
+                run.note(*better_normalised(network.module, data.test, data.mean, data.std))
+        post_hoc = models[POST_HOC] = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+        if data.has_oracle:
+            models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
+        scores = score_concepts(
+            models,
+            test_loader,
+            part_of_concept=data.part_of_concept,
+            class_concepts=data.class_concepts,
+            top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
+            value_threshold={TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
+            controls={RANDOM: random.result()},
+            # Which images they are counts for little beside which bank it is, and maps take most of the time.
+            control_stride=max(1, len(data.test) // RANDOM_MAPS),
+            concept_names=data.concept_names,
+            class_names=data.class_names,
+            seed=seed,
+            display_progressbar=bars,
+        )
+        settings = [row for each in swept for row in each.result()]
     directions = item_rows(
         bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
     )
-    swept = _sweep(options, train_set, test_set, data, seed) if sweep and test_set is not None else []
     if first and test_set is not None:
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
         predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
         drawn = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
         run.facts["gallery"] = png(drawn)
-    return pd.concat([score_table(plain), scores, score_table(directions + swept)], ignore_index=True)
+    return pd.concat([score_table(plain), scores, score_table(directions + settings)], ignore_index=True)
+
+
+@contextmanager
+def beside() -> Iterator[Callable[..., Future[Any]]]:
+    """Yield what has a function called on another core; there, one call is done after another."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        # A filter that a call sets and removes is that of all threads: here it is always set.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            yield pool.submit
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
@@ -205,16 +250,18 @@ def _plain_accuracy(
     return accuracy_rows(data, np.concatenate(predicted), PLAIN)
 
 
-def _sweep(
-    options: ConceptOptions, train_set: Embeddings, test_set: Embeddings, data: BenchmarkData, seed: int
+def _swept(
+    options: ConceptOptions,
+    train_set: Embeddings,
+    test_set: Embeddings,
+    data: BenchmarkData,
+    seed: int,
+    strength: float,
+    count: int,
 ) -> list[dict[str, Any]]:
-    """Return the class accuracy for other settings of the bank: the paper's Table 3."""
-    rows = []
-    for count in SWEEP_N:
-        for strength in SWEEP_C:
-            bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
-            layer = ConceptLayer(bank, options.values)
-            head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
-            predicted = predicted_classes(head, layer(test_set.features))
-            rows += accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=setting_name(strength, count))
-    return rows
+    """Return the class accuracy for another setting of the bank: a cell of the paper's Table 3."""
+    bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
+    layer = ConceptLayer(bank, options.values)
+    head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
+    predicted = predicted_classes(head, layer(test_set.features))
+    return accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=setting_name(strength, count))

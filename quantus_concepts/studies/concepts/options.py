@@ -72,7 +72,7 @@ class ConceptOptions(RunOptions):
     n_concepts: int = option(69, "Concepts.", panel=_PAINTED, bounds=(4, 104))
     correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
     deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED, bounds=(0, 1))
-    epochs: int = option(9, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
+    epochs: int = option(4, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
     workers: int = option(0, "Processes that read images; 0 reads in this one.", panel=RUN, bounds=(0, 256))
     seeds: int | None = option(
         None,

@@ -19,6 +19,7 @@ from quantus_concepts.studies.concepts.names import (
     TRADITIONAL,
 )
 from quantus_concepts.studies.concepts.options import CUB, ConceptOptions
+from quantus_concepts.studies.concepts.so_far import joined
 from quantus_concepts.studies.concepts.tables import (
     PLURALS,
     WEAK,
@@ -34,7 +35,7 @@ from quantus_concepts.studies.concepts.tables import (
 )
 from quantus_concepts.studies.findings import number
 from quantus_concepts.studies.page import Page, Section
-from quantus_concepts.studies.results import against_control, names, one, over_seeds, pick, published
+from quantus_concepts.studies.results import names, one, pick, published
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.tables import Table, terminal
 
@@ -56,10 +57,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
     paper = run.options.data == CUB
     by_class, gallery = run.facts["by class"], run.facts["gallery"]
     seeds = names(frame, "seed")
-    rows = over_seeds(
-        frame.astype({"l": float}), lambda row: (-1, 1) if row["metric"] == "CGIM" else (0, 1), controls=[RANDOM]
-    )
-    rows["mark"] = against_control(rows, RANDOM)
+    rows = joined(frame)
     beside = published(__package__, l=float, alpha=float) if paper else None
     tables = {
         "cem": cem_table(rows, beside, by_class),

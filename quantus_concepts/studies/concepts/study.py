@@ -7,11 +7,13 @@ from functools import partial
 import pandas as pd
 
 from captum_concepts.layers import find_layer
-from quantus_concepts.studies.concepts.data_option import load_data
-from quantus_concepts.studies.concepts.evaluation import score_seed
+from captum_concepts.progress import whole_run
+from quantus_concepts.studies.concepts.data_option import DRAWING, load_data
+from quantus_concepts.studies.concepts.evaluation import SCORING, TRAINING, score_seed
 from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.page import page
+from quantus_concepts.studies.concepts.so_far import so_far
 from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.networks import Network, load_network
 from quantus_concepts.studies.run import Run, Study
@@ -24,25 +26,35 @@ COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     """Build and score the models of every seed."""
     network = None if options.trains else _user_network(options)
-    frames = []
-    for number, data in enumerate(load_data(options, network)):
-        seed = options.seed + number
-        run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
-        run.settings |= data.settings
-        run.note(*data.notes)
-        score = partial(score_seed, run, network, data, seed, first=number == 0)
-        frames.append(run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score).assign(seed=seed))
+    frames: list[pd.DataFrame] = []
+    share = SCORING if network is not None else DRAWING + TRAINING + SCORING
+    with whole_run(options.n_seeds * share, show=run.progress) as whole:
+        for number, data in enumerate(load_data(options, network)):
+            seed = options.seed + number
+            run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
+            run.settings |= data.settings
+            run.note(*data.notes)
+            score = partial(score_seed, run, network, data, seed, first=number == 0)
+            kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score)
+            frames.append(_named(kept.assign(seed=seed)))
+            whole.reach((number + 1) * share)
+            if number + 1 < options.n_seeds:
+                run.show(so_far(pd.concat(frames, ignore_index=True), options.n_seeds))
     frame = pd.concat(frames, ignore_index=True)
     if not run.facts["linear pool"] and (frame["metric"] == "CLM").any():
         run.note(
             "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
             "decomposition of the concept's value."
         )
-    frame["model"] = [
+    return frame
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    named = [
         baseline_name(baseline, model) if baseline else model
         for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
     ]
-    return frame[COLUMNS]
+    return frame.assign(model=named)[COLUMNS]
 
 
 def _user_network(options: ConceptOptions) -> Network:

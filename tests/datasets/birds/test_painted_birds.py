@@ -64,6 +64,14 @@ def test_a_small_set_is_the_beginning_of_a_large_one() -> None:
     assert torch.equal(small.images(), large.images(range(25)))
     assert torch.equal(small.labels, large.labels[:25])
     assert torch.equal(small.concept_labels, large.concept_labels[:25])
+    # And a set may be any stretch of it, whose images are painted at once.
+    rest = PaintedBirds(35, image_size=48, first=25, keep=True)
+    assert torch.equal(rest.images(), large.images(range(25, 60)))
+    assert torch.equal(rest.labels, large.labels[25:])
+    assert torch.equal(rest.concept_labels, large.concept_labels[25:])
+    assert torch.equal(rest.points.nan_to_num(-1), large.points[25:].nan_to_num(-1))
+    concept = int(rest.concept_labels[0].argmin())
+    assert torch.equal(rest.substitute(0, concept).image, large.substitute(25, concept).image)
 
 
 def test_splits_share_the_classes_and_differ_in_the_individuals() -> None:

@@ -1,0 +1,58 @@
+"""What is shown while seeds are still to come, and the birds of each seed."""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+
+from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.studies.concepts.data_option import load_data
+from quantus_concepts.studies.concepts.names import ORACLE, POST_HOC, RANDOM
+from quantus_concepts.studies.concepts.options import ConceptOptions
+from quantus_concepts.studies.concepts.so_far import so_far
+from quantus_concepts.studies.loading import KeptImages
+
+CEM = {"metric": "CEM", "explanation": "contribution", "set": "correct", "l": 1, "alpha": float("nan")}
+CEM |= {"item_kind": "", "item": "", "n": 10, "undefined": 0, "chance": 0.2}
+
+
+def rows(seed: int, value: float) -> list[dict[str, object]]:
+    """Return scores of one seed, each with an interval over its images."""
+    known = {POST_HOC: (value, value - 0.01, value + 0.01), ORACLE: (0.99, 0.98, 1.0), RANDOM: (0.3, 0.2, 0.75)}
+    return [
+        CEM | {"model": model, "seed": seed} | dict(zip(("value", "low", "high"), numbers, strict=True))
+        for model, numbers in known.items()
+    ]
+
+
+def test_one_seed_has_no_interval_and_two_have_the_wide_one_over_both():
+    first = so_far(pd.DataFrame(rows(0, 0.7)), 4)
+    ((_, (row,)),) = first.groups
+    assert (first.title, row.label) == ("After 1 of 4 seeds", "first concept present (CEM)")
+    assert [cell.mark + cell.text for cell in row.cells] == ["≈70.0", "99.0", "75.0"]
+    assert "no intervals" in first.note
+    both = so_far(pd.DataFrame(rows(0, 0.7) + rows(1, 0.72)), 4)
+    ((_, (row,)),) = both.groups
+    # 12.706 deviations of the mean of two, whatever was known of each.
+    assert [cell.mark + cell.text for cell in row.cells] == ["≈71.0 (58.3–83.7)", "99.0 (99.0–99.0)", "75.0"]
+    assert "over 2 seeds" in both.note
+
+
+def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them():
+    options = ConceptOptions(n_train=242, n_test=20, image_size=32, seeds=2)
+    before = torch.get_num_threads()
+    drawn = []
+    try:
+        for n_threads in (1, 2):
+            torch.set_num_threads(n_threads)
+            drawn.append(list(load_data(options, None)))
+    finally:
+        torch.set_num_threads(before)
+    (_, alone), (_, together) = drawn
+    assert alone.digest() == together.digest()
+    # Other birds of the same classes, with a truth of their own.
+    whole = KeptImages(PaintedBirds(502, image_size=32), range(260, 502))
+    own = PaintedBirds(242, image_size=32, first=260)
+    assert torch.equal(together.train.images, whole.images)
+    assert torch.equal(together.train.labels, whole.labels)
+    assert torch.equal(together.class_concepts, own.class_concepts)
