@@ -203,7 +203,7 @@ def _patches(run: Run[AttributionOptions], data: AttributionData, model: nn.Modu
         )
         return result._asdict()
 
-    depends = settings | {"steps": options.patch_steps, "tolerance": options.tolerance, "count": count}
+    depends: dict[str, Any] = {**settings, "steps": options.patch_steps, "tolerance": options.tolerance, "count": count}
     depends |= {"data": data_digest(data.test, data.test.scene_labels), "device": str(options.torch_device())}
     depends |= {"model": tensor_hash(*model.state_dict().values())}
     patches = PatchResult(**run.kept("patches", depends, make))

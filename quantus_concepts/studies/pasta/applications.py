@@ -96,7 +96,7 @@ def apply_score(run: Run[PastaOptions], result: SplitResult, ratings: RatedExpla
     run.frames["wins"] = pd.DataFrame(wins, columns=["explainer", "images"])
     run.frames["faithfulness"] = compared
     masked = Remembered(score_masks(scorer, embedder, question=question, labels=of.class_names))
-    settings = network | {"scorer": digest(*(value.cpu() for value in scorer.state_dict().values()))}
+    settings: dict[str, Any] = {**network, "scorer": digest(*(value.cpu() for value in scorer.state_dict().values()))}
     settings |= {"embedder": embedder.settings, "question": question}
     settings |= {"masks": options.n_masks, "cells": CELLS, "weights": WEIGHTS, "seed": options.seed}
     steering = partial(_steered, of, SteeredRISE(of.model, masked), metric, options)

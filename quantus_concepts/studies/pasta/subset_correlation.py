@@ -38,7 +38,7 @@ def subset_correlations(
     for of, some in alike.items():
         rows = np.array(of)
         shared = _Shared(some, images.shape[1:])
-        metric = FaithfulnessCorrelation(
+        metric: Any = FaithfulnessCorrelation(
             similarity_func=shared.correlate,
             perturb_func=shared.perturb,
             nr_runs=n_runs,
@@ -73,6 +73,6 @@ class _Shared:
             some = maps[len(self.found[name]) :][: len(b)]
             spread = np.broadcast_to(some, (len(b), *self.shape)).reshape(len(b), -1)
             sums = np.stack([spread[rows[:, None], subset].sum(-1) for subset in self.subsets], axis=1)
-            self.found[name] += correlation_pearson(sums, b, **settings).tolist()
+            self.found[name] += np.asarray(correlation_pearson(sums, b, **settings)).tolist()
         self.subsets.clear()
-        return correlation_pearson(a, b, **settings)
+        return np.asarray(correlation_pearson(a, b, **settings))
