@@ -170,9 +170,11 @@ def say_scores(
     """Say the scores of the metric whose explanations have just been finished."""
     known = {name: each for name, each in found.items() if not each.failure}
     done = {metric: pair for metric, pair in pairs.items() if all(set(pair) <= set(of.inside) for of in known.values())}
-    if not known or not done:
+    latest = [subject for of in known.values() for subject in of.inside][-1:]
+    finished = [metric for metric, pair in done.items() if set(latest) & set(pair)]
+    if not known or not finished:
         return
-    metric, pair = list(done.items())[-1]
+    metric, pair = finished[-1], done[finished[-1]]
     table = contrast_table(contrast_scores(known, {metric: pair}, why))
     values = table[table["metric"] == metric]
     scores = ", ".join(f"{row.method} {row.value:.2f}" for row in values.itertuples())
