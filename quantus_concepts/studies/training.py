@@ -69,6 +69,22 @@ class SmallResNet(nn.Module):
         return self.classifier(self.features(images).mean((2, 3)))
 
 
+class OverlappingMeans(nn.Module):
+    """``AvgPool2d(4, 2, 1)`` of maps of few channels."""
+
+    # As a convolution it takes half the time, there and back: of four channels torch vectorises nothing.
+
+    weight: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.full((channels, 1, 4, 4), 1 / 16), persistent=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return maps (N, C, H / 2, W / 2)."""
+        return functional.conv2d(maps, self.weight, stride=2, padding=1, groups=len(self.weight))
+
+
 class FineResNet(SmallResNet):
     """The same without a stride: resolution is lost by overlapping averages, which treat all pixels alike."""
 
@@ -80,7 +96,7 @@ class FineResNet(SmallResNet):
         return nn.Sequential(
             nn.Conv2d(3, 4, 3, padding=1),
             nn.ReLU(),
-            nn.AvgPool2d(4, 2, 1),
+            OverlappingMeans(4),
             nn.Conv2d(4, 8, 3, padding=1),
             nn.ReLU(),
             nn.AvgPool2d(4, 2, 1),

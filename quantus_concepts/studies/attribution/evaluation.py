@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from captum_concepts import method_from_spec
 from captum_concepts.paper_methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.datasets import ComposedDataset
-from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, attribute_regions, optimise_patch
+from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, optimise_patch
 from quantus_concepts.metrics.contrast_scores import (
     Pair,
     contrast_scores,
@@ -21,14 +22,13 @@ from quantus_concepts.metrics.contrast_scores import (
     random_regions,
     undefined_reasons,
 )
-from quantus_concepts.metrics.region_attributions import Masks
 from quantus_concepts.metrics.relative_scores import accuracy_table, relative_table, right_by_commonality
-from quantus_concepts.metrics.shard_engines import LOCAL
 from quantus_concepts.studies.attribution.data import AttributionData
+from quantus_concepts.studies.attribution.explaining import Methods, explain_subjects
 from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions
 from quantus_concepts.studies.attribution.placed_objects import CHANGES
-from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
 from quantus_concepts.studies.attribution.saliency import commonality_sheet, saliency_sheets, shown_rows
+from quantus_concepts.studies.attribution.training_samples import data_digest, tensor_hash
 from quantus_concepts.studies.run import Run
 
 #: The paper's k.
@@ -36,7 +36,6 @@ COMMONALITIES = tuple(k / 10 for k in range(1, 11))
 #: What a network that was not built here is called within its model.
 LOADED = "network"
 
-Methods = Mapping[str, Callable[..., np.ndarray]]
 Models = Mapping[str, nn.Module]
 
 
@@ -87,8 +86,15 @@ def score_absolute(
             Subject(models["f_0"], patches.images, scenes[:n_patches]),
         ),
     }
-    subjects = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
-    logits = {subject: subject.logits(options.batch_size) for subject in subjects}
+    bare_scenes, (before, after) = pairs["IDR"][1], pairs["IIR"]
+    subjects = {
+        "f_o": object_model,
+        "f_s": scene_model,
+        "f_s without objects": bare_scenes,
+        "f_0": before,
+        "f_0 with patches": after,
+    }
+    logits = {subject: subject.logits(options.batch_size) for subject in subjects.values()}
     why = undefined_reasons(pairs, logits, patches.converged.numpy())
     enters = {metric: torch.from_numpy(reasons == "") for metric, reasons in why.items()}
     both = enters["MCS"] & enters["IDR"]
@@ -96,14 +102,14 @@ def score_absolute(
     shown = {"MCS": rows, "IDR": rows, "IIR": shown_rows(enters["IIR"], objects[:n_patches], scenes[:n_patches])}
     elsewhere = random_regions(test.masks, n_images, options.seed)
     run.say("Explaining")
-    found = explained(
+    found = explain_subjects(
         run,
-        "absolute",
         methods,
         list(subjects),
         test.masks,
-        elsewhere=dict.fromkeys(pairs["MCS"], elsewhere),
-        keep={subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
+        dict.fromkeys(pairs["MCS"], elsewhere),
+        {subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
+        partial(say_scores, run, pairs, why),
     )
     note_failures(run, found)
     run.settings["images explained"] = f"{n_images} for MCS and IDR, {n_patches} for IIR"
@@ -124,7 +130,8 @@ def score_robustness(
             Subject(models["f_o"], data.images, data.object_labels[:count]),
             Subject(models["f_s"], data.images, data.scene_labels[:count]),
         )
-        found = explained(run, change, methods, pair, data.masks)
+        named = {f"{name}, {change}": subject for name, subject in zip(("f_o", "f_s"), pair, strict=True)}
+        found = explain_subjects(run, methods, named, data.masks)
         logits = {subject: subject.logits(options.batch_size) for subject in pair}
         why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool))
         tables.append(contrast_table(contrast_scores(found, {"MCS": pair}, why)).assign(variant=change))
@@ -149,29 +156,29 @@ def score_commonality(
     right = right_by_commonality(with_object, without, options.batch_size)
     # The first image that as many models as possible classify correctly.
     shown = int(right[0].double().sum(0).argmax())
-    found = explained(
-        run,
-        "relative",
-        methods,
-        list(with_object.values()),
-        masks,
-        keep={subject: [shown] for subject in with_object.values()},
-    )
+    named = {model_name(k): subject for k, subject in with_object.items()}
+    found = explain_subjects(run, methods, named, masks, keep={subject: [shown] for subject in named.values()})
     note_failures(run, found)
     run.facts["sheets"]["relative"] = commonality_sheet(with_object, found, shown, masks)
     accuracies = accuracy_table(right, list(COMMONALITIES)).assign(model="f_s^k").drop(columns="method")
     return relative_table(found, with_object, right, options.seed), accuracies
 
 
-def explained(
-    run: Run[AttributionOptions], name: str, methods: Methods, subjects: Sequence[Subject], masks: Masks, **asked: Any
-) -> dict[str, RegionAttributions]:
-    """Explain every subject, in this process or by the workers that `--engine` asks for."""
-    options = run.options
-    if options.engine != LOCAL:
-        return explained_by_ranges(run, name, methods, subjects, masks, **asked)
-    settings: dict[str, Any] = {"batch_size": options.batch_size, "display_progressbar": options.progress}
-    return attribute_regions(methods, subjects, masks, **asked, **settings)
+def say_scores(
+    run: Run[Any], pairs: Mapping[str, Pair], why: Mapping[str, np.ndarray], found: Mapping[str, RegionAttributions]
+) -> None:
+    """Say the scores of the metric whose explanations have just been finished."""
+    known = {name: each for name, each in found.items() if not each.failure}
+    done = {metric: pair for metric, pair in pairs.items() if all(set(pair) <= set(of.inside) for of in known.values())}
+    latest = [subject for of in known.values() for subject in of.inside][-1:]
+    finished = [metric for metric, pair in done.items() if set(latest) & set(pair)]
+    if not known or not finished:
+        return
+    metric, pair = finished[-1], done[finished[-1]]
+    table = contrast_table(contrast_scores(known, {metric: pair}, why))
+    values = table[table["metric"] == metric]
+    scores = ", ".join(f"{row.method} {row.value:.2f}" for row in values.itertuples())
+    run.say(f"{metric} ({len(done)} of {len(pairs)} metrics): {scores}")
 
 
 def note_failures(run: Run[Any], found: Mapping[str, RegionAttributions]) -> None:
@@ -183,18 +190,25 @@ def _patches(run: Run[AttributionOptions], data: AttributionData, model: nn.Modu
     options, rows = run.options, list(range(count))
     run.say(f"Optimising {count} patches")
     settings = options.patch_settings
-    result = optimise_patch(
-        model,
-        data.test.with_view("0s").images(rows).float() / 255,
-        data.test.masks(rows),
-        data.test.images(rows).float() / 255,
-        steps=options.patch_steps,
-        tolerance=options.tolerance,
-        display_progressbar=options.progress,
-        step_size=settings["step_size"],
-        eta1=settings["eta1"],
-    )
-    patches = PatchResult(*(part.cpu() for part in result))
+
+    def make(_: Any) -> dict[str, Tensor]:
+        result = optimise_patch(
+            model,
+            data.test.with_view("0s").images(rows).float() / 255,
+            data.test.masks(rows),
+            data.test.images(rows).float() / 255,
+            steps=options.patch_steps,
+            tolerance=options.tolerance,
+            display_progressbar=options.progress,
+            step_size=settings["step_size"],
+            eta1=settings["eta1"],
+        )
+        return result._asdict()
+
+    depends: dict[str, Any] = {**settings, "steps": options.patch_steps, "tolerance": options.tolerance, "count": count}
+    depends |= {"data": data_digest(data.test, data.test.scene_labels), "device": str(options.torch_device())}
+    depends |= {"model": tensor_hash(*model.state_dict().values())}
+    patches = PatchResult(**run.kept("patches", depends, make))
     distance, size = patches.relative_distance.median(), patches.patch_size.median()
     run.settings["patches"] = (
         f"{int(patches.converged.sum())} of {count} converged in {options.patch_steps} steps; median logit distance "

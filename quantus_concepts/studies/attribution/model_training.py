@@ -65,7 +65,7 @@ def train_models(
     build: Callable[[int, int], nn.Module],
     *,
     folder: Path | None = None,
-    epochs: int = 9,
+    epochs: int = 6,
     batch_size: int = 64,
     learning_rate: float | None = None,
     device: torch.device | str = "cpu",
@@ -142,7 +142,9 @@ def train_models(
     )
     tasks = [task(training, together=together) for training in pending]
     if together and tasks:
-        run_together(tasks, torch.get_num_threads())
+        # Of three on two cores all take turns, where else a core would wait for the third.
+        n_threads = torch.get_num_threads()
+        run_together(tasks, 2 * n_threads if n_threads > 1 else 1)
     else:
         for each in tasks:
             each(Event(), 0)

@@ -64,7 +64,7 @@ class AttributionOptions(WorkerOptions, RunOptions):
     mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_MODELS)
     std: str | None = option(None, "Normalisation: deviation per channel.", panel=_MODELS)
     unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_MODELS)
-    epochs: int = option(9, "Passes over the training images.", panel=_MODELS, bounds=_COUNT)
+    epochs: int = option(6, "Passes over the training images.", panel=_MODELS, bounds=_COUNT)
     # Batch norm cannot learn from a single image.
     train_batch_size: int = option(64, "Images in a step of the training.", panel=_MODELS, bounds=(2, MANY))
     learning_rate: float | None = _above_zero(None, "By default what suits the backbone.", panel=_MODELS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import typer
@@ -28,6 +29,7 @@ from quantus_concepts.studies.attribution.model_training import Job, train_model
 from quantus_concepts.studies.attribution.networks import network_builder
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.page import page
+from quantus_concepts.studies.attribution.training_samples import data_digest, tensor_hash
 from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.networks import said_normalisation
 from quantus_concepts.studies.run import Run, Study
@@ -48,6 +50,8 @@ COLUMNS = {
 }
 #: Of the folder of results: trained models, which another run takes with --models.
 MODELS = "models"
+#: Of what a run keeps: f_o, f_s, f_0 and the f_s^k, not its patches and explanations.
+MODEL_FILES = "f_*"
 #: What a premise check measures, by the name it has in premises.csv.
 QUANTITIES = {
     "accuracy with": "accuracy_with",
@@ -68,10 +72,12 @@ def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.Dat
     run.settings |= {"device": str(options.torch_device())} | data.settings | {"methods": ", ".join(methods)}
     models = trained_models(run, data)
     if options.models is None:
-        for path in sorted(run.folder.kept.glob("*")):
+        for path in sorted(run.folder.kept.glob(MODEL_FILES)):
             run.files[f"{MODELS}/{path.name}"] = partial(shutil.copyfile, path)
     run.say("Verifying the ground truth")
     checks = [check_model(options, data, models[name], name) for name in ("f_o", "f_s")]
+    for check in checks:
+        run.say(f"{check.model}: {check.accuracy_with:.1%} right, {'' if check.verified else 'not '}verified")
     measured = [premise_table(checks)]
     tables = [score_absolute(run, data, models, methods)]
     if options.robustness and data.changed is not None:
@@ -86,7 +92,10 @@ def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.Dat
     if options.tcav:
         run.say("TCAV")
         try:
-            tables.append(score_tcav(run, data, models, premises))
+            score = partial(score_tcav, run, data, models, premises)
+            depends: dict[str, Any] = {name: tensor_hash(*of.state_dict().values()) for name, of in models.items()}
+            depends["images"] = data_digest(data.test, data.test.scene_labels)
+            tables.append(run.kept_frame("TCAV", depends, score))
         except Exception as error:  # a network of the user's own; everything else must not be lost
             run.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")
     run.frames["premises"] = premises

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
 from torch import Tensor
 
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_methods
-from captum_concepts.running import device_of, seeded_generators
 from captum_concepts.steered_rise import SteeredRISE
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -36,6 +34,7 @@ from quantus_concepts.studies.pasta.keeping import digest, kept_arrays, ratings_
 from quantus_concepts.studies.pasta.metrics import CORRELATED_THRESHOLDS
 from quantus_concepts.studies.pasta.names import SIMULATED
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER, PastaOptions
+from quantus_concepts.studies.pasta.subset_correlation import subset_correlations
 from quantus_concepts.studies.picture_grids import PictureRow
 from quantus_concepts.studies.rating.pictures import shown_picture, top_concepts
 from quantus_concepts.studies.run import Run
@@ -90,12 +89,18 @@ def apply_score(run: Run[PastaOptions], result: SplitResult, ratings: RatedExpla
         {name: metric(of.model, images, of.predicted, values) for name, values in maps.items()}, question
     )
     wins = sorted(mixture.wins.items(), key=lambda pair: -pair[1])
-    compared = mixture.compare(_faithful(of, maps, options)).reset_index(names="name")[MEAN_COLUMNS]
+    faithful = partial(_faithful, of, maps, options)
+    correlations = kept_arrays(run.kept, "faithfulness", network | {"seed": options.seed}, faithful)
+    compared = mixture.compare(correlations).reset_index(names="name")[MEAN_COLUMNS]
     run.facts |= {"mixture": mixture, "question": question}
     run.frames["wins"] = pd.DataFrame(wins, columns=["explainer", "images"])
     run.frames["faithfulness"] = compared
-    steered = SteeredRISE(of.model, score_masks(scorer, embedder, question=question, labels=of.class_names))
-    _steer(run, of, steered, metric)
+    masked = Remembered(score_masks(scorer, embedder, question=question, labels=of.class_names))
+    settings: dict[str, Any] = {**network, "scorer": digest(*(value.cpu() for value in scorer.state_dict().values()))}
+    settings |= {"embedder": embedder.settings, "question": question}
+    settings |= {"masks": options.n_masks, "cells": CELLS, "weights": WEIGHTS, "seed": options.seed}
+    steering = partial(_steered, of, SteeredRISE(of.model, masked), metric, options)
+    _steer(run, of, kept_arrays(run.kept, "steered RISE", settings, steering))
     explain = build_methods(["Grad-CAM"])["Grad-CAM"]
     for name, asked in (("light", "Q5"), ("strong", "Q6")):
         pairs = robustness_pairs(of.model, images, of.labels, explain, question=asked, seed=options.seed)
@@ -111,43 +116,53 @@ def _explained(of: Classifier, seed: int) -> dict[str, np.ndarray]:
 
 
 def _faithful(of: Classifier, maps: Mapping[str, np.ndarray], options: PastaOptions) -> dict[str, np.ndarray]:
-    """Return Quantus's faithfulness correlation of each image; NaN where it refuses an explanation."""
-    metric = FaithfulnessCorrelation(
-        nr_runs=50, subset_size=options.image_size**2 // 16, disable_warnings=True, return_aggregate=False
-    )
-    images, found = of.images.numpy(), {}
-    for name, each in maps.items():
-        values = np.full(len(images), math.nan)
-        summed = each.sum(1, keepdims=True)
-        # It refuses a whole batch for one constant map.
-        rows = np.flatnonzero(np.ptp(summed.reshape(len(summed), -1), axis=1) > 0)
-        if rows.size:
-            # It draws from NumPy's global generator.
-            with seeded_generators(device_of(of.model), options.seed):
-                values[rows] = metric(of.model, images[rows], of.predicted[rows], summed[rows])
-        found[name] = values
-    return found
+    size = options.image_size**2 // 16
+    return subset_correlations(of.model, of.images.numpy(), of.predicted, maps, subset_size=size, seed=options.seed)
 
 
-def _steer(run: Run[PastaOptions], of: Classifier, steered: SteeredRISE, metric: PASTAScore) -> None:
-    """Explain some images by RISE with growing weight of the score."""
-    options = run.options
+class Remembered:
+    """A function that computes nothing twice: every weight of the steered RISE asks it of the same masks."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self.function = function
+        self.found: dict[str, Tensor] = {}
+
+    def __call__(self, images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
+        """Return what the function gives."""
+        known = digest(*(None if each is None else each.cpu() for each in (images, masks, targets)))
+        if known not in self.found:
+            self.found[known] = self.function(images, masks, targets)
+        return self.found[known]
+
+
+def _steered(of: Classifier, steered: SteeredRISE, metric: PASTAScore, options: PastaOptions) -> dict[str, np.ndarray]:
+    """Explain some images by RISE with growing weight of the score; return maps and what they score, by weight."""
     faithfulness = Faithfulness(pixel_range=(0, 1), disable_warnings=True)
     shown = of.images[:N_STEERED].to(options.torch_device())
     targets = torch.as_tensor(of.predicted[: len(shown)], device=shown.device)
-    maps, scores, rows = [], [], []
+    found: dict[str, list[np.ndarray]] = {"maps": [], "score": [], "faithfulness": []}
     for weight in WEIGHTS:
-        found = steered.attribute(shown, targets, lam=weight, n_masks=options.n_masks, cells=CELLS, seed=options.seed)
-        arguments = (of.model, shown.cpu().numpy(), of.predicted[: len(shown)], found.cpu().numpy())
-        maps.append(unit_maps(found[:, 0].cpu()).numpy())
-        scores.append(np.array(metric(*arguments)))
-        for measure, values in (("score", scores[-1]), ("faithfulness", np.array(faithfulness(*arguments)))):
+        maps = steered.attribute(shown, targets, lam=weight, n_masks=options.n_masks, cells=CELLS, seed=options.seed)
+        arguments = (of.model, shown.cpu().numpy(), of.predicted[: len(shown)], maps.cpu().numpy())
+        found["maps"].append(unit_maps(maps[:, 0].cpu()).numpy())
+        found["score"].append(np.array(metric(*arguments)))
+        found["faithfulness"].append(np.array(faithfulness(*arguments)))
+    return {name: np.stack(each) for name, each in found.items()}
+
+
+def _steer(run: Run[PastaOptions], of: Classifier, found: Mapping[str, np.ndarray]) -> None:
+    """Say what the steered RISE gave; frames and facts of the run hold it."""
+    rows = []
+    for place, weight in enumerate(WEIGHTS):
+        for measure in ("score", "faithfulness"):
+            values = found[measure][place]
             known = values[~np.isnan(values)]
             mean = float(known.mean()) if known.size else math.nan
             rows.append((measure, f"{weight:g}", mean, *t_interval(known, UNBOUNDED), known.size))
     frame = run.facts["steering"] = pd.DataFrame(rows, columns=["measure", *MEAN_COLUMNS[:5]])
     run.frames["steering"] = frame[frame["measure"] == "score"].reindex(columns=MEAN_COLUMNS)
     mark = f"\n{SIMULATED}" if run.facts["ratings"].simulated else ""
+    maps, scores = found["maps"], found["score"]
     run.facts["steered"] = [
         PictureRow(
             f"{of.class_names[of.predicted[place]]}{mark}",
@@ -156,7 +171,7 @@ def _steer(run: Run[PastaOptions], of: Classifier, steered: SteeredRISE, metric:
             None,
             ["" if math.isnan(each[place]) else f"score {each[place]:.2f}" for each in scores],
         )
-        for place in range(len(shown))
+        for place in range(maps.shape[1])
     ]
 
 
@@ -210,8 +225,9 @@ def _correlated(
     maps = np.flatnonzero(ratings.modalities == "map")
     rng = np.random.default_rng([seed, 7])
     some = ratings.select(np.sort(rng.permutation(maps)[:N_CORRELATED]))
-    explainers = {name: Explainer(of.model) for name in set(some.explainer_ids.tolist())}
-    measure = partial(metric_values, some, explainers, thresholds=CORRELATED_THRESHOLDS, seed=seed)
+    # Under one name: the metrics of a map do not depend on who made it, and are those of many maps at once.
+    alike = replace(some, explainer_ids=np.full(len(some), "any"))
+    measure = partial(metric_values, alike, {"any": Explainer(of.model)}, thresholds=CORRELATED_THRESHOLDS, seed=seed)
     settings = {**network, "ratings": ratings_digest(some), "seed": seed}
     values = kept_arrays(run.kept, "metrics", settings, measure)
     columns = [ratings.questions.index(question) for question in questions]

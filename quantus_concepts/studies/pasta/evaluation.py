@@ -225,8 +225,16 @@ def train_splits(
             fitted = trainer.scores(REGRESSORS[kind], trainer.targets, split, seed, kind)
             rows += trainer.figures(REGRESSORS[kind], fitted, split, seed)
         rows += _rater_rows(trainer, split, seed, expected)
+        say(_so_far(rows, plan))
     frame = pd.DataFrame(rows)
     return frame.assign(raters="simulated" if trainer.ratings.simulated else "people"), results
+
+
+def _so_far(rows: Sequence[Row], plan: Plan) -> str:
+    found = pd.DataFrame([row for row in rows if (row["model"], row["modality"]) == (SCORER, "all")])
+    means = found[found["measure"] == "SCC"].groupby("question", sort=False)["value"].mean()
+    scores = ", ".join(f"{question} {value:.2f}" for question, value in means.items())
+    return f"Spearman's correlation with the votes after {found['seed'].nunique()} of {plan.n_splits} splits: {scores}"
 
 
 def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray | None) -> list[Row]:

@@ -8,7 +8,7 @@ from captum.attr import GuidedBackprop
 from torch import nn
 
 from quantus_concepts.studies.attribution.networks import Normalised, network_builder
-from quantus_concepts.studies.training import FineResNet, SmallResNet
+from quantus_concepts.studies.training import FineResNet, OverlappingMeans, SmallResNet
 
 OWN = """
 import torch
@@ -143,6 +143,15 @@ def test_bad_input_is_refused(own, arguments, message):
     spec = arguments["spec"].replace("{own}", str(own))
     with pytest.raises(ValueError, match=message):
         network_builder(**arguments | {"spec": spec})
+
+
+def test_overlapping_means_are_those_of_pooling():
+    ours, theirs = OverlappingMeans(4), nn.AvgPool2d(4, 2, 1)
+    maps = torch.randn(3, 4, 8, 12, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert not ours.state_dict()
+    torch.testing.assert_close(ours(maps), theirs(maps))
+    gradients = [torch.autograd.grad(of(maps).square().sum(), maps)[0] for of in (ours, theirs)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_half_a_normalisation_is_refused():

@@ -22,7 +22,7 @@ from kills import contents
 from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.attribution import evaluation, global_method, page, saliency, study
+from quantus_concepts.studies.attribution import evaluation, explaining, global_method, page, saliency, study
 from quantus_concepts.studies.attribution.evaluation import methods_asked_for
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.output import OutputFolder
@@ -332,11 +332,17 @@ def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch)
     assert "go on with the same options and --out same" in stopped.err
     assert len(list(Path("same/.quantus-concepts/kept").glob("*.safetensors"))) == 3
 
-    def trained(*_: object, **__: object) -> None:
-        raise AssertionError("trained again")
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("made again")
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", trained)
+    monkeypatch.setattr(torch.optim.AdamW, "step", again)
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "tidy", interrupt)
+        assert command(*arguments).code == 130
+    monkeypatch.setattr(evaluation, "optimise_patch", again)
+    monkeypatch.setattr(explaining, "attribute_regions", again)
     assert command(*arguments).code == 0
+    assert sorted(path.stem[:4] for path in Path("same/models").iterdir()) == sorted(2 * ["f_0-", "f_o-", "f_s-"])
     assert Path("same/results.csv").read_bytes() == (own.folder / "results.csv").read_bytes()
     # It is finished now.
     assert command(*arguments).code == 2
@@ -345,7 +351,7 @@ def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch)
 MOMENTS = {
     "load_data": study,
     "optimise_patch": evaluation,
-    "attribute_regions": evaluation,
+    "attribute_regions": explaining,
     "render": floor,
 }
 
@@ -360,7 +366,10 @@ def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, com
     assert stopped.code == 130
     # What is on the screen at the end is not lost.
     assert bool(stopped.out) == (moment == "render")
-    assert not Path(f"stopped_{moment}").exists()
+    # From the patches on there is something to go on from.
+    out = Path(f"stopped_{moment}")
+    left = [".quantus-concepts"] if moment in ("attribute_regions", "render") else []
+    assert [path.name for path in out.glob("*")] == left
 
 
 def test_without_a_folder_the_run_makes_one(own, command):

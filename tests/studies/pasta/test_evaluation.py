@@ -39,7 +39,11 @@ def ratings():
 def outcome(ratings):
     lines = []
     found = train_splits(Trainer(ratings, told(ratings), plan(regressors=True)), say=lines.append)
-    assert [line.split(":")[0] for line in lines] == ["Split 1 of 2", "Split 2 of 2"]
+    assert [line.split(":")[0] for line in lines[::2]] == ["Split 1 of 2", "Split 2 of 2"]
+    means = summarised(found[0])
+    after = [f"{question} {found_in(means, SCORER, question, 'SCC')['value']:.2f}" for question in ("Q1", "Q5")]
+    assert lines[1].startswith("Spearman's correlation with the votes after 1 of 2 splits: Q1 ")
+    assert lines[3] == f"Spearman's correlation with the votes after 2 of 2 splits: {', '.join(after)}"
     return found
 
 

@@ -11,7 +11,7 @@ from golden.runs import smaller
 from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta import study
+from quantus_concepts.studies.pasta import applications, study
 from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 TINY = [
@@ -96,20 +96,24 @@ def test_an_interrupted_run_goes_on_with_the_same_out(
 ) -> None:
     out = tmp_path / "stopped"
     arguments = ["benchmark", "pasta", *TINY, "--regressors", "--out", str(out)]
-    with monkeypatch.context() as patch:
-        patch.setattr(study, "apply_score", interrupt)
+    with monkeypatch.context() as patch, smaller(figures=False):
+        patch.setattr(applications, "_correlated", interrupt)
         assert main(arguments) == 130
     assert f"--out {out}" in capsys.readouterr().err
     assert not (out / "report.html").exists()
     assert main([*arguments, "--no-uses"]) == 2
     assert "(--uses: True there, False here)" in capsys.readouterr().err
-    with monkeypatch.context() as patch:
+    correlations = pd.read_csv(folder / "correlations.csv")
+    with monkeypatch.context() as patch, smaller(figures=False):
         patch.setattr("quantus_concepts.studies.pasta.evaluation.train_scorer", lambda *_, **__: pytest.fail("again"))
         patch.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
-        patch.setattr(study, "apply_score", lambda *_: None)
+        for name in ("_explained", "_faithful", "_steered"):
+            patch.setattr(applications, name, lambda *_, **__: pytest.fail("again"))
+        patch.setattr(applications, "_correlated", lambda *_: correlations)
         assert main(arguments) == 0
-    ours, whole = (pd.read_csv(each / "results.csv") for each in (out, folder))
-    pd.testing.assert_frame_equal(ours, whole)
+    for table in ("results", "wins", "faithfulness", "steering"):
+        ours, whole = (pd.read_csv(each / f"{table}.csv") for each in (out, folder))
+        pd.testing.assert_frame_equal(ours, whole)
 
 
 def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

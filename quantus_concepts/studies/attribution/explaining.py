@@ -1,0 +1,119 @@
+"""Explanations of the subjects of a run, each kept when it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantus_concepts.metrics import RegionAttributions, Subject, attribute_regions
+from quantus_concepts.metrics.shard_engines import LOCAL
+from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
+from quantus_concepts.studies.attribution.training_samples import N_COMPARED, tensor_hash
+from quantus_concepts.studies.run import Run
+
+Methods = Mapping[str, Callable[..., np.ndarray]]
+#: What a method's explanation depends on, beside its name and the images.
+SETTINGS = ("n_samples", "n_steps", "noise", "batch_size", "seed", "layer")
+
+
+def explain_subjects(
+    run: Run[AttributionOptions],
+    methods: Methods,
+    subjects: Mapping[str, Subject],
+    masks: Any,
+    elsewhere: Mapping[Subject, Any] | None = None,
+    keep: Mapping[Subject, Sequence[int]] | None = None,
+    told: Callable[[dict[str, RegionAttributions]], object] = lambda found: None,
+) -> dict[str, RegionAttributions]:
+    """Return what `attribute_regions` gives of named subjects, one after another; `told` is called after each."""
+    others, shown = elsewhere or {}, keep or {}
+    if run.options.engine != LOCAL:
+        name, several = next(iter(subjects)), list(subjects.values())
+        return explained_by_ranges(run, name, methods, several, masks, elsewhere=others, keep=shown)
+    found = {name: RegionAttributions() for name in methods}
+    for called, subject in subjects.items():
+        # A method that failed is not asked again.
+        going = {name: method for name, method in methods.items() if not found[name].failure}
+        own, rows = {key: others[key] for key in others if key is subject}, list(shown.get(subject, ()))
+        settings = _settings(run.options, subject, going, rows, bool(own))
+        make = partial(_explained, run.options, going, subject, masks, own, rows)
+        _add(found, run.kept(f"explanations of {called}", settings, make), subject, going)
+        told(found)
+    return {name: _undefined(subjects, others, each.failure) if each.failure else each for name, each in found.items()}
+
+
+def model_hash(subject: Subject) -> str:
+    """Return what tells the model of a subject from another."""
+    return tensor_hash(*subject.model.state_dict().values())
+
+
+def _explained(
+    options: AttributionOptions,
+    methods: Methods,
+    subject: Subject,
+    masks: Any,
+    elsewhere: Mapping[Subject, Any],
+    shown: Sequence[int],
+    _: Any,
+) -> dict[str, Tensor]:
+    found = attribute_regions(
+        methods,
+        [subject],
+        masks,
+        elsewhere=elsewhere,
+        keep={subject: shown},
+        batch_size=options.batch_size,
+        display_progressbar=options.progress,
+    )
+    return _tensors(found, subject)
+
+
+def _settings(
+    options: AttributionOptions, subject: Subject, methods: Methods, shown: Sequence[int], elsewhere: bool
+) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in SETTINGS} | {
+        "methods": list(methods),
+        "model": model_hash(subject),
+        "labels": tensor_hash(subject.labels),
+        "images": tensor_hash(subject.batch(list(range(min(N_COMPARED, len(subject)))))),
+        "shown": list(shown),
+        "elsewhere": elsewhere,
+        "device": str(options.torch_device()),
+    }
+
+
+def _tensors(found: Mapping[str, RegionAttributions], subject: Subject) -> dict[str, Tensor]:
+    tensors = {}
+    for name, each in found.items():
+        tensors[f"{name}: failure"] = torch.tensor(list(each.failure.encode()), dtype=torch.uint8)
+        tensors[f"{name}: inside"] = each.inside[subject]
+        if subject in each.elsewhere:
+            tensors[f"{name}: elsewhere"] = each.elsewhere[subject]
+        if subject in each.maps:
+            tensors[f"{name}: maps"] = torch.from_numpy(np.ascontiguousarray(each.maps[subject]))
+    return tensors
+
+
+def _add(
+    found: Mapping[str, RegionAttributions], tensors: Mapping[str, Tensor], subject: Subject, methods: Methods
+) -> None:
+    for name in methods:
+        each = found[name]
+        each.failure = bytes(tensors[f"{name}: failure"].tolist()).decode()
+        each.inside[subject] = tensors[f"{name}: inside"]
+        if f"{name}: elsewhere" in tensors:
+            each.elsewhere[subject] = tensors[f"{name}: elsewhere"]
+        if f"{name}: maps" in tensors:
+            each.maps[subject] = tensors[f"{name}: maps"].numpy()
+
+
+def _undefined(subjects: Mapping[str, Subject], elsewhere: Mapping[Subject, Any], reason: str) -> RegionAttributions:
+    """Return NaN throughout: a method that fails once has no number of any subject."""
+    nothing = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects.values()}
+    return RegionAttributions(nothing, {subject: nothing[subject] for subject in elsewhere}, {}, reason)
