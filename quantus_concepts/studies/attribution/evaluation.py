@@ -105,7 +105,7 @@ def score_absolute(
     found = explain_subjects(
         run,
         methods,
-        list(subjects),
+        subjects,
         test.masks,
         dict.fromkeys(pairs["MCS"], elsewhere),
         {subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
