@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.loading import KeptImages
-from quantus_concepts.studies.muon import Muon
 from quantus_concepts.studies.training import Residual, SmallResNet, run_together, train, train_together
 
 
@@ -67,12 +67,13 @@ def test_every_rectifier_is_a_module_and_weights_have_the_names_they_always_had(
     }
 
 
-@pytest.mark.parametrize("settings", [{"epochs": 12}, {"epochs": 8, "muon": True}], ids=["AdamW", "Muon"])
-def test_training_learns_classes_and_concepts(birds, settings):
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_training_learns_classes_and_concepts(birds, bfloat16):
     predicted = {}
     for targets, n_outputs in ((birds.labels, 3), (birds.concept_labels, 8)):
         network = SmallResNet(n_outputs, channels=32)
-        train(network, birds.images, targets, batch_size=16, **settings)
+        train(network, birds.images, targets, epochs=12, batch_size=16, bfloat16=bfloat16)
+        assert all(weight.dtype == torch.float32 for weight in network.parameters())
         with torch.no_grad():
             predicted[n_outputs] = network(birds.images / 255)
         assert not network.training
@@ -103,7 +104,7 @@ def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_
     alone = [SmallResNet(count, channels=8) for count in (3, 8)]
     together = [SmallResNet(count, channels=8) for count in (3, 8)]
     for network, target in zip(alone, targets, strict=True):
-        train(network, images, target, epochs=2, seed=5, muon=True)
+        train(network, images, target, epochs=2, seed=5)
     jobs = {str(i): job for i, job in enumerate(zip(together, targets, strict=True))}
     train_together(jobs, images, epochs=2, seed=5)
     assert torch.get_num_threads() == before
@@ -130,12 +131,12 @@ class Remembered:
         return self.steps == 2
 
 
-@pytest.mark.parametrize("muon", [False, True])
-def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(birds, muon):
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(birds, bfloat16):
     checkpoint, weights = Remembered(), []
     for _ in range(2):
         network = SmallResNet(3, channels=8)
-        settings = {"epochs": 1, "batch_size": 16, "muon": muon, "checkpoint": checkpoint}
+        settings = {"epochs": 1, "batch_size": 16, "bfloat16": bfloat16, "checkpoint": checkpoint}
         train(network, birds.images[:64], birds.labels[:64], **settings)
         weights.append(network.state_dict())
         assert checkpoint.state["step"] == 2
@@ -144,16 +145,19 @@ def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(birds, muon):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_muon_turns_a_convolution_alike_in_all_directions():
-    network = SmallResNet(3, channels=8)
-    optimiser = Muon(network, 0.0, 0.1, 0.0)
-    weight = network.features[2][0].weight
-    weight.grad = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
-    before = weight.detach() * len(weight) ** 0.5 / weight.detach().norm()
-    optimiser.step()
-    turned = torch.linalg.svdvals((weight.detach() - before).flatten(1))
-    assert turned.max() / turned.min() < 2.5
-    assert 0.05 < turned.mean() < 0.13
+@pytest.mark.parametrize(
+    ("units", "device", "asked", "expected"),
+    [
+        ({"amx_bf16": True}, "cpu", "auto", True),
+        ({"avx512_bf16": True, "amx_bf16": False}, "cpu", "auto", True),
+        ({"avx2": True}, "cpu", "auto", False),
+        ({}, "cpu", "bfloat16", True),
+        ({"amx_bf16": True}, "cpu", "float32", False),
+    ],
+)
+def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch, units, device, asked, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: units, raising=False)
+    assert ConceptOptions(device=device, precision=asked).in_bfloat16 is expected
 
 
 def test_an_error_in_one_training_ends_the_others(birds):

@@ -163,13 +163,15 @@ def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> 
         for name, count in zip(targets, (data.n_classes, len(data.concept_names)), strict=True)
     }
 
+    training: dict[str, Any] = {"epochs": run.options.epochs, "bfloat16": run.options.in_bfloat16}
+
     def trained(_: object) -> dict[str, Tensor]:
         jobs = {f"training {name}": (networks[name], targets[name]) for name in networks}
-        train_together(jobs, train.images, epochs=run.options.epochs, seed=seed, display_progressbar=run.progress)
+        train_together(jobs, train.images, seed=seed, display_progressbar=run.progress, **training)
         return {f"{name}.{key}": each for name in networks for key, each in networks[name].state_dict().items()}
 
     content = hashlib.sha256(b"".join(each.numpy().tobytes() for each in (train.images, *targets.values())))
-    depends = {"data": content.hexdigest(), "epochs": run.options.epochs, "seed": seed, "device": str(device)}
+    depends = {"data": content.hexdigest(), "seed": seed, "device": str(device), **training}
     state = run.kept(f"networks {seed}", depends, trained)
     for name, network in networks.items():
         own = f"{name}."

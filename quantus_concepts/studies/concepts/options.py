@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies.command import AUTO, MANY, RUN, RunOptions, option, option_name
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
 LABELS = ("image", "majority")
 SMALL = "small"
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
 #: What takes part where the option is not given; for "folder" None says that the images keep their size.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: "resnet18_cub", FOLDER: "resnet18"}
 DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
@@ -72,7 +73,13 @@ class ConceptOptions(RunOptions):
     n_concepts: int = option(69, "Concepts.", panel=_PAINTED, bounds=(4, 104))
     correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
     deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED, bounds=(0, 1))
-    epochs: int = option(4, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
+    epochs: int = option(9, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
+    precision: str = option(
+        AUTO,
+        "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it.",
+        panel=_PAINTED,
+        choices=(AUTO, FLOAT32, BFLOAT16),
+    )
     workers: int = option(0, "Processes that read images; 0 reads in this one.", panel=RUN, bounds=(0, 256))
     seeds: int | None = option(
         None,
@@ -106,6 +113,15 @@ class ConceptOptions(RunOptions):
         if self.normalisation["mean"] is None and self.unnormalised and self.trains:
             raise ValueError("Argument `--unnormalised` belongs to a network of your own: name it with --backbone.")
         self.torch_device()
+
+    @property
+    def in_bfloat16(self) -> bool:
+        """Whether the small networks are trained in bfloat16."""
+        from quantus_concepts.studies.training import processor_has_bfloat16
+
+        if self.precision == AUTO:
+            return self.torch_device().type == "cpu" and processor_has_bfloat16()
+        return self.precision == BFLOAT16
 
     def _check_files(self) -> None:
         from captum_concepts.checks import check_file, check_folder
