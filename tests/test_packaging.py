@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 #: What users install, and what tests need beside it; linters are pinned, and not run with the oldest versions.
-INSTALLED = [*PROJECT["dependencies"], *(each for name in ("cub", "coco", "blip") for each in EXTRAS[name])]
+INSTALLED = [*PROJECT["dependencies"], *(each for name in ("cub", "coco", "blip", "ray") for each in EXTRAS[name])]
 TESTING = [each for each in EXTRAS["test"] if each.startswith("pytest")]
 SOURCES = sorted(path for folder in ("quantus_concepts", "adapters") for path in (ROOT / folder).rglob("*.py"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_device, check_finite, check_shape, check_whole
+from captum_concepts.checks import check_choice, check_device, check_finite, check_flag, check_shape, check_whole
 from quantus_concepts.functional.arguments import check_bool, check_floating, check_indices
 
 
@@ -56,7 +56,7 @@ class ClassMeans:
         self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
 
     @torch.no_grad()
-    def update(self, values: Tensor, classes: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, values: Tensor, classes: Tensor, mask: Tensor | None = None, *, checked: bool = False) -> None:
         """Add a batch.
 
         Parameters
@@ -68,6 +68,8 @@ class ClassMeans:
         mask : Tensor, optional
             (N,) of bool: the samples that count, the correctly predicted ones for instance; all if None. The
             values of the others are not looked at.
+        checked : bool
+            Whether classes are known to lie in [0, K): then nothing waits for the device they are on.
 
         Raises
         ------
@@ -84,16 +86,13 @@ class ClassMeans:
         if mask is not None:
             check_bool("mask", mask)
             check_shape("mask", mask, ("N",), (len(values),))
-        counted = classes if mask is None else classes[mask.to(classes.device)]
-        if ((counted < 0) | (counted >= n_classes)).any():
+        check_flag("checked", checked)
+        counted = classes if mask is None or checked else classes[mask.to(classes.device)]
+        if not checked and ((counted < 0) | (counted >= n_classes)).any():
             raise ValueError(
                 f"Expected argument `classes` to hold class indices 0 to {n_classes - 1} but got values from "
                 f"{int(counted.min())} to {int(counted.max())}."
             )
-        self.add(values, classes, mask)
-
-    def add(self, values: Tensor, classes: Tensor, mask: Tensor | None = None) -> None:
-        """Do what `update` does, of classes that were checked; nothing waits for the device."""
         device = self._sums.device
         classes = classes.to(device, torch.int64)
         enters = torch.ones_like(classes, dtype=torch.bool) if mask is None else mask.to(device)

@@ -177,7 +177,7 @@ class CGIM(ConceptMetric):
             self._explained = True
             if not torch.allclose(importance[usable], self._theta[y_batch][usable], rtol=1e-5):
                 self._theta = None
-        self._sums.add(importance, torch.as_tensor(truth, dtype=torch.int64), mask)
+        self._sums.update(importance, torch.as_tensor(truth, dtype=torch.int64), mask, checked=True)
         return []
 
     @property

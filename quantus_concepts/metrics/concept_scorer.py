@@ -187,7 +187,7 @@ class ConceptScorer:
         for name, values in importance.items():
             if name not in self._means:
                 self._means[name] = ClassMeans(n_classes, n_concepts, device=values.device)
-            self._means[name].add(values, labels, correct)
+            self._means[name].update(values, labels, correct, checked=True)
 
     def _some_locations(
         self,

@@ -18,7 +18,6 @@ from captum_concepts.checks import (
     as_list,
     check_callable,
     check_choice,
-    check_file,
     check_flag,
     check_kind,
     check_mapping,
@@ -246,7 +245,9 @@ def _identity(name: str, value: Any) -> str:
         array = np.ascontiguousarray(to_numpy(value))
         return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()
     if isinstance(value, Path):
-        return hash_file(check_file("fingerprint", value))
+        if not value.is_file():
+            raise ValueError(f"Expected argument `fingerprint` to name files but there is none at {value}.")
+        return hash_file(value)
     try:
         return json.dumps(value, sort_keys=True)
     except (TypeError, ValueError) as error:

@@ -112,7 +112,10 @@ class Study(Generic[O]):
     def __call__(self, options: O) -> Path:
         """Run the study, print its main tables, and write results.csv, figures and report.html."""
         started = time.monotonic()
-        with OutputFolder(self.name, options.out, options.identity(), overwrite=options.overwrite) as folder:
+        # Where pyarrow is installed pandas keeps texts in it, and names of files may hold halves of characters.
+        texts = pd.option_context("mode.string_storage", "python")
+        place = OutputFolder(self.name, options.out, options.identity(), overwrite=options.overwrite)
+        with texts, place as folder:
             run = Run(options, folder, settings=options.settings())
             with told_if_interrupted(folder):
                 if folder.resumed:

@@ -27,8 +27,8 @@ VIEWS = {
     "optimise_patch": 3,
 }
 
-#: Whose own loop asks for numbers, in Captum.
-ASKING = ("KernelShap",)
+#: Whose own loop asks for numbers: Captum's, and conjugate gradients, every sixteen steps, whether they are there.
+ASKING = ("KernelShap", "Faithfulness by ROAD", "metric_values")
 
 
 @functools.cache

@@ -154,6 +154,7 @@ TABLE: Table = {
         values=NO_TENSOR,
         classes={**NO_TENSOR, "complex": torch.zeros(2, dtype=torch.complex64), "an array": np.array([0, 1])},
         mask={"text": "all", "a list": [True, True], "indices": torch.tensor([0, 1])},
+        checked={"text": "yes", "two": 2},
     ),
     "clm": spoilt(
         clm,

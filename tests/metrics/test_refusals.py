@@ -16,6 +16,7 @@ HOOKS = {
     "custom_preprocess",
     "custom_postprocess",
     "evaluate_batch",
+    "recall",
     "usable",
     "concept_attributions",
     "fail",

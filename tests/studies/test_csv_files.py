@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,12 @@ ESCAPES = (
     "\udcff",
 )
 MARKUP = ("[red]a[/red]", "[link=https://example.org]a[/link]", "[/]", ":smile:")
+
+
+@pytest.fixture(autouse=True)
+def _texts_as_in_a_run() -> Iterator[None]:
+    with pd.option_context("mode.string_storage", "python"):
+        yield
 
 
 @pytest.mark.parametrize("text", FORMULAS)

@@ -123,5 +123,7 @@ def _joined(found: pd.DataFrame, regions: Sequence[_Region]) -> RegionAttributio
             result.elsewhere[region.subject] = torch.tensor(own["elsewhere"].to_numpy())
         if region.keep and not result.failure:
             maps = dict(zip(own["row"], own["map"], strict=True))
-            result.maps[region.subject] = np.stack([np.load(io.BytesIO(maps[row])) for row in region.keep])
+            result.maps[region.subject] = np.stack(
+                [np.load(io.BytesIO(maps[row]), allow_pickle=False) for row in region.keep]
+            )
     return result

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -102,8 +104,9 @@ class Outcome:
     """What a run says of some methods."""
 
     def __init__(self, models, methods, data, options=OPTIONS) -> None:
-        run = Run(options, OutputFolder(), facts={"sheets": {}})
-        self.curves, self.accuracies = score_commonality(run, data, models, methods)
+        with TemporaryDirectory() as root, OutputFolder(out=Path(root, "out")) as folder:
+            run = Run(options, folder, facts={"sheets": {}})
+            self.curves, self.accuracies = score_commonality(run, data, models, methods)
         self.sheet, self.notes = run.facts["sheets"]["relative"], run.notes
 
     def of(self, method: str, metric: str = "relative MCS"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -83,13 +85,14 @@ def red(model, inputs, targets, **kwargs):
     return maps
 
 
-def test_scores_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data = Interleaved(changed("centre"))
     monkeypatch.setattr(evaluation, "CHANGES", {"centre": CHANGES["centre"]})
     models = {"f_o": Reads(data, 0, wrong=2), "f_s": Reads(data, 2)}
     assert to_model(models["f_o"], np.zeros(1)).dtype == torch.float32
-    run = Run(AttributionOptions(n_images=10, batch_size=3, progress=False, device="cpu"), OutputFolder())
-    table = score_robustness(run, lambda change: data, models, {"red": red})
+    options = AttributionOptions(n_images=10, batch_size=3, progress=False, device="cpu")
+    with OutputFolder(out=tmp_path / "out") as folder:
+        table = score_robustness(Run(options, folder), lambda change: data, models, {"red": red})
     # 1 inside the object under the one, 0 under the other, in nine of ten images
     assert table[["metric", "variant", "method"]].to_numpy().tolist() == [["robustness", "centre", "red"]]
     assert table[["value", "n", "undefined"]].to_numpy().tolist() == [[1.0, 9, 1]]
