@@ -174,7 +174,7 @@ def measure_passes() -> list[Row]:
 def measure_sharing() -> list[Row]:
     """The time of a stock `quantus.evaluate` and of each metric alone, against the backbone's forward pass."""
     rows = []
-    for n in (64,):
+    for n in (48,):
         timed = Timed(n)
         calls: dict[str, Callable[[], object]] = {"the backbone alone": timed.forward}
         for n_methods in (1, 4, 8):
