@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,22 +14,12 @@ from captum_concepts.checks import check_choice
 from captum_concepts.running import alone_with, device_of, first_floating, tensor_output, to_model, without_autocast
 from quantus_concepts.metrics.protocols import ConceptModel, FeatureSharing, shares_features
 
+if TYPE_CHECKING:
+    from quantus_concepts.metrics.base import ConceptMetric
+
 IMPORTANCES = ("weight", "value", "contribution")
 
 R = TypeVar("R")
-
-
-class Recalling(Protocol):
-    """What keeps results of a model and arrays, and finds them again."""
-
-    def recall(
-        self,
-        what: Hashable,
-        model: nn.Module,
-        arrays: Sequence[np.ndarray | Tensor | bytes],
-        make: Callable[[], R],
-    ) -> R:
-        """Return what was made before, else make it."""
 
 
 class ConceptOutputs(NamedTuple):
@@ -74,7 +64,7 @@ def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, conc
 class SharedPasses:
     """The passes of a concept model over the images of a batch, as metrics share them."""
 
-    def __init__(self, metric: Recalling, model: ConceptModel, images: np.ndarray, content: np.ndarray) -> None:
+    def __init__(self, metric: ConceptMetric, model: ConceptModel, images: np.ndarray, content: np.ndarray) -> None:
         self.metric, self.model, self.images, self.content = metric, model, images, content
         self._features: Tensor | None = None
 

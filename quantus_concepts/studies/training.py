@@ -77,7 +77,7 @@ class SmallResNet(nn.Module):
 class OverlappingMeans(nn.Module):
     """``AvgPool2d(4, 2, 1)`` of maps of few channels."""
 
-    # As a convolution it takes half the time, there and back: of four channels torch vectorises nothing.
+    # As a convolution it takes less time, there and back: of four channels torch vectorises nothing.
 
     weight: Tensor
 
@@ -225,7 +225,8 @@ def fit(
                     batch = augment(batch, torch.Generator().manual_seed(_step_seed(seed, step, _AUGMENTATION)))
                 if own_generator:
                     seed_generators(device, _step_seed(seed, step, _NETWORK))
-                with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                # Not every kind of device knows autocast, not even to leave it off.
+                with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
                     outputs = network(batch.contiguous(memory_format=memory_format))
                 loss = _loss(outputs.float(), targets.to(device))
                 optimiser.zero_grad()
