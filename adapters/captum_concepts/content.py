@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.d
 KEPT_BY_TORCH = frozenset(vars(nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
 #: How deep the attributes of a module are followed.
 DEPTH = 2
+#: Bytes for which a second thread is worth starting.
+_MUCH = 4 * 2**20
 
 # Of the digest on an accelerator: words of 32 bits times coefficients of 64 drawn at random, summed modulo 2^64, have
 # equal sums for other words once in 2^32 rows.
@@ -32,9 +35,10 @@ def digest_of(values: np.ndarray | Tensor) -> bytes:
     return found.digest()
 
 
-def row_digests(values: np.ndarray | Tensor) -> np.ndarray:
+def row_digests(values: np.ndarray) -> np.ndarray:
     """Return a digest (N, 16) of uint8 of each row of an array (N, ...)."""
-    digests = b"".join(digest_of(row) for row in values)
+    head = repr((values.shape[1:], values.dtype.str)).encode()
+    digests = b"".join(xxhash.xxh3_128_digest(head + each) for each in _digests([_raw(row) for row in values]))
     return np.frombuffer(digests, dtype=np.uint8).reshape(len(values), 16)
 
 
@@ -68,8 +72,8 @@ def fingerprint(
         for name, value in vars(part).items():
             if name not in KEPT_BY_TORCH and (path, name) not in unread:
                 settings[path, name] = reader.describe(value)
-        tensors += part.parameters(recurse=False)
-        tensors += part.buffers(recurse=False)
+        held = vars(part)
+        tensors += [each for name in ("_parameters", "_buffers") for each in held[name].values() if each is not None]
     distinct = {id(tensor): tensor for tensor in tensors}
     # Which parts have the same tensors belongs to the architecture.
     order = {key: index for index, key in enumerate(distinct)}
@@ -128,6 +132,7 @@ class _Reader:
 def _update(found: xxhash.xxh3_128, arrays: Iterable[np.ndarray | Tensor]) -> None:
     """Put the numbers of arrays into a digest; of those of one accelerator in one transfer."""
     elsewhere: dict[torch.device, list[Tensor]] = {}
+    here: list[np.ndarray] = []
     for array in arrays:
         if isinstance(array, Tensor):
             flat, layout = _flat(array.detach())
@@ -140,9 +145,35 @@ def _update(found: xxhash.xxh3_128, arrays: Iterable[np.ndarray | Tensor]) -> No
             found.update(repr((array.shape, array.dtype.str)).encode())
             # Objects are told by what they say of themselves.
             whole = np.frombuffer(repr(array.tolist()).encode(), np.uint8) if array.dtype.hasobject else array
-        found.update(np.ascontiguousarray(whole).reshape(-1).view(np.uint8).data)
+        here.append(_raw(whole))
+    for digest in _digests(here):
+        found.update(digest)
     for flats in elsewhere.values():
         found.update(torch.cat([_sums(flat) for flat in flats]).cpu().numpy().data)
+
+
+def _raw(array: np.ndarray) -> np.ndarray:
+    """Return the bytes of an array in one row."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _digests(arrays: Sequence[np.ndarray]) -> list[bytes]:
+    """Return a digest of the bytes of each array; read by as many threads as PyTorch has where that is worth it."""
+    found = [b""] * len(arrays)
+    n_threads = torch.get_num_threads() if sum(array.size for array in arrays) >= _MUCH else 1
+    # The largest first, dealt out like cards: about as much for each.
+    order = sorted(range(len(arrays)), key=lambda index: -arrays[index].size)
+
+    def read(first: int) -> None:
+        for index in order[first::n_threads]:
+            found[index] = xxhash.xxh3_128_digest(arrays[index].data)
+
+    if n_threads == 1:
+        read(0)
+    else:
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(read, range(n_threads)))
+    return found
 
 
 def _flat(tensor: Tensor) -> tuple[Tensor, Any]:

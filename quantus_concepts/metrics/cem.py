@@ -7,15 +7,16 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_flag, check_whole
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_importance
+from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
-from quantus_concepts.metrics.truth import checked_classes, checked_presence, class_labels
+from quantus_concepts.metrics.truth import checked_presence, class_labels
 
 
 class CEM(ConceptMetric):
@@ -140,16 +141,12 @@ class CEM(ConceptMetric):
         module: Any = None if model is None else model.get_model()
         labels = torch.as_tensor(concept_labels_batch)
         if self.call.on_images:
-            values, logits = SharedPasses(self, module, x_batch, content_batch).outputs()
-            if values.shape[1] != labels.shape[1]:
-                raise ValueError(
-                    f"Expected argument `concept_labels` to have shape (N, L) with the model's L = "
-                    f"{values.shape[1]} concepts but got {labels.shape[1]} columns."
-                )
-            importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
-            found = cem(importance, labels, self.top_l).double()
-            # One transfer from the device for each batch.
-            scores, predicted = torch.stack([found, logits.argmax(1).to(found)]).cpu().numpy()
+            passes = SharedPasses(self, module, x_batch, content_batch)
+            variant = "CEM", self.importance, self.top_l
+            found = passes.recall(
+                variant, [y_batch, concept_labels_batch], lambda: self._found(passes, y_batch, labels)
+            )
+            scores, predicted = found.copy()
             self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, labels.shape[1])
@@ -162,3 +159,15 @@ class CEM(ConceptMetric):
             self.leave_out("they are misclassified", int(wrong.sum()))
             scores[wrong] = np.nan
         return scores.tolist()
+
+    def _found(self, passes: SharedPasses, y_batch: np.ndarray, labels: Tensor) -> np.ndarray:
+        """Return the scores and the predicted classes (2, n) of images."""
+        values, logits = passes.outputs()
+        if values.shape[1] != labels.shape[1]:
+            raise ValueError(
+                f"Expected argument `concept_labels` to have shape (N, L) with the model's L = {values.shape[1]} "
+                f"concepts but got {labels.shape[1]} columns."
+            )
+        scores = cem(passes.importance(y_batch, self.importance), labels, self.top_l).double()
+        # One transfer from the device for each batch.
+        return torch.stack([scores, logits.argmax(1).to(scores)]).cpu().numpy()

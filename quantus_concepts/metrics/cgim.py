@@ -13,7 +13,7 @@ from captum_concepts.checks import check_choice
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_importance, linear_weights
+from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, linear_weights
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
@@ -145,14 +145,14 @@ class CGIM(ConceptMetric):
         module = model.get_model()
         n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:
-            values, logits = SharedPasses(self, module, x_batch, content_batch).outputs()
+            passes = SharedPasses(self, module, x_batch, content_batch)
+            values, logits = passes.outputs()
             if values.shape[1] != n_concepts:
                 raise ValueError(
                     f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
                     f"{values.shape[1]} concepts but got {self.class_concepts.shape}."
                 )
-            classes = checked_classes(y_batch, logits)
-            importance = concept_importance(module, values, classes, self.importance)
+            importance = passes.importance(y_batch, self.importance)
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
             logits = predict_logits(module, x_batch, **model.model_predict_kwargs)

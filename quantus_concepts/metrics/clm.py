@@ -18,13 +18,13 @@ from quantus_concepts.functional import (
 )
 from quantus_concepts.functional.regions import check_places, hits_of_places, threshold_hits_of_places
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_importance, concept_maps
+from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_maps
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import binary_masks
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.records import nanmean
-from quantus_concepts.metrics.truth import checked_classes, checked_parts, checked_points, no_concept_model
+from quantus_concepts.metrics.truth import checked_parts, checked_points, no_concept_model
 
 MASK_HITS = ("centre", "share")
 
@@ -268,14 +268,14 @@ class CLM(ConceptMetric):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return scores (n,), which importances are not finite (n,), and the parts (n, l) of the concepts ranked."""
         model, images = passes.model, passes.images
-        values, logits = passes.outputs()
+        values, _ = passes.outputs()
         parts = torch.as_tensor(self._parts)
         if len(parts) != values.shape[1]:
             raise ValueError(
                 f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
                 f"concepts but got {tuple(parts.shape)}."
             )
-        importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
+        importance = passes.importance(y_batch, self.importance)
         ranked = rank_concepts(importance, self.top_l, eligible=parts >= 0)
         maps = concept_maps(model, passes.features(), images, ranked)
         chosen = parts.to(maps.device)[ranked]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from captum_concepts.checks import check_choice
 from captum_concepts.running import alone_with, device_of, first_floating, tensor_output, to_model, without_autocast
 from quantus_concepts.metrics.protocols import ConceptModel, FeatureSharing, shares_features
+from quantus_concepts.metrics.truth import checked_classes
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics.base import ConceptMetric
@@ -87,6 +88,15 @@ class SharedPasses:
         return self.recall(
             "values and logits", [], lambda: concept_outputs(self.model, self.images, self.features())[1:]
         )
+
+    def importance(self, classes: np.ndarray, importance: str) -> Tensor:
+        """Return the importance (N, L) of every concept for the class each image is explained for."""
+
+        def make() -> Tensor:
+            values, logits = self.outputs()
+            return concept_importance(self.model, values, checked_classes(classes, logits), importance)
+
+        return self.recall(("importance", importance), [classes], make)
 
 
 def full_precision(model: Any) -> AbstractContextManager[Any]:

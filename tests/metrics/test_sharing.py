@@ -141,10 +141,10 @@ def test_what_is_kept_is_bounded_and_goes_with_the_model(images: np.ndarray) -> 
     model = SharingConceptModel()
     y = classes_of(model, images)
     features = 4 * 6 * (SIZE // 3) ** 2 * BATCH  # bytes of the features of one batch
-    kept = metrics(shared_memory=2.5 * features / 2**20)
+    kept = metrics(shared_memory=2.9 * features / 2**20)
     metric = kept["CEM"]
     metric(model, images, y, batch_size=BATCH)
-    assert features <= SHARED.size <= 2.5 * features
+    assert features <= SHARED.size <= 2.9 * features
     first = model.runs
     # Features of the first two batches were kept, not dropped for those of the third; values of all.
     kept["CGIM"](model, images, y, batch_size=BATCH)
@@ -154,7 +154,7 @@ def test_what_is_kept_is_bounded_and_goes_with_the_model(images: np.ndarray) -> 
     # Another model's results take the place of those that no call uses.
     other = SharingConceptModel(seed=3)
     metric(other, images, y, batch_size=BATCH)
-    assert features <= SHARED.size <= 2.5 * features
+    assert features <= SHARED.size <= 2.9 * features
     gone = weakref.ref(other)
     del other
     gc.collect()
