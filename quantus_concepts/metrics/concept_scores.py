@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from captum_concepts.checks import as_list, check_finite, check_number, check_seed, check_whole
 from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
-from captum_concepts.running import evaluation_mode
+from captum_concepts.running import device_of, evaluation_mode
 from quantus_concepts.metrics.concept_batches import ConceptBatches
 from quantus_concepts.metrics.concept_scorer import ConceptScorer, Variants
 from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
@@ -53,6 +54,7 @@ def score_concepts(
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
     seed: int = 0,
+    n_threads: int = 1,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:
     """Score concept models on images: every variant of CGIM, CEM and CLM in one pass, as one tidy table.
@@ -113,6 +115,10 @@ def score_concepts(
         Whether to return the scores of the images, of the models alone, in place of their means.
     seed : int
         Of which other image the baseline takes the parts.
+    n_threads : int
+        How many models and controls that share their features are scored at the same time, where all are on the CPU.
+        Each computes with as many threads as PyTorch is set to: more than one pays beside ``torch.set_num_threads(1)``,
+        and then more than PyTorch's own threads do. The numbers are the same to the bit.
     display_progressbar : bool
         Whether a bar shows the batches, where the output is a terminal or a notebook.
 
@@ -155,6 +161,7 @@ def score_concepts(
         np.empty(0, int) if parts is None else checked_parts(parts),
     )
     check_whole("control_stride", control_stride, 1)
+    check_whole("n_threads", n_threads, 1)
     scorers = [
         ConceptScorer(each, variants, _threshold(value_threshold, name), stride, offset)
         for offset, (name, each, stride) in enumerate(
@@ -174,7 +181,7 @@ def score_concepts(
         elsewhere=EarlierPoints(seed) if baselines else None,
     )
     n_models = len(models)
-    _run(scorers, batches, n_models, display_progressbar)
+    _run(scorers, batches, n_models, n_threads, display_progressbar)
     if per_image:
         tables = [image_table(scorer, name) for (name, _), scorer in zip(models, scorers, strict=False)]
         return pd.concat(tables, ignore_index=True)
@@ -186,27 +193,52 @@ def score_concepts(
     ]
     tables = [model_table(scorer, name, *names) for (name, _), scorer in zip(models, scorers, strict=False)]
     if drawn:
-        tables.append(control_table([model_table(scorer, drawn[0][0], *names) for scorer in scorers[n_models:]]))
+        tables.append(control_table(scorers[n_models:], drawn[0][0], *names))
     return pd.concat(tables, ignore_index=True)
 
 
-def _run(scorers: Sequence[ConceptScorer], batches: ConceptBatches, n_models: int, display_progressbar: bool) -> None:
+def _run(
+    scorers: Sequence[ConceptScorer],
+    batches: ConceptBatches,
+    n_models: int,
+    n_threads: int,
+    display_progressbar: bool,
+) -> None:
     """Score every batch, with the first models' baselines; models of one backbone share its features."""
+    # What a thread is told of a device, its streams for instance, another one does not know.
+    if any(device_of(scorer.model).type != "cpu" for scorer in scorers):
+        n_threads = 1
     with ExitStack() as stack, torch.no_grad():
         for scorer in scorers:
             model = scorer.model
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
+        pool = stack.enter_context(ThreadPoolExecutor(n_threads))
         for batch in progress(batches, "evaluating", unit="batch", show=display_progressbar):
             shared: dict[int, tuple[nn.Module, Tensor]] = {}
+            asked: list[tuple[ConceptScorer, ConceptBatch, Tensor]] = []
             for number, scorer in enumerate(scorers):
-                model, features = scorer.model, None
-                if shares_features(model):
-                    # The module is held, or another one could get its id.
-                    module = model.features
-                    if id(module) not in shared:
-                        shared[id(module)] = module, backbone_features(model, batch.images)
-                    features = shared[id(module)][1]
-                scorer.add(batch if number < n_models else batch._replace(elsewhere=None), features)
+                model, own = scorer.model, batch if number < n_models else batch._replace(elsewhere=None)
+                if not shares_features(model):
+                    # Here and not beside others: it runs under what the caller set for this thread, autocast say.
+                    scorer.add(own)
+                    continue
+                # The module is held, or another one could get its id.
+                module = model.features
+                if id(module) not in shared:
+                    shared[id(module)] = module, backbone_features(model, batch.images)
+                asked.append((scorer, own, shared[id(module)][1]))
+            left = iter(asked)
+            others = [pool.submit(_add, left) for _ in range(n_threads - 1)]
+            _add(left)
+            for other in others:
+                other.result()
+
+
+@torch.no_grad()
+def _add(left: Iterator[tuple[ConceptScorer, ConceptBatch, Tensor]]) -> None:
+    """Score a batch by one model after another of those that no other thread has taken."""
+    for scorer, batch, features in left:
+        scorer.add(batch, features)
 
 
 def _models(model: Any) -> list[tuple[str, ConceptModel]]:
