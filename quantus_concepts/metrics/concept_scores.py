@@ -16,7 +16,7 @@ from captum_concepts.checks import as_list, check_finite, check_number, check_se
 from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
 from captum_concepts.running import device_of, evaluation_mode
-from quantus_concepts.metrics.concept_batches import ConceptBatches
+from quantus_concepts.metrics.concept_batches import ConceptBatch, ConceptBatches
 from quantus_concepts.metrics.concept_scorer import ConceptScorer, Variants
 from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
 from quantus_concepts.metrics.location_baselines import EarlierPoints

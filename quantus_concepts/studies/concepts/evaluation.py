@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn comes with it
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -59,12 +60,13 @@ def score_seed(
     if network is not None:
         with part(f"seed {seed}: scoring", SCORING):
             return _scored(run, network, None, data, seed, first=first)
+    n_cores = torch.get_num_threads()
     # As training: what is done on each core, and so every number, does not depend on how many there are.
     with one_thread():
         with part(f"seed {seed}: training", TRAINING):
             networks = small_networks(run, data, seed)
         with part(f"seed {seed}: scoring", SCORING):
-            return _scored(run, None, networks, data, seed, first=first)
+            return _scored(run, None, networks, data, seed, first=first, n_cores=n_cores)
 
 
 def _scored(
@@ -75,6 +77,7 @@ def _scored(
     seed: int,
     *,
     first: bool,
+    n_cores: int = 1,
 ) -> pd.DataFrame:
     options, bars = run.options, run.progress
     train_loader = sample_loader(data.train, options.batch_size, options.workers)
@@ -94,8 +97,8 @@ def _scored(
     seen = network is None or sweep or first
     test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
     asked = options.values, options.random_banks, seed
-    # Heads are fitted to embeddings on one core, beside what runs the backbone on the other.
-    with beside() as also:
+    # Heads are fitted to embeddings on one core, or each kind on its own, beside what runs the backbone.
+    with beside(n_cores) as also:
         random = also(random_models, backbone, train_set, data.concept_names, data.n_classes, *asked)
         swept = []
         if sweep and test_set is not None:
@@ -108,6 +111,9 @@ def _scored(
             if first:
                 run.note(*better_normalised(network.module, data.test, data.mean, data.std))
         post_hoc = models[POST_HOC] = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+        if first and test_set is not None:
+            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
+            drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
         scores = score_concepts(
@@ -123,6 +129,7 @@ def _scored(
             concept_names=data.concept_names,
             class_names=data.class_names,
             seed=seed,
+            n_threads=n_cores,
             display_progressbar=bars,
         )
         settings = [row for each in swept for row in each.result()]
@@ -132,19 +139,23 @@ def _scored(
     if first and test_set is not None:
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
-        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
-        drawn = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
-        run.facts["gallery"] = png(drawn)
+        run.facts["gallery"] = drawn.result()
     return pd.concat([score_table(plain), scores, score_table(directions + settings)], ignore_index=True)
 
 
+def _drawn_gallery(model: PostHocCBM, data: BenchmarkData, predicted: np.ndarray, seed: int) -> bytes:
+    return png(draw_gallery(model, data.test, predicted, mean=data.mean, std=data.std, seed=seed))
+
+
 @contextmanager
-def beside() -> Iterator[Callable[..., Future[Any]]]:
-    """Yield what has a function called on another core; there, one call is done after another."""
-    pool = ThreadPoolExecutor(1)
+def beside(n_cores: int = 1) -> Iterator[Callable[..., Future[Any]]]:
+    """Yield what has a function called on other cores; on each, one call is done after another."""
+    pool = ThreadPoolExecutor(n_cores)
     try:
-        # A filter that a call sets and removes is that of all threads: here it is always set.
-        with warnings.catch_warnings():
+        # A filter that a call sets and removes is that of all threads: here it is always set. And the products of a
+        # head's fit are so small that threads of BLAS, which wait for each other in turning, make it several times
+        # slower, and worse where two are fitted.
+        with warnings.catch_warnings(), threadpool_limits(1, "blas"):
             warnings.simplefilter("ignore", ConvergenceWarning)
             yield pool.submit
     finally:
