@@ -30,12 +30,14 @@ from quantus_concepts.functional import random_banks
 from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
+from quantus_concepts.metrics.shard_engines import RAY
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class
 from quantus_concepts.studies.concepts.gallery import draw_gallery
 from quantus_concepts.studies.concepts.names import ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.oracle import OracleModel
+from quantus_concepts.studies.concepts.score_ranges import scored_by_ranges
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 from quantus_concepts.studies.networks import Network, cut_network
 from quantus_concepts.studies.run import Run
@@ -80,8 +82,8 @@ def _scored(
     n_cores: int = 1,
 ) -> pd.DataFrame:
     options, bars = run.options, run.progress
-    train_loader = sample_loader(data.train, options.batch_size, options.workers)
-    test_loader = sample_loader(data.test, options.batch_size, options.workers)
+    train_loader = sample_loader(data.train, options.batch_size, options.readers)
+    test_loader = sample_loader(data.test, options.batch_size, options.readers)
     models: dict[str, ConceptModel] = {}
     if networks is not None:
         small, of_concepts = networks
@@ -96,10 +98,10 @@ def _scored(
     sweep = options.sweep and options.method == "svm"
     seen = network is None or sweep or first
     test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
-    asked = options.values, options.random_banks, seed
     # Heads are fitted to embeddings on one core, or each kind on its own, beside what runs the backbone.
+    banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
     with beside(n_cores) as also:
-        random = also(random_models, backbone, train_set, data.concept_names, data.n_classes, *asked)
+        random = also(random_models, backbone, train_set, *banks)
         swept = []
         if sweep and test_set is not None:
             swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
@@ -116,22 +118,28 @@ def _scored(
             drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
-        scores = score_concepts(
-            models,
-            test_loader,
-            part_of_concept=data.part_of_concept,
-            class_concepts=data.class_concepts,
-            top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
-            value_threshold={TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-            controls={RANDOM: random.result()},
+        asked: dict[str, Any] = {
+            "part_of_concept": data.part_of_concept,
+            "class_concepts": data.class_concepts,
+            "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
+            "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
+            "controls": {RANDOM: random.result()},
             # Which images they are counts for little beside which bank it is, and maps take most of the time.
-            control_stride=max(1, len(data.test) // RANDOM_MAPS),
-            concept_names=data.concept_names,
-            class_names=data.class_names,
-            seed=seed,
-            n_threads=n_cores,
-            display_progressbar=bars,
-        )
+            "control_stride": max(1, len(data.test) // RANDOM_MAPS),
+        }
+        if options.engine == RAY:
+            scores = scored_by_ranges(run, models, data, seed, asked)
+        else:
+            scores = score_concepts(
+                models,
+                test_loader,
+                **asked,
+                concept_names=data.concept_names,
+                class_names=data.class_names,
+                seed=seed,
+                n_threads=n_cores,
+                display_progressbar=bars,
+            )
         settings = [row for each in swept for row in each.result()]
     directions = item_rows(
         bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
