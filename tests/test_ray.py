@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 import shard_scorers
+from concept_ranges import check_concepts
 from explanation_folders import write_folders
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
@@ -129,3 +130,7 @@ def test_commands_give_the_same(tmp_path: Path) -> None:
 
 def test_regions_are_explained_alike(tmp_path: Path) -> None:
     check_regions(tmp_path, "ray", 2)
+
+
+def test_concepts_are_scored_alike(tmp_path: Path) -> None:
+    check_concepts(tmp_path, "ray", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +41,8 @@ class Score(NamedTuple):
 LABEL, PREDICTED, DENSITY = Score("label"), Score("predicted"), Score("density")
 FINITE, FINITE_MAPS = Score("finite"), Score("finite maps")
 WHAT_IS_NOT_FINITE = {FINITE: "a concept value or logit", FINITE_MAPS: "a concept map"}
+#: The name of the numbers among what is recorded.
+ROWS = "rows"
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 
 
@@ -90,7 +93,8 @@ class Variants:
 class ConceptScorer:
     """The scores of one concept model; what is kept is its numbers of each image and sums over its classes."""
 
-    # CLM of every `stride`-th image only, other ones for each `offset`.
+    # CLM of every `stride`-th image only, other ones for each `offset`. `first` is the number of the first image. With
+    # `record` what the sums are made of is kept as well, so that another scorer may `take` it.
 
     def __init__(
         self,
@@ -99,15 +103,20 @@ class ConceptScorer:
         value_threshold: float | None = None,
         stride: int = 1,
         offset: int = 0,
+        first: int = 0,
+        *,
+        record: bool = False,
     ) -> None:
         self.model, self.variants = model, variants
         self.shape = (0, 0)
-        self._value_threshold, self._stride, self._offset = value_threshold, stride, offset
+        #: What the columns are of.
+        self.scores: list[Score] = []
+        self._value_threshold, self._stride, self._offset, self._first = value_threshold, stride, offset, first
         self._parts = torch.as_tensor(variants.parts)
         self._theta: Tensor | None = None
         self._means: dict[str, ClassMeans] = {}
         self._rows = RowBuffer()
-        self._columns: list[Score] = []
+        self._importance: dict[str, RowBuffer] | None = {} if record else None
         self._region = GaussianRegion(variants.alphas)
 
     @property
@@ -144,13 +153,27 @@ class ConceptScorer:
         rows = torch.stack([column.to(torch.float32) for column in columns.values()], 1).cpu()
         self._check_finite(dict(zip(columns, rows.T, strict=True)))
         kept = [index for index, score in enumerate(columns) if score not in WHAT_IS_NOT_FINITE]
-        self._columns = [score for score in columns if score not in WHAT_IS_NOT_FINITE]
+        self.scores = [score for score in columns if score not in WHAT_IS_NOT_FINITE]
         self._rows.add(rows[:, kept])
+
+    def recorded(self) -> dict[str, Tensor]:
+        """Return what `take` takes: the numbers (N, columns) of all images, and importance (N, L) by explanation."""
+        return {ROWS: self._rows.rows} | {name: each.rows for name, each in (self._importance or {}).items()}
+
+    def take(self, recorded: Mapping[str, Tensor], scores: list[Score], shape: Sequence[int]) -> None:
+        """Take over what another scorer recorded of the next batch."""
+        self._theta = linear_weights(self.model.head)
+        self.scores, self.shape = scores, (shape[0], shape[1])
+        rows = recorded[ROWS]
+        labels, predicted = (rows[:, scores.index(score)].long() for score in (LABEL, PREDICTED))
+        importance = {name: each for name, each in recorded.items() if name != ROWS}
+        self._update_means(importance, labels, labels == predicted)
+        self._rows.add(rows)
 
     def columns(self) -> dict[Score, np.ndarray]:
         """Return the numbers (N,) of all images, in float64."""
         rows = to_numpy(self._rows.rows)
-        return {score: rows[:, index].astype(np.float64) for index, score in enumerate(self._columns)}
+        return {score: rows[:, index].astype(np.float64) for index, score in enumerate(self.scores)}
 
     def class_importance(self) -> dict[str, Tensor]:
         """Return the mean importance (K, L) of the concepts for each class, by explanation."""
@@ -188,6 +211,8 @@ class ConceptScorer:
             if name not in self._means:
                 self._means[name] = ClassMeans(n_classes, n_concepts, device=values.device)
             self._means[name].update(values, labels, correct, checked=True)
+            if self._importance is not None:
+                self._importance.setdefault(name, RowBuffer()).add(values.cpu())
 
     def _some_locations(
         self,
@@ -200,7 +225,7 @@ class ConceptScorer:
         """Return `_locations`, where asked for of some images only: other ones for each offset."""
         if self._stride == 1:
             return self._locations(images, features, importance, points, elsewhere)
-        place = torch.arange(self.n_images + self._offset, self.n_images + self._offset + len(images))
+        place = torch.arange(len(images)) + (self._first + self.n_images + self._offset)
         asked = place % self._stride == 0
         # With none asked for, one is scored for its columns.
         rows = asked.nonzero()[:, 0] if asked.any() else torch.zeros(1, dtype=torch.int64)
@@ -280,8 +305,9 @@ class ConceptScorer:
         for score, what in WHAT_IS_NOT_FINITE.items():
             bad = (columns[score] == 0).nonzero() if score in columns else torch.empty(0)
             if len(bad):
+                image = self._first + self.n_images + int(bad[0, 0])
                 raise ValueError(
-                    f"Expected only finite numbers but {what} of image {self.n_images + int(bad[0, 0])} (from 0) "
+                    f"Expected only finite numbers but {what} of image {image} (from 0) "
                     "holds NaN or infinity. Repair the image or the model's weights."
                 )
 

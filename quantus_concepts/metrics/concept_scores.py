@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor, nn
 
-from captum_concepts.checks import as_list, check_finite, check_number, check_seed, check_whole
+from captum_concepts.checks import check_seed, check_whole
 from captum_concepts.embedding import check_loader
-from captum_concepts.progress import progress
-from captum_concepts.running import evaluation_mode
-from quantus_concepts.metrics.concept_batches import ConceptBatches
-from quantus_concepts.metrics.concept_scorer import ConceptScorer, Variants
-from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
+from quantus_concepts.metrics.concept_scoring import ConceptScoring
+from quantus_concepts.metrics.inference import IMPORTANCES
 from quantus_concepts.metrics.location_baselines import EarlierPoints
-from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
-from quantus_concepts.metrics.score_rows import control_table, image_table, model_table
-from quantus_concepts.metrics.truth import (
-    checked_class_concepts,
-    checked_parts,
-    checked_points,
-    checked_presence,
-    class_labels,
-)
-
-#: Of a model that is given without a name, and of controls that are.
-MODEL, CONTROL = "model", "control"
+from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.metrics.truth import checked_points, checked_presence, class_labels
 
 
 def score_concepts(
@@ -53,6 +36,7 @@ def score_concepts(
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
     seed: int = 0,
+    n_threads: int = 1,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:
     """Score concept models on images: every variant of CGIM, CEM and CLM in one pass, as one tidy table.
@@ -113,6 +97,10 @@ def score_concepts(
         Whether to return the scores of the images, of the models alone, in place of their means.
     seed : int
         Of which other image the baseline takes the parts.
+    n_threads : int
+        How many models and controls that share their features are scored at the same time, where all are on the CPU.
+        Each computes with as many threads as PyTorch is set to: more than one pays beside ``torch.set_num_threads(1)``,
+        and then more than PyTorch's own threads do. The numbers are the same to the bit.
     display_progressbar : bool
         Whether a bar shows the batches, where the output is a terminal or a notebook.
 
@@ -144,102 +132,25 @@ def score_concepts(
 
     check_seed(seed)
     loader = check_loader(loader)
-    models, drawn = _models(model), _controls(controls)
-    class_concepts = known("class_concepts", class_concepts)
-    parts = known("part_of_concept", part_of_concept)
-    variants = Variants(
-        tuple(as_list("explanations", explanations, "names")),
-        tuple(as_list("top_l", top_l, "whole numbers")),
-        tuple(as_list("alphas", alphas, "sizes of the region")),
-        None if class_concepts is None else checked_class_concepts(class_concepts),
-        np.empty(0, int) if parts is None else checked_parts(parts),
+    check_whole("n_threads", n_threads, 1)
+    scoring = ConceptScoring(
+        model,
+        class_concepts=known("class_concepts", class_concepts),
+        part_of_concept=known("part_of_concept", part_of_concept),
+        explanations=explanations,
+        top_l=top_l,
+        alphas=alphas,
+        value_threshold=value_threshold,
+        controls=controls,
+        control_stride=control_stride,
     )
-    check_whole("control_stride", control_stride, 1)
-    scorers = [
-        ConceptScorer(each, variants, _threshold(value_threshold, name), stride, offset)
-        for offset, (name, each, stride) in enumerate(
-            [(*pair, 1) for pair in models] + [(*pair, control_stride) for pair in drawn]
-        )
-    ]
-    batches = ConceptBatches(
-        loader,
-        {
-            "labels": None if labels is None else class_labels("labels", labels),
-            "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
-            "points": None if points is None else checked_points(points, variants.parts),
-        },
-        n_classes=variants.n_classes,
-        n_concepts=variants.n_concepts,
-        last_part=int(variants.parts.max(initial=-1)),
-        elsewhere=EarlierPoints(seed) if baselines else None,
-    )
-    n_models = len(models)
-    _run(scorers, batches, n_models, display_progressbar)
+    bound = {
+        "labels": None if labels is None else class_labels("labels", labels),
+        "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
+        "points": None if points is None else checked_points(points, scoring.variants.parts),
+    }
+    elsewhere = EarlierPoints(seed) if baselines else None
+    scoring.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
     if per_image:
-        tables = [image_table(scorer, name) for (name, _), scorer in zip(models, scorers, strict=False)]
-        return pd.concat(tables, ignore_index=True)
-    names = [
-        _names(name, known(name, given), count)
-        for name, given, count in zip(
-            ("class_names", "concept_names"), (class_names, concept_names), scorers[0].shape, strict=True
-        )
-    ]
-    tables = [model_table(scorer, name, *names) for (name, _), scorer in zip(models, scorers, strict=False)]
-    if drawn:
-        tables.append(control_table([model_table(scorer, drawn[0][0], *names) for scorer in scorers[n_models:]]))
-    return pd.concat(tables, ignore_index=True)
-
-
-def _run(scorers: Sequence[ConceptScorer], batches: ConceptBatches, n_models: int, display_progressbar: bool) -> None:
-    """Score every batch, with the first models' baselines; models of one backbone share its features."""
-    with ExitStack() as stack, torch.no_grad():
-        for scorer in scorers:
-            model = scorer.model
-            stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
-        for batch in progress(batches, "evaluating", unit="batch", show=display_progressbar):
-            shared: dict[int, tuple[nn.Module, Tensor]] = {}
-            for number, scorer in enumerate(scorers):
-                model, features = scorer.model, None
-                if shares_features(model):
-                    # The module is held, or another one could get its id.
-                    module = model.features
-                    if id(module) not in shared:
-                        shared[id(module)] = module, backbone_features(model, batch.images)
-                    features = shared[id(module)][1]
-                scorer.add(batch if number < n_models else batch._replace(elsewhere=None), features)
-
-
-def _models(model: Any) -> list[tuple[str, ConceptModel]]:
-    named = list(model.items()) if isinstance(model, Mapping) else [(MODEL, model)]
-    if not named:
-        raise ValueError("Expected argument `model` to hold at least one model but it is empty.")
-    return [(str(name), _concept_model("model", each)) for name, each in named]
-
-
-def _controls(controls: Any) -> list[tuple[str, ConceptModel]]:
-    named = controls if isinstance(controls, Mapping) else {CONTROL: as_list("controls", controls, "concept models")}
-    if len(named) > 1:
-        raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
-    return [(str(name), _concept_model("controls", each)) for name, models in named.items() for each in models]
-
-
-def _concept_model(argument: str, model: Any) -> ConceptModel:
-    if not is_concept_model(model):
-        raise TypeError(
-            f"Expected argument `{argument}` to be a concept model, with `features`, `concept_predictor`, `head` and "
-            f"`concept_maps`, but got {type(model).__name__}. captum_concepts.PostHocCBM.fit makes one of a classifier."
-        )
-    return model
-
-
-def _threshold(threshold: Any, name: str) -> float | None:
-    found = threshold.get(name) if isinstance(threshold, Mapping) else threshold
-    if found is not None:
-        check_finite("value_threshold", check_number("value_threshold", found))
-    return found
-
-
-def _names(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
-    if names is not None and len(as_list(argument, names, "names")) != count:
-        raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
-    return [str(number) for number in range(count)] if names is None else list(names)
+        return scoring.images()
+    return scoring.table(known("class_names", class_names), known("concept_names", concept_names))

@@ -49,16 +49,18 @@ def score_table(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "Int64"})
 
 
-def mean_row(scores: Any, *, clusters: Any = None, **fields: Any) -> Row:
+def mean_row(scores: Any, *, clusters: Any = None, intervals: bool = True, **fields: Any) -> Row:
     """Sum up scores of samples: mean of the defined ones, their number, 95 % interval."""
     values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
     defined = values[~np.isnan(values)]
-    low, high = interval(values, (-1.0, 1.0) if fields["metric"] == "CGIM" else (0.0, 1.0), clusters)
+    low = high = math.nan
+    if intervals:
+        low, high = interval(values, (-1.0, 1.0) if fields["metric"] == "CGIM" else (0.0, 1.0), clusters)
     mean = float(defined.mean()) if defined.size else math.nan
     return fields | _counted(mean, defined.size, values.size) | {"low": low, "high": high}
 
 
-def item_rows(scores: Any, names: Sequence[str], **fields: Any) -> list[Row]:
+def item_rows(scores: Any, names: Sequence[str], *, intervals: bool = True, **fields: Any) -> list[Row]:
     """Return one row per concept or class, and first the one of their mean."""
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     if values.shape != (len(names),):
@@ -67,7 +69,7 @@ def item_rows(scores: Any, names: Sequence[str], **fields: Any) -> list[Row]:
         fields | _counted(float(value), 1 - int(np.isnan(value)), 1) | {"item": name, "low": math.nan, "high": math.nan}
         for name, value in zip(names, values, strict=True)
     ]
-    return [mean_row(values, **fields), *single]
+    return [mean_row(values, intervals=intervals, **fields), *single]
 
 
 def _counted(value: float, n: int, of: int) -> Row:
@@ -76,42 +78,55 @@ def _counted(value: float, n: int, of: int) -> Row:
 
 def model_table(scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str]) -> pd.DataFrame:
     """Sum the scores of one model up."""
+    return score_table(_model_rows(scorer, model, classes, concepts, intervals=True))
+
+
+def _model_rows(
+    scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str], *, intervals: bool
+) -> list[Row]:
     columns = scorer.columns()
     labels, clusters = columns[LABEL], columns[PREDICTED].astype(np.int64)
     correct = labels == clusters
-    rows = [mean_row(correct, metric="accuracy")]
+    shared: dict[str, Any] = {"clusters": clusters, "intervals": intervals}
+    rows = [mean_row(correct, metric="accuracy", intervals=intervals)]
     for score in (CONCEPT_ACCURACY, NEGATIVE_FIRST):
         if score in columns:
-            rows.append(mean_row(columns[score], clusters=clusters, **_named(score)))
+            rows.append(mean_row(columns[score], **shared, **_named(score)))
     existence = {score: column for score, column in columns.items() if score.metric == "CEM"}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
         for score, column in existence.items():
             # As the metric has it: what does not belong to the set is undefined.
             defined = np.where(chosen, column, np.nan)
-            rows.append(mean_row(defined, clusters=clusters, **_named(score), set=which, chance=chance))
+            rows.append(mean_row(defined, **shared, **_named(score), set=which, chance=chance))
     located = {score: column for score, column in columns.items() if score.metric == "CLM"}
     # A model's own first, then its baselines.
     for score, column in sorted(located.items(), key=lambda item: bool(item[0].baseline)):
-        rows.append(mean_row(column, clusters=clusters, **_named(score), chance=(score.alpha or math.nan) / 12))
+        rows.append(mean_row(column, **shared, **_named(score), chance=(score.alpha or math.nan) / 12))
     if scorer.variants.class_concepts is not None:
         for kind, names in (("concept", concepts), ("class", classes)):
             for explanation, scores in scorer.agreement(kind).items():
                 fields = {"metric": "CGIM", "item_kind": kind, "explanation": explanation, "set": "correct"}
-                rows += item_rows(scores, names, **fields)
-    return score_table([row | {"model": model} for row in rows])
+                rows += item_rows(scores, names, intervals=intervals, **fields)
+    return [row | {"model": model} for row in rows]
 
 
 def _named(score: Score) -> Row:
     return {name: value for name, value in score._asdict().items() if value is not None}
 
 
-def control_table(controls: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def control_table(
+    scorers: Sequence[ConceptScorer], model: str, classes: Sequence[str], concepts: Sequence[str]
+) -> pd.DataFrame:
     """Return of each number its mean over models that know nothing, and where 95 % of them lie."""
-    values, chances = (np.stack([table[name].to_numpy() for table in controls]) for name in ("value", "chance"))
+    # The intervals of each would be thrown away, and take longer than all else here.
+    controls = [_model_rows(scorer, model, classes, concepts, intervals=False) for scorer in scorers]
+    values, chances = (
+        np.array([[row.get(name, math.nan) for row in rows] for rows in controls]) for name in ("value", "chance")
+    )
     found = np.array([distribution(column) for column in values.T]).reshape(-1, 3)
     missing = np.isnan(values).sum(0)
-    return controls[0].assign(
+    return score_table(controls[0]).assign(
         value=found[:, 0],
         low=found[:, 1],
         high=found[:, 2],

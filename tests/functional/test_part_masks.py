@@ -149,7 +149,7 @@ class TestShares:
         maps = torch.randn(20, 9, 13, generator=torch.Generator().manual_seed(0))
         masks = maps.flip(0) > 1
         shares = mask_shares(maps, masks, ALPHAS), mask_threshold_shares(maps, masks, 0.5)
-        monkeypatch.setattr(regions, "_CHUNK_ON_CPU", chunk)
+        monkeypatch.setattr(regions, "_CHUNK_OF_THREAD", chunk)
         np.testing.assert_array_equal(mask_shares(maps, masks, ALPHAS), shares[0])
         np.testing.assert_array_equal(mask_threshold_shares(maps, masks, 0.5), shares[1])
         assert mask_shares(maps[:0], masks[:0], ALPHAS).shape == (0, 3)

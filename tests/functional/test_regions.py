@@ -202,7 +202,7 @@ class TestPointHits:
     def test_no_hit_depends_on_the_batch_or_the_chunk(self, monkeypatch, chunk):
         maps, points = random_case((7, 7), (32, 32), count=40, dtype=torch.float32)
         hits = point_hits(maps, points, (32, 32), ALPHAS)
-        monkeypatch.setattr(regions, "_CHUNK_ON_CPU", chunk)
+        monkeypatch.setattr(regions, "_CHUNK_OF_THREAD", chunk)
         np.testing.assert_array_equal(point_hits(maps, points, (32, 32), ALPHAS), hits)
         one_by_one = [point_hits(maps[i : i + 1], points[i : i + 1], (32, 32), ALPHAS) for i in range(40)]
         np.testing.assert_array_equal(torch.cat(one_by_one), hits)

@@ -296,6 +296,7 @@ TABLE: Table = {
         value_threshold={**TEXT, "a list": [0.5], "NaN": NAN, "of text": {"model": "a"}},
         controls={"None": None, "a number": 3, "models that are none": [nn.Linear(1, 1)]},
         control_stride=NO_COUNT | {"negative": -1},
+        n_threads=NO_POSITIVE,
         concept_names={"a number": 3, "text": "wings", "one too few": ["a"]},
         class_names={"a number": 3, "text": "bird", "one too few": ["a"]},
         seed=NO_SEED,

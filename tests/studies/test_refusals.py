@@ -137,6 +137,7 @@ BAD = {
         "extra": "extra",
     },
     "benchmark concepts": {
+        **ENGINE,
         "--n-train 2": "--n-train",
         "--n-test 2": "--n-test",
         "--image-size 36": "--image-size",

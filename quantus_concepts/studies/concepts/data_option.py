@@ -97,20 +97,27 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
 def _drawn(options: ConceptOptions, number: int) -> BenchmarkData:
     """Paint the birds of one seed, each processor some of them."""
     with part(f"seed {options.seed + number}: painting birds", DRAWING):
-        train, test = (
+        # Of both at once: no process waits for the other between them.
+        splits = {
             # A seed begins with a turn of all classes.
-            _drawn_split(options, split, number * -(-count // options.n_classes) * options.n_classes, count)
+            split: _parts(options, split, number * -(-count // options.n_classes) * options.n_classes, count)
             for split, count in (("train", options.n_train), ("test", options.n_test))
-        )
+        }
+        painted = _painted_parts(options, [each for parts in splits.values() for each in parts])
+        train, test = (KeptImages.joined(list(itertools.islice(painted, len(parts)))) for parts in splits.values())
     return _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
 
 
-def _drawn_split(options: ConceptOptions, split: str, first: int, count: int) -> KeptImages:
+def _parts(options: ConceptOptions, split: str, first: int, count: int) -> list[dict[str, Any]]:
+    """Return the settings of the birds that are painted at a time."""
     ends = np.linspace(first, first + count, max(count // PAINTED_AT_ONCE, 1) + 1).astype(int).tolist()
-    parts = [
+    return [
         _birds(options, split) | {"first": low, "n_images": high - low, "keep": True}
         for low, high in itertools.pairwise(ends)
     ]
+
+
+def _painted_parts(options: ConceptOptions, parts: list[dict[str, Any]]) -> Iterator[KeptImages]:
     n_workers = min(torch.get_num_threads(), len(parts))
     loader: DataLoader[Any] = DataLoader(
         parts,  # type: ignore[arg-type]
@@ -119,7 +126,7 @@ def _drawn_split(options: ConceptOptions, split: str, first: int, count: int) ->
         num_workers=n_workers if n_workers > 1 else 0,
         generator=torch.Generator(),
     )
-    return KeptImages.joined(list(progress(loader, "painting", show=options.progress)))
+    return iter(progress(loader, "painting", show=options.progress))
 
 
 def _kept_birds(settings: dict[str, Any]) -> KeptImages:

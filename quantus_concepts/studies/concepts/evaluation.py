@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn comes with it
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -29,12 +30,14 @@ from quantus_concepts.functional import random_banks
 from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
+from quantus_concepts.metrics.shard_engines import RAY
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class
 from quantus_concepts.studies.concepts.gallery import draw_gallery
 from quantus_concepts.studies.concepts.names import ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.oracle import OracleModel
+from quantus_concepts.studies.concepts.score_ranges import scored_by_ranges
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 from quantus_concepts.studies.networks import Network, cut_network
 from quantus_concepts.studies.run import Run
@@ -59,12 +62,13 @@ def score_seed(
     if network is not None:
         with part(f"seed {seed}: scoring", SCORING):
             return _scored(run, network, None, data, seed, first=first)
+    n_cores = torch.get_num_threads()
     # As training: what is done on each core, and so every number, does not depend on how many there are.
     with one_thread():
         with part(f"seed {seed}: training", TRAINING):
             networks = small_networks(run, data, seed)
         with part(f"seed {seed}: scoring", SCORING):
-            return _scored(run, None, networks, data, seed, first=first)
+            return _scored(run, None, networks, data, seed, first=first, n_cores=n_cores)
 
 
 def _scored(
@@ -75,10 +79,11 @@ def _scored(
     seed: int,
     *,
     first: bool,
+    n_cores: int = 1,
 ) -> pd.DataFrame:
     options, bars = run.options, run.progress
-    train_loader = sample_loader(data.train, options.batch_size, options.workers)
-    test_loader = sample_loader(data.test, options.batch_size, options.workers)
+    train_loader = sample_loader(data.train, options.batch_size, options.readers)
+    test_loader = sample_loader(data.test, options.batch_size, options.readers)
     models: dict[str, ConceptModel] = {}
     if networks is not None:
         small, of_concepts = networks
@@ -93,10 +98,10 @@ def _scored(
     sweep = options.sweep and options.method == "svm"
     seen = network is None or sweep or first
     test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
-    asked = options.values, options.random_banks, seed
-    # Heads are fitted to embeddings on one core, beside what runs the backbone on the other.
-    with beside() as also:
-        random = also(random_models, backbone, train_set, data.concept_names, data.n_classes, *asked)
+    # Heads are fitted to embeddings on one core, or each kind on its own, beside what runs the backbone.
+    banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
+    with beside(n_cores) as also:
+        random = also(random_models, backbone, train_set, *banks)
         swept = []
         if sweep and test_set is not None:
             swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
@@ -108,23 +113,33 @@ def _scored(
             if first:
                 run.note(*better_normalised(network.module, data.test, data.mean, data.std))
         post_hoc = models[POST_HOC] = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+        if first and test_set is not None:
+            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
+            drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
-        scores = score_concepts(
-            models,
-            test_loader,
-            part_of_concept=data.part_of_concept,
-            class_concepts=data.class_concepts,
-            top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
-            value_threshold={TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-            controls={RANDOM: random.result()},
+        asked: dict[str, Any] = {
+            "part_of_concept": data.part_of_concept,
+            "class_concepts": data.class_concepts,
+            "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
+            "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
+            "controls": {RANDOM: random.result()},
             # Which images they are counts for little beside which bank it is, and maps take most of the time.
-            control_stride=max(1, len(data.test) // RANDOM_MAPS),
-            concept_names=data.concept_names,
-            class_names=data.class_names,
-            seed=seed,
-            display_progressbar=bars,
-        )
+            "control_stride": max(1, len(data.test) // RANDOM_MAPS),
+        }
+        if options.engine == RAY:
+            scores = scored_by_ranges(run, models, data, seed, asked)
+        else:
+            scores = score_concepts(
+                models,
+                test_loader,
+                **asked,
+                concept_names=data.concept_names,
+                class_names=data.class_names,
+                seed=seed,
+                n_threads=n_cores,
+                display_progressbar=bars,
+            )
         settings = [row for each in swept for row in each.result()]
     directions = item_rows(
         bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
@@ -132,19 +147,23 @@ def _scored(
     if first and test_set is not None:
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
-        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
-        drawn = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
-        run.facts["gallery"] = png(drawn)
+        run.facts["gallery"] = drawn.result()
     return pd.concat([score_table(plain), scores, score_table(directions + settings)], ignore_index=True)
 
 
+def _drawn_gallery(model: PostHocCBM, data: BenchmarkData, predicted: np.ndarray, seed: int) -> bytes:
+    return png(draw_gallery(model, data.test, predicted, mean=data.mean, std=data.std, seed=seed))
+
+
 @contextmanager
-def beside() -> Iterator[Callable[..., Future[Any]]]:
-    """Yield what has a function called on another core; there, one call is done after another."""
-    pool = ThreadPoolExecutor(1)
+def beside(n_cores: int = 1) -> Iterator[Callable[..., Future[Any]]]:
+    """Yield what has a function called on other cores; on each, one call is done after another."""
+    pool = ThreadPoolExecutor(n_cores)
     try:
-        # A filter that a call sets and removes is that of all threads: here it is always set.
-        with warnings.catch_warnings():
+        # A filter that a call sets and removes is that of all threads: here it is always set. And the products of a
+        # head's fit are so small that threads of BLAS, which wait for each other in turning, make it several times
+        # slower, and worse where two are fitted.
+        with warnings.catch_warnings(), threadpool_limits(1, "blas"):
             warnings.simplefilter("ignore", ConvergenceWarning)
             yield pool.submit
     finally:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_concepts.cbm import PostHocCBM
-from captum_concepts.running import to_model
+from captum_concepts.running import alone_with, to_model
 from captum_concepts.visualise import gallery
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.functional import rank_concepts
@@ -42,7 +42,7 @@ def draw_gallery(
     weight = concept_importance(model, outputs.values, guessed, "weight")
     contribution = weight * outputs.values
     ranked = rank_concepts(contribution, min(n_concepts, len(data.concept_names)))
-    with torch.no_grad():
+    with torch.no_grad(), alone_with(model):
         features = model.features(to_model(model, batch.image))
         maps = model.maps_from_features(features, ranked)
         # The class's evidence is the weighted sum of the concepts', in the scale the values have.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies.command import AUTO, MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies.engine import WorkerOptions
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
@@ -28,7 +29,7 @@ _ALLOWED = _NEEDED | {FOLDER: ("root", "concepts", "parts", "part_of_concept")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptOptions(RunOptions):
+class ConceptOptions(WorkerOptions, RunOptions):
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
     With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with
@@ -80,7 +81,7 @@ class ConceptOptions(RunOptions):
         panel=_PAINTED,
         choices=(AUTO, FLOAT32, BFLOAT16),
     )
-    workers: int = option(0, "Processes that read images; 0 reads in this one.", panel=RUN, bounds=(0, 256))
+    readers: int = option(0, "Processes that read images; 0 reads in this one.", panel=RUN, bounds=(0, 256))
     seeds: int | None = option(
         None,
         f"How many seeds, counted up from --seed (painted: {DEFAULT_SEEDS[PAINTED]}, else 1).",

@@ -1,0 +1,213 @@
+"""Several concept models and their controls scored together: on batches, or from ranges of images scored elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.checks import as_list, check_finite, check_number, check_whole
+from captum_concepts.progress import progress
+from captum_concepts.running import device_of, evaluation_mode
+from quantus_concepts.metrics.concept_batches import ConceptBatch, ConceptBatches
+from quantus_concepts.metrics.concept_scorer import ConceptScorer, Score, Variants
+from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
+from quantus_concepts.metrics.location_baselines import EarlierPoints
+from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
+from quantus_concepts.metrics.score_rows import control_table, image_table, model_table
+from quantus_concepts.metrics.truth import checked_class_concepts, checked_parts
+
+#: Of a model that is given without a name, and of controls that are.
+MODEL, CONTROL = "model", "control"
+
+
+class ConceptScoring:
+    """Concept models, what is asked of them, and the scores of the images so far; arguments as `score_concepts`."""
+
+    # With `start` the first image is that of a larger data set; with `record` what `rows` gives is kept.
+
+    def __init__(
+        self,
+        model: ConceptModel | Mapping[str, ConceptModel],
+        *,
+        class_concepts: Any = None,
+        part_of_concept: Any = None,
+        explanations: Sequence[str] = IMPORTANCES,
+        top_l: Sequence[int] = (1, 3, 5),
+        alphas: Sequence[float] = (1.0, 3.0, 6.0),
+        value_threshold: float | Mapping[str, float | None] | None = None,
+        controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+        control_stride: int = 1,
+        start: int = 0,
+        record: bool = False,
+    ) -> None:
+        models, drawn = _models(model), _controls(controls)
+        self.variants = variants = Variants(
+            tuple(as_list("explanations", explanations, "names")),
+            tuple(as_list("top_l", top_l, "whole numbers")),
+            tuple(as_list("alphas", alphas, "sizes of the region")),
+            None if class_concepts is None else checked_class_concepts(class_concepts),
+            np.empty(0, int) if part_of_concept is None else checked_parts(part_of_concept),
+        )
+        check_whole("control_stride", control_stride, 1)
+        asked = [(*pair, 1) for pair in models] + [(*pair, control_stride) for pair in drawn]
+        self._scorers = [
+            ConceptScorer(each, variants, _threshold(value_threshold, name), stride, offset, start, record=record)
+            for offset, (name, each, stride) in enumerate(asked)
+        ]
+        self._names = [name for name, _ in models]
+        self._control = drawn[0][0] if drawn else ""
+
+    def run(
+        self,
+        loader: Iterable[Any],
+        bound: Mapping[str, np.ndarray | None],
+        elsewhere: EarlierPoints | None,
+        *,
+        n_threads: int = 1,
+        display_progressbar: bool = False,
+    ) -> None:
+        """Score every batch, with the models' baselines; models of one backbone share its features."""
+        batches = ConceptBatches(
+            loader,
+            dict(bound),
+            n_classes=self.variants.n_classes,
+            n_concepts=self.variants.n_concepts,
+            last_part=int(self.variants.parts.max(initial=-1)),
+            elsewhere=elsewhere,
+        )
+        _run(self._scorers, batches, len(self._names), n_threads, display_progressbar)
+
+    def rows(self) -> pd.DataFrame:
+        """Return a row for each model and image, of all that scores are made of."""
+        tables = [
+            pd.DataFrame({"model": number} | {name: _packed(each) for name, each in scorer.recorded().items()}).assign(
+                columns=json.dumps(scorer.scores), shape=json.dumps(scorer.shape)
+            )
+            for number, scorer in enumerate(self._scorers)
+        ]
+        return pd.concat(tables, ignore_index=True)
+
+    def take(self, rows: pd.DataFrame, batch_size: int) -> None:
+        """Take rows of all images over as if they had been scored here, in batches of this size."""
+        for number, scorer in enumerate(self._scorers):
+            own = rows[rows["model"] == number]
+            names = [name for name in own.columns if name not in ("model", "columns", "shape")]
+            parts = {name: _unpacked(own[name]).split(batch_size) for name in names}
+            scores = [Score(*fields) for fields in json.loads(own["columns"].iloc[0])]
+            for values in zip(*parts.values(), strict=True):
+                scorer.take(dict(zip(parts, values, strict=True)), scores, json.loads(own["shape"].iloc[0]))
+
+    def table(self, class_names: Sequence[str] | None, concept_names: Sequence[str] | None) -> pd.DataFrame:
+        """Return a row for each number, models in their order and controls after them."""
+        given = {"class_names": class_names, "concept_names": concept_names}
+        names = [
+            _names(name, each, count) for (name, each), count in zip(given.items(), self._scorers[0].shape, strict=True)
+        ]
+        tables = [model_table(scorer, name, *names) for name, scorer in zip(self._names, self._scorers, strict=False)]
+        if self._control:
+            tables.append(control_table(self._scorers[len(self._names) :], self._control, *names))
+        return pd.concat(tables, ignore_index=True)
+
+    def images(self) -> pd.DataFrame:
+        """Return a row for each image and score of the models."""
+        tables = [image_table(scorer, name) for name, scorer in zip(self._names, self._scorers, strict=False)]
+        return pd.concat(tables, ignore_index=True)
+
+
+def _run(
+    scorers: Sequence[ConceptScorer],
+    batches: ConceptBatches,
+    n_models: int,
+    n_threads: int,
+    display_progressbar: bool,
+) -> None:
+    """Score every batch, with the first models' baselines; models of one backbone share its features."""
+    # What a thread is told of a device, its streams for instance, another one does not know.
+    if any(device_of(scorer.model).type != "cpu" for scorer in scorers):
+        n_threads = 1
+    with ExitStack() as stack, torch.no_grad():
+        for scorer in scorers:
+            model = scorer.model
+            stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
+        pool = stack.enter_context(ThreadPoolExecutor(n_threads))
+        for batch in progress(batches, "evaluating", unit="batch", show=display_progressbar):
+            shared: dict[int, tuple[nn.Module, Tensor]] = {}
+            asked: list[tuple[ConceptScorer, ConceptBatch, Tensor]] = []
+            for number, scorer in enumerate(scorers):
+                model, own = scorer.model, batch if number < n_models else batch._replace(elsewhere=None)
+                if not shares_features(model):
+                    # Here and not beside others: it runs under what the caller set for this thread, autocast say.
+                    scorer.add(own)
+                    continue
+                # The module is held, or another one could get its id.
+                module = model.features
+                if id(module) not in shared:
+                    shared[id(module)] = module, backbone_features(model, batch.images)
+                asked.append((scorer, own, shared[id(module)][1]))
+            left = iter(asked)
+            others = [pool.submit(_add, left) for _ in range(n_threads - 1)]
+            _add(left)
+            for other in others:
+                other.result()
+
+
+@torch.no_grad()
+def _add(left: Iterator[tuple[ConceptScorer, ConceptBatch, Tensor]]) -> None:
+    """Score a batch by one model after another of those that no other thread has taken."""
+    for scorer, batch, features in left:
+        scorer.add(batch, features)
+
+
+def _models(model: Any) -> list[tuple[str, ConceptModel]]:
+    named = list(model.items()) if isinstance(model, Mapping) else [(MODEL, model)]
+    if not named:
+        raise ValueError("Expected argument `model` to hold at least one model but it is empty.")
+    return [(str(name), _concept_model("model", each)) for name, each in named]
+
+
+def _controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+    named = controls if isinstance(controls, Mapping) else {CONTROL: as_list("controls", controls, "concept models")}
+    if len(named) > 1:
+        raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
+    return [(str(name), _concept_model("controls", each)) for name, models in named.items() for each in models]
+
+
+def _concept_model(argument: str, model: Any) -> ConceptModel:
+    if not is_concept_model(model):
+        raise TypeError(
+            f"Expected argument `{argument}` to be a concept model, with `features`, `concept_predictor`, `head` and "
+            f"`concept_maps`, but got {type(model).__name__}. captum_concepts.PostHocCBM.fit makes one of a classifier."
+        )
+    return model
+
+
+def _threshold(threshold: Any, name: str) -> float | None:
+    found = threshold.get(name) if isinstance(threshold, Mapping) else threshold
+    if found is not None:
+        check_finite("value_threshold", check_number("value_threshold", found))
+    return found
+
+
+def _names(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
+    if names is not None and len(as_list(argument, names, "names")) != count:
+        raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
+    return [str(number) for number in range(count)] if names is None else list(names)
+
+
+def _packed(values: Tensor) -> list[bytes]:
+    """Return rows (N, ...) as bytes, all of which begin with the name of their dtype."""
+    array = values.numpy()
+    return [array.dtype.str.encode() + row.tobytes() for row in array]
+
+
+def _unpacked(rows: pd.Series) -> Tensor:
+    content = b"".join(row[3:] for row in rows)
+    return torch.from_numpy(np.frombuffer(content, dtype=rows.iloc[0][:3].decode()).reshape(len(rows), -1).copy())

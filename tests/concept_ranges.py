@@ -1,0 +1,81 @@
+"""Concept models scored by ranges of images, held against one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from quantus_concepts import score_concepts
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.studies.command import DeviceOptions
+from quantus_concepts.studies.concepts.score_ranges import scored_by_ranges
+from quantus_concepts.studies.engine import WorkerOptions
+from quantus_concepts.studies.loading import sample_loader
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+
+N, BATCH = 11, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(WorkerOptions, DeviceOptions):
+    """What scoring by ranges asks of options."""
+
+
+class Samples(Dataset[ConceptSample]):
+    """Images of which all is drawn."""
+
+    part_of_concept = torch.tensor([2, 0, -1, 1, 0])
+
+    def __init__(self) -> None:
+        def rand(*shape: int) -> Tensor:
+            return torch.rand(*shape, generator=random)
+
+        random = torch.Generator().manual_seed(5)
+        self.images, self.concepts = rand(N, 3, 12, 15), (rand(N, N_CONCEPTS) < 0.4).float()
+        self.points = (12 * rand(N, 3, 2, 2)).masked_fill(rand(N, 3, 2, 1) < 0.3, torch.nan)
+        self.labels = (N_CLASSES * rand(N)).long()
+        self.class_concepts = rand(N_CLASSES, N_CONCEPTS)
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one image and what is known of it."""
+        return ConceptSample(self.images[index], int(self.labels[index]), self.concepts[index], self.points[index])
+
+
+def check_concepts(folder: Path, engine: str, workers: int | None) -> Any:
+    """Hold what ranges give against `score_concepts`, to the bit; return the call, to make it again."""
+    data = Samples()
+    models = {"one": SharingConceptModel(0), "of its own": TinyConceptModel(3)}
+    asked: dict[str, Any] = {
+        "class_concepts": data.class_concepts,
+        "part_of_concept": data.part_of_concept,
+        "top_l": (1, 2),
+        "value_threshold": {"one": 0.1},
+        "controls": {"random": [SharingConceptModel(seed) for seed in (7, 8, 9)]},
+        "control_stride": 3,
+    }
+    whole = SimpleNamespace(
+        test=data, class_names=list("KLMN"), concept_names=list("vwxyz"), digest=lambda: "these images"
+    )
+    names = {"class_names": whole.class_names, "concept_names": whole.concept_names}
+    expected = score_concepts(models, sample_loader(data, BATCH), **asked, **names, seed=4)
+
+    def call() -> None:
+        options = Options(engine=engine, workers=workers, batch_size=BATCH)
+        run: Any = SimpleNamespace(options=options, folder=SimpleNamespace(kept=folder), progress=False)
+        found = scored_by_ranges(run, models, whole, 4, asked)  # type: ignore[arg-type]
+        pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+    call()
+    assert {"CEM", "CLM", "CGIM"} <= set(expected["metric"])
+    assert expected.loc[expected["baseline"] == "parts of another image", "n"].gt(0).any()
+    return call
