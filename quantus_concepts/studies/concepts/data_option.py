@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
-from captum_concepts.progress import part, progress
+from captum_concepts.progress import part
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
-from quantus_concepts.studies.loading import KeptImages
+from quantus_concepts.studies.loading import KeptImages, painted_birds
 from quantus_concepts.studies.networks import Network
 
 PAINTED_SIZE = 96
 #: Share of the time of a seed, beside those of training and scoring.
 DRAWING = 1
-#: Birds that a process paints at a time; more than there are classes.
-PAINTED_AT_ONCE = 120
 #: Of the small network on images of the user's own.
 SMALL_SIZE = 96
 
@@ -99,31 +93,15 @@ def _drawn(options: ConceptOptions, number: int) -> BenchmarkData:
     with part(f"seed {options.seed + number}: painting birds", DRAWING):
         train, test = (
             # A seed begins with a turn of all classes.
-            _drawn_split(options, split, number * -(-count // options.n_classes) * options.n_classes, count)
+            painted_birds(
+                _birds(options, split),
+                number * -(-count // options.n_classes) * options.n_classes,
+                count,
+                display_progressbar=options.progress,
+            )
             for split, count in (("train", options.n_train), ("test", options.n_test))
         )
     return _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
-
-
-def _drawn_split(options: ConceptOptions, split: str, first: int, count: int) -> KeptImages:
-    ends = np.linspace(first, first + count, max(count // PAINTED_AT_ONCE, 1) + 1).astype(int).tolist()
-    parts = [
-        _birds(options, split) | {"first": low, "n_images": high - low, "keep": True}
-        for low, high in itertools.pairwise(ends)
-    ]
-    n_workers = min(torch.get_num_threads(), len(parts))
-    loader: DataLoader[Any] = DataLoader(
-        parts,  # type: ignore[arg-type]
-        batch_size=None,
-        collate_fn=_kept_birds,  # type: ignore[arg-type]
-        num_workers=n_workers if n_workers > 1 else 0,
-        generator=torch.Generator(),
-    )
-    return KeptImages.joined(list(progress(loader, "painting", show=options.progress)))
-
-
-def _kept_birds(settings: dict[str, Any]) -> KeptImages:
-    return KeptImages(PaintedBirds(**settings))
 
 
 def _birds(options: ConceptOptions, split: str) -> dict[str, Any]:

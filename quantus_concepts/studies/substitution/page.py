@@ -1,0 +1,206 @@
+"""The report of the substitution study, declared over its frame: tables, charts and findings, section by section."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from quantus_concepts.studies.charts import Chart
+from quantus_concepts.studies.findings import number
+from quantus_concepts.studies.page import Page, Section
+from quantus_concepts.studies.results import against_control, names, over_seeds, pick
+from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.substitution import charts
+from quantus_concepts.studies.substitution.findings import findings
+from quantus_concepts.studies.substitution.names import (
+    CLASS_HARD,
+    CONTROLS,
+    EMBEDDING,
+    INDEPENDENT,
+    JOINT,
+    LABELS,
+    MEMORISER,
+    MODELS,
+    ORACLE,
+    POST_HOC,
+    RANDOM,
+    RECITER,
+    SEPARATE,
+)
+from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.tables import Table
+
+SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
+LEGEND = {
+    POST_HOC: "Concept directions found in a backbone that was trained on the classes.",
+    INDEPENDENT: "A network trained on the concepts alone; the head goes from the labels to the classes.",
+    JOINT: "One network trained on concepts and classes at once; the classes are read off the concepts.",
+    SEPARATE: "A small network for each concept, side by side: none shares a weight with another.",
+    EMBEDDING: "Each concept is an embedding, mixed of one for its presence and one for its absence; its value is the "
+    "probability of the presence.",
+    ORACLE: "Knows the attributes of every image: the best one can do.",
+    MEMORISER: "Knows the class of every image and recites the attributes that define it.",
+    RECITER: "Recites those of the class that the backbone predicts.",
+    RANDOM: "Random directions in place of the post-hoc model's, drawn many times: what knowing nothing scores.",
+}
+#: The numbers of the main table with their heads.
+SHOWN = {
+    "S+": "put in: seen",
+    "S-": "taken out: gone",
+    "recital": "class's concepts recited",
+    "selectivity": "touched against others",
+    "class kept": "prediction stays",
+    "T": "concept accuracy",
+}
+#: Of these, whether they are above random directions says nothing good or bad.
+UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
+SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "T_A", "T")
+GROUP_OF_CONTROLS = "controls"
+KEY = "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. Small numbers are 95 % intervals; of "
+KEY += "random directions, where 95 % of the banks lie."
+
+
+def joined(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average over seeds, and mark what is not above random directions."""
+    rows = over_seeds(
+        frame,
+        lambda row: (0.0, 1.0) if row["metric"] in SHARES else (-math.inf, math.inf),
+        controls=[RANDOM],
+    )
+    mark = against_control(rows.drop(columns="labels"), RANDOM)
+    return rows.assign(mark=mark.where(~rows["metric"].isin(UNMARKED), ""))
+
+
+def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
+    """Declare the report."""
+    options = run.options
+    rows = joined(frame)
+    here = pick(rows, correlation=options.correlation)
+    seeds = names(frame, "seed")
+    main = main_table(frame, options)
+    told = findings(rows, options.correlation)
+    sections = [
+        Section(
+            "Seen or recited?",
+            tables=[main],
+            charts=[
+                Chart(
+                    "plane",
+                    "What sees stands at the top right, what recites at the bottom left, what says no to everything at "
+                    "the top left. Grey: where 95 % of the random banks lie on each axis.",
+                    charts.plane(here),
+                )
+            ],
+        ),
+        Section(
+            "Where attributes go together",
+            "In training the colours of a class go together more and more. A model that learned the company of an "
+            "attribute, in place of the attribute, names it by its company.",
+            charts=[
+                Chart(
+                    "curve",
+                    "S+ and S− over the correlation of attributes in training, with 95 % intervals; grey is what 95 % "
+                    "of random banks score.",
+                    charts.curve(rows),
+                    wide=True,
+                )
+            ],
+        )
+        if len(options.curve) > 1
+        else None,
+        Section(
+            "Attribute by attribute",
+            "S+ and S− of the models trained with hard labels per class, by group of the attribute.",
+            tables=[item_table(here, "group")],
+            folded=[item_table(here, "attribute"), item_table(here, "class"), moves_table(here)],
+        ),
+        Section(
+            "What was said",
+            charts=[
+                Chart(
+                    "gallery",
+                    "The image before and after, and the options of the touched group that each model says the image "
+                    "after has: green only what was put in, red what was taken out.",
+                    run.facts["gallery"],
+                    wide=True,
+                )
+            ],
+        ),
+    ]
+    control = pick(frame, model=RANDOM)
+    return Page(
+        "Substitution benchmark: painted birds",
+        told,
+        [section for section in sections if section is not None],
+        main=[main],
+        told=told,
+        source=f"Scores: {SOURCE}.",
+        template="substitution/page.html.j2",
+        content={
+            "legend": {name: text for name, text in LEGEND.items() if name in set(rows["model"])},
+            "seeds": seeds,
+            "n_banks": int((control["n"] + control["undefined"]).max()),
+        },
+    )
+
+
+def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
+    """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
+    cells = pick(joined(frame), correlation=options.correlation, item_kind="", metric=list(SHOWN))
+    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
+    order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
+    return Table(
+        "Does the model see the concept, or recite its class?",
+        "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
+        "S− = 100.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric"],
+        write=_percent,
+        labels={"S-": "S−"},
+        heads=SHOWN,
+        controls=CONTROLS,
+        key=KEY,
+    )
+
+
+def item_table(frame: pd.DataFrame, kind: str) -> Table:
+    """Return S+ and S- by attribute, group or class of the models trained with hard labels per class."""
+    cells = pick(frame, item_kind=kind, metric=["S+", "S-"], labels=[CLASS_HARD, ""])
+    cells = cells[~cells["model"].isin((ORACLE, MEMORISER, RECITER))]
+    return Table(
+        f"By {kind}",
+        "In %, with the marks of the main table.",
+        _arranged(cells, {"item": names(cells, "item"), "metric": ("S+", "S-"), "model": MODELS}).assign(small=""),
+        ["item"],
+        ["metric", "model"],
+        write=_percent,
+        labels={"S-": "S−"},
+    )
+
+
+def moves_table(frame: pd.DataFrame) -> Table:
+    """Return how far concept values move, in their own units."""
+    moves = ("added moves", "removed moves", "others move")
+    cells = pick(frame, item_kind="", metric=list(moves))
+    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
+    order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": moves}
+    return Table(
+        "How far values move",
+        "Rise of the concept put in, fall of the one taken out, and the mean distance of all others, in the units of "
+        "each model's values: margins of post-hoc models and random directions, probabilities of the others.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric"],
+        controls=CONTROLS,
+    )
+
+
+def _arranged(cells: pd.DataFrame, orders: dict[str, object]) -> pd.DataFrame:
+    ordered = {name: pd.Categorical(cells[name], list(of), ordered=True) for name, of in orders.items()}  # type: ignore[call-overload]
+    return cells.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
+
+
+def _percent(value: float) -> str:
+    return "" if pd.isna(value) else number(100 * value, 1)

@@ -1,0 +1,40 @@
+"""The study of substitutions: from its options to one tidy frame, a row a number."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from captum_concepts.progress import whole_run
+from quantus_concepts.studies.run import Run, Study
+from quantus_concepts.studies.substitution.evaluation import DRAWING, SCORING, TRAINING, score_point
+from quantus_concepts.studies.substitution.names import CURVE, OF, ROWS
+from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.substitution.page import main_table, page
+
+COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
+COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
+
+
+def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.DataFrame:
+    """Train and score the models of every seed and correlation, those of the main table first."""
+    correlations = sorted(options.curve or (options.correlation,), key=lambda each: each != options.correlation)
+    points = [(options.seed + number, each) for number in range(options.seeds) for each in correlations]
+    frames: list[pd.DataFrame] = []
+    share = DRAWING + TRAINING + SCORING
+    with whole_run(len(points) * share, show=run.progress) as whole:
+        for number, (seed, correlation) in enumerate(points):
+            run.say(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})")
+            main = correlation == options.correlation
+            score = partial(score_point, run, seed, correlation, ROWS if main else CURVE, first=number == 0)
+            kept = run.kept_frame(f"scores {seed} {correlation:g}", {"seed": seed, "correlation": correlation}, score)
+            parts = kept["model"].str.partition(OF)
+            frames.append(kept.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
+            whole.reach((number + 1) * share)
+            if main and number + 1 < len(points):
+                run.show(main_table(pd.concat(frames, ignore_index=True), options))
+    return pd.concat(frames, ignore_index=True)
+
+
+STUDY = Study("substitution", collect, page)
