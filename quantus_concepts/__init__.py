@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         PatchResult,
         PremiseCheck,
         Subject,
+        SubstitutionScore,
         check_premise,
         optimise_patch,
         score_concepts,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         score_explanations,
         score_relative,
         score_shards,
+        score_substitutions,
     )
     from quantus_concepts.summary import plot_summary, summarise
 else:
@@ -63,6 +65,7 @@ __all__ = [
     "PatchResult",
     "PremiseCheck",
     "Subject",
+    "SubstitutionScore",
     "__version__",
     "check_premise",
     "datasets",
@@ -78,5 +81,6 @@ __all__ = [
     "score_explanations",
     "score_relative",
     "score_shards",
+    "score_substitutions",
     "summarise",
 ]

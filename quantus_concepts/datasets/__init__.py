@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
     from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
     from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
+    from quantus_concepts.datasets.substitution.painted_substitutions import PaintedSubstitutions, SubstitutionSample
     from quantus_concepts.datasets.transforms import apply_transform, default_transform
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
@@ -44,6 +45,7 @@ __all__ = [
     "PaintedBirds",
     "PaintedObjects",
     "PaintedScenes",
+    "PaintedSubstitutions",
     "PastaRatings",
     "RatedExplanations",
     "SceneFolder",
@@ -51,6 +53,7 @@ __all__ = [
     "SimulatedRaters",
     "SimulatedRatings",
     "Split",
+    "SubstitutionSample",
     "apply_transform",
     "default_transform",
     "leak_free_split",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.relative_scores import score_relative
     from quantus_concepts.metrics.shards import score_shards
     from quantus_concepts.metrics.subjects import Subject
+    from quantus_concepts.metrics.substitution_score import SubstitutionScore
+    from quantus_concepts.metrics.substitution_scores import score_substitutions
 else:
     from quantus_concepts.metrics.host import explaining
 
@@ -47,6 +49,7 @@ __all__ = [
     "PremiseCheck",
     "RegionAttributions",
     "Subject",
+    "SubstitutionScore",
     "attribute_regions",
     "check_premise",
     "metric_values",
@@ -56,4 +59,5 @@ __all__ = [
     "score_explanations",
     "score_relative",
     "score_shards",
+    "score_substitutions",
 ]

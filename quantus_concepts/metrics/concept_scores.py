@@ -144,7 +144,7 @@ def score_concepts(
 
     check_seed(seed)
     loader = check_loader(loader)
-    models, drawn = _models(model), _controls(controls)
+    models, drawn = named_models(model), named_controls(controls)
     class_concepts = known("class_concepts", class_concepts)
     parts = known("part_of_concept", part_of_concept)
     variants = Variants(
@@ -179,7 +179,7 @@ def score_concepts(
         tables = [image_table(scorer, name) for (name, _), scorer in zip(models, scorers, strict=False)]
         return pd.concat(tables, ignore_index=True)
     names = [
-        _names(name, known(name, given), count)
+        names_of(name, known(name, given), count)
         for name, given, count in zip(
             ("class_names", "concept_names"), (class_names, concept_names), scorers[0].shape, strict=True
         )
@@ -209,14 +209,16 @@ def _run(scorers: Sequence[ConceptScorer], batches: ConceptBatches, n_models: in
                 scorer.add(batch if number < n_models else batch._replace(elsewhere=None), features)
 
 
-def _models(model: Any) -> list[tuple[str, ConceptModel]]:
+def named_models(model: Any) -> list[tuple[str, ConceptModel]]:
+    """Return concept models with their names."""
     named = list(model.items()) if isinstance(model, Mapping) else [(MODEL, model)]
     if not named:
         raise ValueError("Expected argument `model` to hold at least one model but it is empty.")
     return [(str(name), _concept_model("model", each)) for name, each in named]
 
 
-def _controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+def named_controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+    """Return concept models that know nothing, all under one name."""
     named = controls if isinstance(controls, Mapping) else {CONTROL: as_list("controls", controls, "concept models")}
     if len(named) > 1:
         raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
@@ -239,7 +241,8 @@ def _threshold(threshold: Any, name: str) -> float | None:
     return found
 
 
-def _names(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
+def names_of(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
+    """Return as many names as there are items; their numbers where none are given."""
     if names is not None and len(as_list(argument, names, "names")) != count:
         raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
     return [str(number) for number in range(count)] if names is None else list(names)
