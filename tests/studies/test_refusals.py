@@ -20,6 +20,7 @@ from refusals import check_command
 LONG = "x" * 300
 LOADED = [
     *(f"quantus_concepts.studies.{name}" for name in ("compose", "concepts.study", "attribution.study", "pasta.study")),
+    "quantus_concepts.studies.substitution.study",
     *(f"quantus_concepts.studies.pasta.{name}" for name in ("ablate", "sizes", "metrics_study")),
     *(f"quantus_concepts.studies.rating.{name}" for name in ("train_study", "score", "sheet", "join")),
     *("timm", "torchvision.models", "quantus_concepts.pasta.open_clip_models"),
@@ -223,6 +224,19 @@ BAD = {
         },
         "--models /proc/nowhere/models": "--models",
         **ENGINE,
+        "--out file.txt": "--out",
+        "--out images --overwrite": "--out",
+    },
+    "benchmark substitution": {
+        "--n-train 2": "--n-train",
+        "--n-test 2": "--n-test",
+        "--image-size 36": "--image-size",
+        "--correlations=": "--correlations",
+        "--correlations 0,,1": "--correlations",
+        "--correlations 0,2": "--correlations",
+        "--correlations nan": "--correlations",
+        "--correlations nonsense": "--correlations",
+        "--n-concepts 4": "`--n-classes`",
         "--out file.txt": "--out",
         "--out images --overwrite": "--out",
     },

@@ -20,14 +20,18 @@ from captum_concepts.cbm import PostHocCBM
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
 from captum_concepts.progress import part
+from captum_concepts.running import device_of
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
+from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.metrics import score_substitutions
 from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.metrics.score_rows import Row, mean_row, score_table
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
 from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.loading import KeptImages, painted_birds, sample_loader
+from quantus_concepts.studies.results import pick
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
@@ -68,7 +72,7 @@ DRAWING, TRAINING, SCORING = 1, 4, 1
 Rows = Mapping[str, Sequence[str]]
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """Another training failed, whose error is told."""
 
 
@@ -141,10 +145,39 @@ def score_point(
                 controls={RANDOM: random},
                 display_progressbar=run.progress,
             )
+            # A concept embedding model reads the class off what no values tell.
+            mixed = {row_name(EMBEDDING, labels): networks[EMBEDDING, labels] for labels in rows.get(EMBEDDING, ())}
+            scores = scores[~(scores["model"].isin(list(mixed)) & (scores["metric"] == "class kept"))]
+            more = rising(models, random, pairs) + [_class_kept(*each, pairs) for each in mixed.items()]
+            scores = pd.concat([scores, score_table(more)], ignore_index=True)
     if first:
         run.settings |= data.pairs.described()
         run.facts["gallery"] = png(draw_gallery(models, data.pairs, threshold_of, seed))
     return scores
+
+
+def rising(models: Mapping[str, ConceptModel], random: Sequence[ConceptModel], pairs: DataLoader[Any]) -> list[Row]:
+    """Return how often the value of the concept put in rises, and of random banks where 95 % lie."""
+    banks = {f"{RANDOM} {number}": bank for number, bank in enumerate(random)}
+    images = pick(score_substitutions({**models, **banks}, pairs, per_image=True), metric="added moves")
+    rises = {str(name): group["value"] > 0 for name, group in images.groupby("model", sort=False)}
+    recipes = pairs.dataset.pairs  # type: ignore[attr-defined]
+    rows = [mean_row(rises[name], clusters=recipes, model=name, metric="rises") for name in models]
+    mean, low, high = distribution([rises[name].mean() for name in banks])
+    control = {"model": RANDOM, "metric": "rises", "value": mean, "low": low, "high": high, "n": len(banks)}
+    return [*rows, control]
+
+
+@torch.no_grad()
+def _class_kept(name: str, network: nn.Module, pairs: DataLoader[Any]) -> Row:
+    """Return how often the class that a network of concepts and classes predicts stays."""
+    n_concepts, device = len(pairs.dataset.concept_names), device_of(network)  # type: ignore[attr-defined]
+    kept = [
+        torch.stack([network(images.to(device))[:, n_concepts:].argmax(1) for images in (batch.before, batch.image)])
+        for batch in pairs
+    ]
+    before, after = torch.cat(kept, 1).cpu()
+    return mean_row(before == after, clusters=pairs.dataset.pairs, model=name, metric="class kept")  # type: ignore[attr-defined]
 
 
 def threshold_of(name: str) -> float:
@@ -191,12 +224,12 @@ def trained(
                     **settings,
                 )
                 if not done:
-                    raise _Stopped
+                    raise _StoppedError
                 return network.state_dict()
 
             try:
                 state = run.kept(row_name(model, labels), {"model": model, "labels": labels, **depends}, made)
-            except _Stopped:
+            except _StoppedError:
                 return
             network.load_state_dict(state)
             # As training leaves it: convolutions of another memory format round otherwise.

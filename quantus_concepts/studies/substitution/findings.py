@@ -31,6 +31,7 @@ def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
         _controls(rows),
         _recited(rows),
         _labels(rows),
+        _moved(rows),
         _selective(rows),
         _curve(pick(frame, item_kind="")),
     )
@@ -98,7 +99,26 @@ def _labels(rows: pd.DataFrame) -> Finding | None:
             parts.append(f"{model} {percent(by_image['value'])}, {relation} {percent(by_class['value'])}")
     if not parts:
         return None
-    return Finding(f"S+ of models trained with labels per image, and with those per class: {'; '.join(parts)}.", "Labels")
+    return Finding(
+        f"S+ of models trained with labels per image, and with those per class: {'; '.join(parts)}.", "Labels"
+    )
+
+
+def _moved(rows: pd.DataFrame) -> Finding | None:
+    found, control = _of_trained(rows, "rises"), one(rows, metric="rises", model=RANDOM)
+    seen = {_name(row): row["value"] for _, row in _of_trained(rows, "S+").iterrows()}
+    if found.empty or control is None:
+        return None
+    best = found.iloc[-1]
+    above = int((found["mark"] == "above").sum())
+    text = (
+        "Whatever the threshold, the value of the concept put in rises from the image before to the image after: most "
+    )
+    text += f"often that of the {_name(best)}, in {percent_with_interval(best)} of the pairs, of which it says in "
+    text += (
+        f"{percent(seen[_name(best)])} that it is there; {above} of {len(found)} models are above random directions "
+    )
+    return Finding(f"{text}({percent(control['value'])}).", "Moved")
 
 
 def _selective(rows: pd.DataFrame) -> Finding | None:

@@ -56,7 +56,8 @@ def _different(pairs: KeptPairs, seed: int) -> list[int]:
     """Return some substitutions, of as many attributes as there are."""
     order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
     groups = [pairs.concept_names[int(pairs.added[index])].partition("::")[0] for index in order]
-    seen = {group: index for group, index in zip(reversed(groups), reversed(order), strict=True)}
+    # Of each group the first, which comes last here.
+    seen = dict(zip(reversed(groups), reversed(order), strict=True))
     first = sorted(seen.values(), key=order.index)
     return (first + [index for index in order if index not in first])[:N_ROWS]
 

@@ -48,16 +48,19 @@ LEGEND = {
 SHOWN = {
     "S+": "put in: seen",
     "S-": "taken out: gone",
-    "recital": "class's concepts recited",
+    "recital": "class recited",
+    "rises": "put in: value rises",
     "selectivity": "touched against others",
     "class kept": "prediction stays",
     "T": "concept accuracy",
 }
 #: Of these, whether they are above random directions says nothing good or bad.
 UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
-SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "T_A", "T")
+SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
 GROUP_OF_CONTROLS = "controls"
-KEY = "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. Small numbers are 95 % intervals; of "
+KEY = (
+    "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. Small numbers are 95 % intervals; of "
+)
 KEY += "random directions, where 95 % of the banks lie."
 
 

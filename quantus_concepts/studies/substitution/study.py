@@ -7,6 +7,7 @@ from functools import partial
 import pandas as pd
 
 from captum_concepts.progress import whole_run
+from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.run import Run, Study
 from quantus_concepts.studies.substitution.evaluation import DRAWING, SCORING, TRAINING, score_point
 from quantus_concepts.studies.substitution.names import CURVE, OF, ROWS
@@ -17,6 +18,7 @@ COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
 COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 
+@named_as_typed(SubstitutionOptions)
 def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.DataFrame:
     """Train and score the models of every seed and correlation, those of the main table first."""
     correlations = sorted(options.curve or (options.correlation,), key=lambda each: each != options.correlation)
