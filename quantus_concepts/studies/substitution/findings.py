@@ -62,13 +62,16 @@ def _against_random(rows: pd.DataFrame, metric: str) -> Finding | None:
     found = _of_trained(rows, metric)
     if control is None or found.empty:
         return None
-    parts = [
-        f"{RELATIONS[mark]} them: {listed([_name(row) for _, row in group.iterrows()])}"
-        for mark in RELATIONS
-        if len(group := found[found["mark"] == mark])
-    ]
-    text = f"{SIGNS[metric]} of random directions is {percent(control['value'])} "
-    text += f"(95 % of the banks {100 * control['low']:.0f}–{100 * control['high']:.0f}); {'; '.join(parts)}."
+    groups = sorted(((mark, found[found["mark"] == mark]) for mark in RELATIONS), key=lambda each: len(each[1]))
+    parts = []
+    for mark, group in groups:
+        # All names but those of the largest group tell which the others are.
+        listing = listed([_name(row) for _, row in group.iterrows()])
+        who = f"the other {len(group)}" if mark == groups[-1][0] else listing
+        parts += [f"{who} {'is' if len(group) == 1 else 'are'} {RELATIONS[mark]} them"] if len(group) else []
+    ends = f"{100 * control['low']:.0f}–{100 * control['high']:.0f}"
+    text = f"{SIGNS[metric]} of random directions is {percent(control['value'])} (95 % of the banks {ends}). "
+    text += f"Of {len(found)} trained models {'; '.join(parts)}."
     return Finding(text, "Chance")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -29,27 +29,38 @@ def draw_gallery(
     samples = [pairs[index] for index in rows]
     after = torch.stack([sample.image for sample in samples])
     said = {name: concept_outputs(model, after).values.cpu() >= threshold_of(name) for name, model in models.items()}
-    fig = Figure(figsize=(2.9 + 0.95 * len(said), 1.05 + 1.15 * len(rows)), layout="constrained")
-    widths = [1.15, 1.15, *[0.9] * len(said)]
-    axes = fig.subplots(len(rows), 2 + len(said), width_ratios=widths, squeeze=False)
+    # One pair of axes for all: a hundred would take longer than the models.
+    columns = ["before", "after", *said]
+    fig = Figure(figsize=(1.4 + 0.98 * len(columns), 0.7 + len(rows)), layout="constrained")
+    ax = fig.add_subplot()
     for place, (index, sample) in enumerate(zip(rows, samples, strict=True)):
         added, removed = int(pairs.added[index]), int(pairs.removed[index])
-        group, _, option = pairs.concept_names[added].partition("::")
-        for panel, image in zip(axes[place], (sample.before, sample.image), strict=False):
-            panel.imshow(image.permute(1, 2, 0).clamp(0, 1))
-        old = pairs.concept_names[removed].partition("::")[2]
-        label = f"{group.removeprefix('has_').replace('_', ' ')}:\n{old} → {option}"
-        axes[place, 0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8.5, color=INK, labelpad=6)
-        for panel, present in zip(axes[place, 2:], said.values(), strict=True):
-            _write(panel, pairs, present[place], added, removed)
-        for panel in axes[place]:
-            panel.set_xticks([])
-            panel.set_yticks([])
-            for spine in panel.spines.values():
-                spine.set_visible(False)
-    for panel, title in zip(axes[0], ["before", "after", *said], strict=True):
-        panel.set_title(title.replace(OF, "\n").replace(", ", ",\n").replace(" ", "\n", 2), fontsize=7.5, color=INK)
+        for column, image in enumerate((sample.before, sample.image)):
+            ends = (column + 0.03, column + 0.97, place + 0.97, place + 0.03)
+            ax.imshow(image.permute(1, 2, 0).clamp(0, 1), extent=ends)
+        for column, present in enumerate(said.values(), start=2):
+            text, colour = _told(pairs, present[place], added, removed)
+            ax.text(column + 0.5, place + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+    for column, title in enumerate(columns):
+        ax.text(column + 0.5, -0.06, _wrapped(title), ha="center", va="bottom", fontsize=7, color=INK)
+    ax.set_yticks([place + 0.5 for place in range(len(rows))], [_exchange(pairs, index) for index in rows], fontsize=8)
+    ax.set_xlim(0, len(columns))
+    ax.set_ylim(len(rows), 0)
+    ax.set_xticks([])
+    ax.tick_params(length=0, labelcolor=INK)
+    ax.set_aspect("equal")
+    for spine in ax.spines.values():
+        spine.set_visible(False)
     return fig
+
+
+def _wrapped(title: str) -> str:
+    return textwrap.fill(title.replace(OF, " "), 12)
+
+
+def _exchange(pairs: KeptPairs, index: int) -> str:
+    old, new = (pairs.concept_names[int(of[index])].partition("::") for of in (pairs.removed, pairs.added))
+    return f"{new[0].removeprefix('has_').replace('_', ' ')}:\n{old[2]} → {new[2]}"
 
 
 def _different(pairs: KeptPairs, seed: int) -> list[int]:
@@ -62,10 +73,10 @@ def _different(pairs: KeptPairs, seed: int) -> list[int]:
     return (first + [index for index in order if index not in first])[:N_ROWS]
 
 
-def _write(panel: Axes, pairs: KeptPairs, present: Tensor, added: int, removed: int) -> None:
+def _told(pairs: KeptPairs, present: Tensor, added: int, removed: int) -> tuple[str, str]:
+    """Return which options of the touched group a model says are there, and the colour of that."""
     group = pairs.concept_names[added].partition("::")[0]
     members = [place for place, name in enumerate(pairs.concept_names) if name.partition("::")[0] == group]
     told = [place for place in members if present[place]]
     colour = GOOD if told == [added] else BAD if removed in told else OTHER
-    text = "\n".join(pairs.concept_names[place].partition("::")[2] for place in told) or "none"
-    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", va="center", fontsize=8, color=colour)
+    return "\n".join(pairs.concept_names[place].partition("::")[2] for place in told) or "none", colour

@@ -47,12 +47,12 @@ LEGEND = {
 #: The numbers of the main table with their heads.
 SHOWN = {
     "S+": "put in: seen",
-    "S-": "taken out: gone",
-    "recital": "class recited",
-    "rises": "put in: value rises",
-    "selectivity": "touched against others",
-    "class kept": "prediction stays",
-    "T": "concept accuracy",
+    "S-": "out: gone",
+    "recital": "of the class",
+    "rises": "put in",
+    "selectivity": "touched",
+    "class kept": "prediction",
+    "T": "concepts right",
 }
 #: Of these, whether they are above random directions says nothing good or bad.
 UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
@@ -150,7 +150,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
 
 def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
     """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
-    cells = pick(joined(frame), correlation=options.correlation, item_kind="", metric=list(SHOWN))
+    cells = joined(pick(frame, correlation=options.correlation, item_kind="", metric=list(SHOWN)))
     cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
     order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
     return Table(
@@ -161,6 +161,7 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
         ["labels", "model"],
         ["metric"],
         write=_percent,
+        span=_percents,
         labels={"S-": "S−"},
         heads=SHOWN,
         controls=CONTROLS,
@@ -207,3 +208,7 @@ def _arranged(cells: pd.DataFrame, orders: dict[str, object]) -> pd.DataFrame:
 
 def _percent(value: float) -> str:
     return "" if pd.isna(value) else number(100 * value, 1)
+
+
+def _percents(low: float, high: float) -> str:
+    return f"{100 * low:.0f}–{100 * high:.0f}"

@@ -32,6 +32,8 @@ def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.D
             score = partial(score_point, run, seed, correlation, ROWS if main else CURVE, first=number == 0)
             kept = run.kept_frame(f"scores {seed} {correlation:g}", {"seed": seed, "correlation": correlation}, score)
             parts = kept["model"].str.partition(OF)
+            # Of single attributes, groups and classes what the page has.
+            kept = kept[(kept["item"] == "") | kept["metric"].isin(("S+", "S-"))]
             frames.append(kept.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
             whole.reach((number + 1) * share)
             if main and number + 1 < len(points):
