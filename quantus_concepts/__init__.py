@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         score_relative,
         score_shards,
         score_substitutions,
+        score_vision_language,
     )
     from quantus_concepts.summary import plot_summary, summarise
 else:
@@ -82,5 +83,6 @@ __all__ = [
     "score_relative",
     "score_shards",
     "score_substitutions",
+    "score_vision_language",
     "summarise",
 ]

@@ -16,6 +16,7 @@ from quantus_concepts.functional.relative import Estimate, RelativeContrast, rel
 from quantus_concepts.functional.substitution import (
     Movement,
     SubstitutionScores,
+    group_choice,
     movement,
     recital,
     substitution,
@@ -35,6 +36,7 @@ __all__ = [
     "clm",
     "concept_attribution",
     "faithfulness",
+    "group_choice",
     "idr",
     "iir",
     "mask_centres",

@@ -12,6 +12,8 @@ from quantus_concepts.functional.arguments import check_floating, check_indices,
 
 #: In place of a concept's index: there is none.
 NO_CONCEPT = -1
+#: From this share of a class's images on a concept is the class's.
+MAJORITY = 0.5
 
 
 class SubstitutionScores(NamedTuple):
@@ -186,6 +188,54 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
         moved / (moved + others),
     )
     return Movement(*(each.masked_fill(broken, torch.nan) for each in found))
+
+
+@torch.no_grad()
+def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tensor | None = None) -> Tensor:
+    """Which option of one group is the most similar to each sample, or none of them.
+
+    Bader et al. (2025), "SUB", Section 5.6: a vision-language model is asked for one of a group's options, beside
+    "none" in the paper and without it in the authors' release. Of equal ones the first, before "none".
+
+    Parameters
+    ----------
+    similarity : Tensor
+        (N, A), of each sample to the texts of all options.
+    groups : Tensor
+        (A,) of int: the group of each option, from 0.
+    wanted : Tensor
+        (N,) of int: which group each sample is asked about.
+    none : Tensor, optional
+        (N,), similarity to the text of "none"; without it one option is always chosen.
+
+    Returns
+    -------
+    Tensor
+        (N,) of int64: the option chosen, -1 for none of them, also where the group has no options.
+
+    Raises
+    ------
+    TypeError
+        If similarities are no tensors of a floating-point dtype, or groups none of whole numbers.
+    ValueError
+        If a shape is wrong, or a similarity is NaN.
+    """
+    check_floating("similarity", similarity)
+    check_shape("similarity", similarity, ("N", "A"), (None, None))
+    check_indices("groups", groups)
+    check_shape("groups", groups, ("A",), (similarity.shape[1],))
+    check_indices("wanted", wanted)
+    check_shape("wanted", wanted, ("N",), (len(similarity),))
+    if similarity.isnan().any():
+        raise ValueError("Expected argument `similarity` to hold numbers but some are NaN. Repair what gave them.")
+    asked = groups.to(similarity.device) == wanted.to(similarity.device)[:, None]
+    best, chosen = similarity.masked_fill(~asked, -torch.inf).max(1)
+    refused = ~asked.any(1)
+    if none is not None:
+        check_floating("none", none)
+        check_shape("none", none, ("N",), (len(similarity),))
+        refused = refused | (none.to(similarity.device) > best)
+    return chosen.masked_fill(refused, NO_CONCEPT)
 
 
 def check_concepts(name: str, concepts: Any, n_samples: int, n_concepts: int) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.subjects import Subject
     from quantus_concepts.metrics.substitution_score import SubstitutionScore
     from quantus_concepts.metrics.substitution_scores import score_substitutions
+    from quantus_concepts.metrics.vision_language import score_vision_language
 else:
     from quantus_concepts.metrics.host import explaining
 
@@ -60,4 +61,5 @@ __all__ = [
     "score_relative",
     "score_shards",
     "score_substitutions",
+    "score_vision_language",
 ]

@@ -12,11 +12,13 @@ import pandas as pd
 from captum_concepts.checks import to_numpy
 from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.metrics.concept_scorer import (
+    ADDED,
     CONCEPT_ACCURACY,
     DENSITY,
     LABEL,
     NEGATIVE_FIRST,
     PREDICTED,
+    SUBSTITUTED,
     ConceptScorer,
     Score,
 )
@@ -83,6 +85,11 @@ def model_table(scorer: ConceptScorer, model: str, classes: Sequence[str], conce
     for score in (CONCEPT_ACCURACY, NEGATIVE_FIRST):
         if score in columns:
             rows.append(mean_row(columns[score], clusters=clusters, **_named(score)))
+    if ADDED in columns:
+        pairs = pairs_of(labels, columns[ADDED])
+        for score, chance in zip(SUBSTITUTED, (0.5, 0.5, math.nan), strict=True):
+            if score in columns:
+                rows.append(mean_row(columns[score], clusters=pairs, **_named(score), chance=chance))
     existence = {score: column for score, column in columns.items() if score.metric == "CEM"}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
@@ -100,6 +107,11 @@ def model_table(scorer: ConceptScorer, model: str, classes: Sequence[str], conce
                 fields = {"metric": "CGIM", "item_kind": kind, "explanation": explanation, "set": "correct"}
                 rows += item_rows(scores, names, **fields)
     return score_table([row | {"model": model} for row in rows])
+
+
+def pairs_of(labels: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """Return which images (N,) share class and concept put in: they have one recipe and are no independent samples."""
+    return np.unique(np.stack([labels, added], 1), axis=0, return_inverse=True)[1].ravel()
 
 
 def _named(score: Score) -> Row:
@@ -124,6 +136,7 @@ def control_table(controls: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def image_table(scorer: ConceptScorer, model: str) -> pd.DataFrame:
     """Return the scores of one model, a row for each image and number."""
     columns = scorer.columns()
+    columns.pop(ADDED, None)
     labels, predicted = (columns.pop(score).astype(np.int64) for score in (LABEL, PREDICTED))
     table = pd.concat([pd.DataFrame({**score._asdict(), "value": column}) for score, column in columns.items()])
     table = table.rename_axis("image").reset_index().astype({"l": "Int64", "alpha": "float64"})

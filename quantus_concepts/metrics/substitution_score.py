@@ -14,6 +14,7 @@ from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import SharedPasses
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.score_rows import pairs_of
 from quantus_concepts.metrics.truth import checked_substitutes, class_labels, no_concept_model
 
 SCORES = ("added", "removed")
@@ -116,7 +117,7 @@ class SubstitutionScore(ConceptMetric):
             )
         pairs = self.call.truth.get("pairs")
         if pairs is None:
-            pairs = np.unique(np.stack([y_batch, added], 1), axis=0, return_inverse=True)[1]
+            pairs = pairs_of(y_batch, added)
         self.call.clusters, self.call.chance = pairs, CHANCE
         return {}
 

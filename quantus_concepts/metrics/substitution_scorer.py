@@ -7,17 +7,22 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_shape, to_numpy
-from quantus_concepts.functional.substitution import check_concepts, movement, recital, substitution
+from quantus_concepts.functional.substitution import (
+    MAJORITY,
+    NO_CONCEPT,
+    check_concepts,
+    movement,
+    recital,
+    substitution,
+)
 from quantus_concepts.metrics.concept_batches import ConceptBatch
 from quantus_concepts.metrics.inference import concept_outputs
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.row_buffer import RowBuffer
+from quantus_concepts.metrics.substitution_rows import ADDED, LABEL, PREDICTED, REMOVED
 
-LABEL, PREDICTED, ADDED, REMOVED = "label", "predicted", "added", "removed"
 #: What is known of an image, and no score of it.
 ABOUT = (LABEL, PREDICTED, ADDED, REMOVED)
-#: From this share of a class's images on a concept is the class's.
-MAJORITY = 0.5
 
 
 class SubstitutionScorer:
@@ -39,7 +44,7 @@ class SubstitutionScorer:
         columns = {LABEL: batch.labels, PREDICTED: predicted, ADDED: added, REMOVED: removed}
         columns |= {"S+": found.added, "S-": found.removed}
         if self._own is not None:
-            columns["recital"] = recital(values, self._own[batch.labels], self.threshold)
+            columns["recital"] = recital(values, self._own[batch.labels.cpu()], self.threshold)
         if batch.before is not None:
             earlier, earlier_logits = concept_outputs(self.model, batch.before, before)[1:]
             moved = movement(earlier, values, added, removed)
@@ -49,6 +54,10 @@ class SubstitutionScorer:
         # One transfer from the device for each batch.
         rows = torch.stack([column.to(values.device, torch.float32) for column in columns.values()], 1)
         self._rows.add(rows.cpu())
+
+    def scores(self) -> dict[str, np.ndarray]:
+        """Return the scores (N,) of all images."""
+        return {name: column for name, column in self.columns().items() if name not in ABOUT}
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the numbers (N,) of all images, in float64."""
@@ -65,7 +74,10 @@ class SubstitutionScorer:
                 "Expected argument `added` to hold the concept put into each image but it is not given. Pass it, or a "
                 "loader over a data set that has it, as PaintedSubstitutions and SUB do."
             )
-        added, removed = batch.added, torch.full_like(batch.added, -1) if batch.removed is None else batch.removed
+        added, removed = (
+            batch.added,
+            torch.full_like(batch.added, NO_CONCEPT) if batch.removed is None else batch.removed,
+        )
         for name, concepts in ((ADDED, added), (REMOVED, removed)):
             check_concepts(name, concepts, len(values), values.shape[1])
         check_values(values, len(self._rows))
@@ -94,6 +106,16 @@ class SeenScorer:
     def columns(self) -> dict[str, np.ndarray]:
         """Return the numbers (N,) of all images, in float64."""
         return dict(zip((LABEL, "T_A", "T"), to_numpy(self._rows.rows).astype(np.float64).T, strict=True))
+
+
+def substituted(batch: ConceptBatch) -> tuple[Tensor, Tensor]:
+    """Return what was put into the images of a batch, and what taken out, or raise where that is not known."""
+    if batch.added is None:
+        raise ValueError(
+            "Expected argument `added` to hold the concept put into each image but it is not given. Pass it, or a "
+            "loader over a data set that has it, as PaintedSubstitutions and SUB do."
+        )
+    return batch.added, torch.full_like(batch.added, NO_CONCEPT) if batch.removed is None else batch.removed
 
 
 def check_values(values: Tensor, n_seen: int) -> None:

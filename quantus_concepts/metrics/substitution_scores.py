@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -16,26 +15,23 @@ from captum_concepts.checks import check_finite, check_flag, check_number
 from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
-from quantus_concepts.functional.intervals import interval
 from quantus_concepts.metrics.concept_batches import ConceptBatches
 from quantus_concepts.metrics.concept_scores import named_controls, named_models, names_of
 from quantus_concepts.metrics.inference import backbone_features
 from quantus_concepts.metrics.protocols import ConceptModel, shares_features
-from quantus_concepts.metrics.score_rows import Row, control_table, score_table
-from quantus_concepts.metrics.substitution_scorer import (
-    ABOUT,
-    ADDED,
+from quantus_concepts.metrics.score_rows import control_table, score_table
+from quantus_concepts.metrics.substitution_rows import (
     LABEL,
     PREDICTED,
-    REMOVED,
-    SeenScorer,
-    SubstitutionScorer,
+    AboutImages,
+    bound_pairs,
+    bound_substitutions,
+    summed,
 )
-from quantus_concepts.metrics.truth import checked_class_concepts, checked_substitutes, class_labels
+from quantus_concepts.metrics.substitution_scorer import SeenScorer, SubstitutionScorer
+from quantus_concepts.metrics.truth import checked_class_concepts
 
-CHANCE = dict.fromkeys(("S+", "S-", "T_A", "T"), 0.5)
-#: In units of the values; the others lie in [0, 1].
-UNBOUNDED = ("added moves", "removed moves", "others move")
+CHANCE = 0.5
 
 
 def score_substitutions(
@@ -132,132 +128,43 @@ def score_substitutions(
     models, drawn = named_models(model), named_controls(controls)
     truth = known("class_concepts", class_concepts)
     truth = None if truth is None else checked_class_concepts(truth)
-    bound = _bound(known("added", added), known("removed", removed), labels)
-    recipes = known("pairs", pairs)
-    recipes = None if recipes is None else class_labels("pairs", recipes)
+    bound = bound_substitutions(known("added", added), known("removed", removed), labels)
+    recipes = bound_pairs(known("pairs", pairs))
     later = None if seen is None else _batches(check_loader(seen), {}, truth)
     scorers = [SubstitutionScorer(each, _threshold(threshold, name), truth) for name, each in [*models, *drawn]]
     _run(scorers, _batches(loader, bound, truth), display_progressbar)
-    found = [scorer.columns() for scorer in scorers]
     of_classes, of_concepts = (
         names_of(name, known(name, given), count)
         for name, given, count in zip(
             ("class_names", "concept_names"), (class_names, concept_names), scorers[0].shape, strict=True
         )
     )
-    about = _About(found[0], recipes, of_classes, of_concepts)
+    about = AboutImages(scorers[0].columns(), recipes, of_classes, of_concepts)
     if per_image:
-        named = zip(models, found, strict=False)
-        return pd.concat([about.images(columns, name) for (name, _), columns in named], ignore_index=True)
+        tables = []
+        for (name, _), scorer in zip(models, scorers, strict=False):
+            predicted = np.array(of_classes)[scorer.columns()[PREDICTED].astype(np.int64)]
+            tables.append(about.images(scorer.scores(), name, predicted))
+        return pd.concat(tables, ignore_index=True)
     accuracies: list[SeenScorer] = []
     if later is not None:
         accuracies = [SeenScorer(each.model, each.threshold, about.put_in) for each in scorers]
         _run(accuracies, later, display_progressbar)
+    half = dict.fromkeys(("S+", "S-"), np.full(len(about.labels), CHANCE))
     tables = []
     for place, (name, _) in enumerate([*models, *drawn]):
         # What lies between controls is told by the controls.
         alone = place < len(models)
-        rows = about.rows(found[place], alone)
+        rows = about.rows(scorers[place].scores(), half, alone)
         if accuracies:
             accuracy = accuracies[place].columns()
             clusters = accuracy.pop(LABEL)
-            rows += [_row(metric, column, clusters, alone) for metric, column in accuracy.items()]
+            chances = np.full(len(clusters), CHANCE)
+            rows += [summed(metric, column, clusters, chances, alone) for metric, column in accuracy.items()]
         tables.append(score_table([row | {"model": name} for row in rows]))
     if drawn:
         tables[len(models) :] = [control_table(tables[len(models) :])]
     return pd.concat(tables, ignore_index=True)
-
-
-class _About:
-    """What the images are about: pairs, what was put in and its group, and class, each by name."""
-
-    def __init__(
-        self,
-        columns: Mapping[str, np.ndarray],
-        pairs: np.ndarray | None,
-        class_names: Sequence[str],
-        concept_names: Sequence[str],
-    ) -> None:
-        self._labels, self._added, self._removed = (columns[name].astype(np.int64) for name in (LABEL, ADDED, REMOVED))
-        self._class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
-        if pairs is None:
-            pairs = np.unique(np.stack([self._labels, self._added], 1), axis=0, return_inverse=True)[1].ravel()
-        if len(pairs) != len(self._labels):
-            raise ValueError(
-                f"Expected argument `pairs` to have shape (N,) = ({len(self._labels)},), one for each image, but got "
-                f"{pairs.shape}."
-            )
-        self._pairs = pairs
-
-    @property
-    def put_in(self) -> np.ndarray:
-        """The concepts that are put in anywhere."""
-        return np.unique(self._added[self._added >= 0])
-
-    def rows(self, columns: Mapping[str, np.ndarray], alone: bool) -> list[Row]:
-        """Return the rows of one model: of all images, and of those of one attribute, group or class."""
-        scores = {name: column for name, column in columns.items() if name not in ABOUT}
-        rows = [_row(metric, column, self._pairs, alone) for metric, column in scores.items()]
-        attributes = self._concept_names[self._added]
-        groups = np.array([name.partition("::")[0] if "::" in name else "" for name in attributes])
-        classes = self._class_names[self._labels]
-        for kind, items in (("attribute", attributes), ("group", groups), ("class", classes)):
-            for item in np.unique(items[items != ""]):
-                chosen = items == item
-                fields = {"item_kind": kind, "item": str(item)}
-                rows += [
-                    _row(metric, column[chosen], self._pairs[chosen], alone) | fields
-                    for metric, column in scores.items()
-                ]
-        return rows
-
-    def images(self, columns: Mapping[str, np.ndarray], model: str) -> pd.DataFrame:
-        """Return the scores of one model, a row for each image and score."""
-        about = pd.DataFrame(
-            {
-                "model": model,
-                "image": np.arange(len(self._labels)),
-                "pair": self._pairs,
-                "class": self._class_names[self._labels],
-                "added": self._concept_names[self._added],
-                "removed": self._concept_names[self._removed],
-                "predicted": self._class_names[columns[PREDICTED].astype(np.int64)],
-            }
-        )
-        scores = {name: column for name, column in columns.items() if name not in ABOUT}
-        return pd.concat(
-            [about.assign(metric=metric, value=column) for metric, column in scores.items()], ignore_index=True
-        )
-
-
-def _row(metric: str, scores: np.ndarray, clusters: np.ndarray, alone: bool) -> Row:
-    """Sum up scores of images: mean of the defined ones, their number, and of a model by itself the interval."""
-    defined = scores[~np.isnan(scores)]
-    bounds = (-math.inf, math.inf) if metric in UNBOUNDED else (0.0, 1.0)
-    low, high = interval(scores, bounds, clusters) if alone else (math.nan, math.nan)
-    return {
-        "metric": metric,
-        "value": float(defined.mean()) if defined.size else math.nan,
-        "low": low,
-        "high": high,
-        "n": defined.size,
-        "undefined": scores.size - defined.size,
-        "chance": CHANCE.get(metric, math.nan),
-    }
-
-
-def _bound(added: Any, removed: Any, labels: Any) -> dict[str, np.ndarray | None]:
-    """Check what is bound beside the loader."""
-    concepts = {
-        name: None if value is None else checked_substitutes(name, value)
-        for name, value in (("added", added), ("removed", removed))
-    }
-    if concepts["added"] is not None and not (concepts["added"] >= 0).any():
-        raise ValueError(
-            "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
-            "concepts have nothing in common. Name the concepts as the data set does."
-        )
-    return concepts | {"labels": None if labels is None else class_labels("labels", labels)}
 
 
 def _batches(loader: Iterable[Any], bound: dict[str, np.ndarray | None], truth: np.ndarray | None) -> ConceptBatches:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from quantus_concepts import SubstitutionScore, score_substitutions
+from quantus_concepts import SubstitutionScore, score_concepts, score_substitutions
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.functional.intervals import interval
 from telling_models import Recited, Shown, TellingModel, told
@@ -111,6 +111,20 @@ def test_a_column_is_what_the_metric_gives_and_models_of_one_backbone_share_it(p
             )
             found = images[(images["model"] == name) & (images["metric"] == metric)]["value"]
             np.testing.assert_array_equal(found, expected)
+
+
+def test_score_concepts_tells_the_same_where_it_knows_when_a_concept_is_present(pairs: PaintedSubstitutions) -> None:
+    models, controls = {"a": sharing(), "b": sharing(1)}, [sharing(2), sharing(3)]
+    loader = DataLoader(pairs, 5)
+    own = score_substitutions(models, loader, threshold=0, controls=controls)
+    table = score_concepts(models, loader, value_threshold=0, controls=controls, top_l=(1,), alphas=(1,))
+    columns = ["model", "metric", "value", "low", "high", "n", "undefined", "chance"]
+    chosen = [each[each["metric"].isin(["S+", "S-", "recital"]) & (each["item_kind"] == "")] for each in (own, table)]
+    first, second = (each[columns].reset_index(drop=True) for each in chosen)
+    pd.testing.assert_frame_equal(first, second)
+    assert not set(score_concepts(models["a"], loader, top_l=(1,))["metric"]) & {"S+", "S-", "recital"}
+    with pytest.raises(ValueError, match="`value_threshold` beside `added`"):
+        score_concepts(models["a"], loader, added=pairs.added, top_l=(1,))
 
 
 def test_batch_size_says_nothing(pairs: PaintedSubstitutions) -> None:
