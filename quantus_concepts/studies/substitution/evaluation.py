@@ -57,7 +57,7 @@ from quantus_concepts.studies.substitution.names import (
     SEPARATE,
     row_name,
 )
-from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.substitution.options import PAINTED_SIZE, SubstitutionOptions
 from quantus_concepts.studies.substitution.painted_pairs import KeptPairs
 from quantus_concepts.studies.training import KeptSamples, SmallResNet, fit, one_thread, run_together
 
@@ -109,7 +109,7 @@ class Painted:
 def paint(options: SubstitutionOptions, seed: int, correlation: float) -> Painted:
     """Paint the birds of a seed and a correlation."""
     settings = {
-        "image_size": options.image_size,
+        "image_size": options.image_size or PAINTED_SIZE,
         "n_classes": options.n_classes,
         "n_concepts": options.n_concepts,
         "deviation": options.deviation,

@@ -11,6 +11,8 @@ ORACLE = "oracle"
 MEMORISER = "class-memoriser"
 RECITER = "class-memoriser, own class"
 RANDOM = "random directions"
+#: Of a post-hoc CBM that was saved, in place of labels.
+SAVED = "as saved"
 
 #: In the order of every table.
 TRAINED = (POST_HOC, INDEPENDENT, JOINT, SEPARATE, EMBEDDING)

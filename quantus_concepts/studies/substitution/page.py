@@ -9,7 +9,7 @@ import pandas as pd
 from quantus_concepts.studies.charts import Chart
 from quantus_concepts.studies.findings import number
 from quantus_concepts.studies.page import Page, Section
-from quantus_concepts.studies.results import against_control, names, over_seeds, pick
+from quantus_concepts.studies.results import PAPER, against_control, names, over_seeds, pick, published
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution import charts
 from quantus_concepts.studies.substitution.findings import findings
@@ -26,9 +26,10 @@ from quantus_concepts.studies.substitution.names import (
     POST_HOC,
     RANDOM,
     RECITER,
+    SAVED,
     SEPARATE,
 )
-from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
 from quantus_concepts.studies.tables import Table
 
 SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
@@ -97,6 +98,13 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
             ],
         ),
         Section(
+            "Beside the paper",
+            "Of one data set, SUB; the paper's models are trained end to end on CUB-200-2011.",
+            tables=[paper_table(here)],
+        )
+        if options.data == SUB
+        else None,
+        Section(
             "Where attributes go together",
             "In training the colours of a class go together more and more. A model that learned the company of an "
             "attribute, in place of the attribute, names it by its company.",
@@ -116,7 +124,11 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
             "Attribute by attribute",
             "S+ and S− of the models trained with hard labels per class, by group of the attribute.",
             tables=[item_table(here, "group")],
-            folded=[item_table(here, "attribute"), item_table(here, "class"), moves_table(here)],
+            folded=[
+                table
+                for table in (item_table(here, "attribute"), item_table(here, "class"), moves_table(here))
+                if len(table.frame)
+            ],
         ),
         Section(
             "What was said",
@@ -129,11 +141,13 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
                     wide=True,
                 )
             ],
-        ),
+        )
+        if "gallery" in run.facts
+        else None,
     ]
     control = pick(frame, model=RANDOM)
     return Page(
-        "Substitution benchmark: painted birds",
+        f"Substitution benchmark: {'SUB' if options.data == SUB else 'painted birds'}",
         told,
         [section for section in sections if section is not None],
         main=[main],
@@ -143,6 +157,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
         content={
             "legend": {name: text for name, text in LEGEND.items() if name in set(rows["model"])},
             "seeds": seeds,
+            "sub": options.data == SUB,
             "n_banks": int((control["n"] + control["undefined"]).max()),
         },
     )
@@ -152,7 +167,7 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
     """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
     cells = joined(pick(frame, correlation=options.correlation, item_kind="", metric=list(SHOWN)))
     cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
-    order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
+    order = {"labels": [*LABELS, SAVED, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
     return Table(
         "Does the model see the concept, or recite its class?",
         "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
@@ -166,6 +181,34 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
         heads=SHOWN,
         controls=CONTROLS,
         key=KEY,
+    )
+
+
+def paper_table(frame: pd.DataFrame) -> Table:
+    """Return Table 1 of the paper beside ours, and below it what it has of people and of vision-language models."""
+    metrics = ("S+", "S-", "T_A", "T")
+    paper = published(__package__).assign(source="paper", style=PAPER).drop(columns="model")
+    ours = pick(frame, item_kind="", metric=list(metrics)).assign(source="ours", style="")
+    cells = pd.concat([ours, paper.rename(columns={"of": "model"})])
+    cells["labels"] = cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS)
+    cells.loc[(cells["source"] == "paper") & (cells["labels"] == GROUP_OF_CONTROLS), "labels"] = "others"
+    order = {
+        "labels": [*LABELS, SAVED, GROUP_OF_CONTROLS, "others"],
+        "model": [*MODELS, *(name for name in names(cells, "model") if name not in MODELS)],
+        "metric": metrics,
+        "source": ("ours", "paper"),
+    }
+    return Table(
+        "Table 1",
+        "S+ and S− on SUB, concept accuracy on the test images of CUB-200-2011 for the attributes of SUB (T_A) and for "
+        "all (T), in %. Of vision-language models with “none”.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric", "source"],
+        write=_percent,
+        span=_percents,
+        labels={"S-": "S−"},
+        controls=CONTROLS,
     )
 
 

@@ -11,8 +11,9 @@ from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.run import Run, Study
 from quantus_concepts.studies.substitution.evaluation import DRAWING, SCORING, TRAINING, score_point
 from quantus_concepts.studies.substitution.names import CURVE, OF, ROWS
-from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
 from quantus_concepts.studies.substitution.page import main_table, page
+from quantus_concepts.studies.substitution.sub_evaluation import score_sub
 
 COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
 COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
@@ -29,7 +30,10 @@ def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.D
         for number, (seed, correlation) in enumerate(points):
             run.say(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})")
             main = correlation == options.correlation
-            score = partial(score_point, run, seed, correlation, ROWS if main else CURVE, first=number == 0)
+            if options.data == SUB:
+                score = partial(score_sub, run)
+            else:
+                score = partial(score_point, run, seed, correlation, ROWS if main else CURVE, first=number == 0)
             kept = run.kept_frame(f"scores {seed} {correlation:g}", {"seed": seed, "correlation": correlation}, score)
             parts = kept["model"].str.partition(OF)
             # Of single attributes, groups and classes what the page has.
