@@ -258,6 +258,8 @@ BAD = {
         "--root fruit": "--root",
         "--cbm file.txt": "--cbm",
         "--unnormalised": "--unnormalised",
+        "--encoders siglop": "--encoders",
+        "--encoders=": "--encoders",
         "--per-pair 3": "--per-pair",
         "--backbone resnet18": "--backbone",
         "--layer conv1": "--layer",

@@ -23,9 +23,10 @@ from captum_concepts.progress import part
 from captum_concepts.running import device_of
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.functional.intervals import distribution
-from quantus_concepts.metrics import score_substitutions
+from quantus_concepts.metrics import score_substitutions, score_vision_language
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import Row, mean_row, score_table
+from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
 from quantus_concepts.studies.concepts.oracle import OracleModel
@@ -50,6 +51,7 @@ from quantus_concepts.studies.substitution.names import (
     INDEPENDENT,
     JOINT,
     MEMORISER,
+    OF,
     ORACLE,
     POST_HOC,
     RANDOM,
@@ -122,7 +124,13 @@ def paint(options: SubstitutionOptions, seed: int, correlation: float) -> Painte
 
 
 def score_point(
-    run: Run[SubstitutionOptions], seed: int, correlation: float, rows: Rows, *, first: bool
+    run: Run[SubstitutionOptions],
+    encoders: Mapping[str, Encoder],
+    seed: int,
+    correlation: float,
+    rows: Rows,
+    *,
+    first: bool,
 ) -> pd.DataFrame:
     """Train and score the models of one seed and correlation."""
     options = run.options
@@ -149,11 +157,20 @@ def score_point(
             mixed = {row_name(EMBEDDING, labels): networks[EMBEDDING, labels] for labels in rows.get(EMBEDDING, ())}
             scores = scores[~(scores["model"].isin(list(mixed)) & (scores["metric"] == "class kept"))]
             more = rising(models, random, pairs) + [_class_kept(*each, pairs) for each in mixed.items()]
-            scores = pd.concat([scores, score_table(more)], ignore_index=True)
+            asked = ask(encoders, pairs, show=run.progress)
+            scores = pd.concat([scores, score_table(more), *asked], ignore_index=True)
     if first:
         run.settings |= data.pairs.described()
         run.facts["gallery"] = png(draw_gallery(models, data.pairs, threshold_of, seed))
     return scores
+
+
+def ask(encoders: Mapping[str, Encoder], images: DataLoader[Any], *, show: bool) -> list[pd.DataFrame]:
+    """Ask vision-language models which option of the touched group they see; with "none" among them and without."""
+    asked = {
+        name: score_vision_language(encoder, images, display_progressbar=show) for name, encoder in encoders.items()
+    }
+    return [table.assign(model=f"{name}{OF}" + table["set"]) for name, table in asked.items()]
 
 
 def rising(models: Mapping[str, ConceptModel], random: Sequence[ConceptModel], pairs: DataLoader[Any]) -> list[Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from quantus_concepts.metrics.vision_language import WITH_NONE, WITHOUT_NONE
+
 POST_HOC = "post-hoc CBM"
 INDEPENDENT = "CBM, independent"
 JOINT = "CBM, joint"
@@ -13,6 +15,8 @@ RECITER = "class-memoriser, own class"
 RANDOM = "random directions"
 #: Of a post-hoc CBM that was saved, in place of labels.
 SAVED = "as saved"
+#: Of vision-language models, likewise: whether "none" is among the options.
+ASKED = (WITH_NONE, WITHOUT_NONE)
 
 #: In the order of every table.
 TRAINED = (POST_HOC, INDEPENDENT, JOINT, SEPARATE, EMBEDDING)

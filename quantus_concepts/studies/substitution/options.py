@@ -44,6 +44,9 @@ class SubstitutionOptions(RunOptions):
     std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
     unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
     cbm: Path | None = option(None, "A post-hoc CBM of this backbone, saved, to score as well.", panel=_BACKBONE)
+    encoders: str | None = option(
+        None, "Vision-language models to ask as well, by commas; embedded is untrained and knows nothing.", panel=_DATA
+    )
     n_train: int = option(1200, "Training images.", panel=_PAINTED, bounds=(1, MANY))
     n_test: int = option(300, "Test images; of each one attribute is replaced.", panel=_PAINTED, bounds=(1, MANY))
     n_classes: int = option(20, "Classes.", panel=_PAINTED, bounds=(2, 60))

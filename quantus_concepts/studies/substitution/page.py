@@ -14,6 +14,7 @@ from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution import charts
 from quantus_concepts.studies.substitution.findings import findings
 from quantus_concepts.studies.substitution.names import (
+    ASKED,
     CLASS_HARD,
     CONTROLS,
     EMBEDDING,
@@ -73,14 +74,17 @@ def joined(frame: pd.DataFrame) -> pd.DataFrame:
         controls=[RANDOM],
     )
     mark = against_control(rows.drop(columns="labels"), RANDOM)
-    return rows.assign(mark=mark.where(~rows["metric"].isin(UNMARKED), ""))
+    # Of those who choose among options chance is another, which stands beside.
+    unmarked = rows["metric"].isin(UNMARKED) | rows["labels"].isin(ASKED)
+    return rows.assign(mark=mark.where(~unmarked, ""))
 
 
 def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     """Declare the report."""
     options = run.options
     rows = joined(frame)
-    here = pick(rows, correlation=options.correlation)
+    here = pick(rows, correlation=options.correlation, model=list(MODELS))
+    chosen = pick(rows, correlation=options.correlation, labels=list(ASKED))
     seeds = names(frame, "seed")
     main = main_table(frame, options)
     told = findings(rows, options.correlation)
@@ -105,6 +109,17 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
         if options.data == SUB
         else None,
         Section(
+            "Vision-language models",
+            "Of the options of the touched group, the one whose text is the most similar to the image is said to be "
+            "there. Chance is that of drawing one.",
+            tables=[encoders_table(chosen, beside=options.data == SUB)],
+            after="The encoder “embedded” is untrained and knows nothing."
+            if "embedded" in set(chosen["model"])
+            else "",
+        )
+        if len(chosen)
+        else None,
+        Section(
             "Where attributes go together",
             "In training the colours of a class go together more and more. A model that learned the company of an "
             "attribute, in place of the attribute, names it by its company.",
@@ -113,7 +128,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
                     "curve",
                     "S+ and S− over the correlation of attributes in training, with 95 % intervals; grey is what 95 % "
                     "of random banks score.",
-                    charts.curve(rows),
+                    charts.curve(pick(rows, model=list(MODELS))),
                     wide=True,
                 )
             ],
@@ -165,7 +180,8 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
 
 def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
     """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
-    cells = joined(pick(frame, correlation=options.correlation, item_kind="", metric=list(SHOWN)))
+    shown = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(SHOWN))
+    cells = joined(shown)
     cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
     order = {"labels": [*LABELS, SAVED, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
     return Table(
@@ -185,9 +201,10 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
 
 
 def paper_table(frame: pd.DataFrame) -> Table:
-    """Return Table 1 of the paper beside ours, and below it what it has of people and of vision-language models."""
+    """Return Table 1 of the paper beside ours, and below it what it has of people."""
     metrics = ("S+", "S-", "T_A", "T")
     paper = published(__package__).assign(source="paper", style=PAPER).drop(columns="model")
+    paper = paper[~paper["labels"].isin(ASKED)]
     ours = pick(frame, item_kind="", metric=list(metrics)).assign(source="ours", style="")
     cells = pd.concat([ours, paper.rename(columns={"of": "model"})])
     cells["labels"] = cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS)
@@ -201,7 +218,7 @@ def paper_table(frame: pd.DataFrame) -> Table:
     return Table(
         "Table 1",
         "S+ and S− on SUB, concept accuracy on the test images of CUB-200-2011 for the attributes of SUB (T_A) and for "
-        "all (T), in %. Of vision-language models with “none”.",
+        "all (T), in %.",
         _arranged(cells, order),
         ["labels", "model"],
         ["metric", "source"],
@@ -209,6 +226,33 @@ def paper_table(frame: pd.DataFrame) -> Table:
         span=_percents,
         labels={"S-": "S−"},
         controls=CONTROLS,
+    )
+
+
+def encoders_table(frame: pd.DataFrame, *, beside: bool) -> Table:
+    """Return Table 2 of the paper: S+, S- and how often what was taken out is chosen, each with its chance."""
+    cells = pick(frame, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours", style="")
+    parts = [cells, cells.assign(source="chance", value=cells["chance"], low=math.nan, high=math.nan, style="chance")]
+    if beside:
+        paper = pick(published(__package__), labels=list(ASKED)).drop(columns="model").rename(columns={"of": "model"})
+        parts.append(paper.assign(source=PAPER, style=PAPER))
+    cells = pd.concat(parts)
+    order = {
+        "labels": ASKED,
+        "model": names(cells, "model"),
+        "metric": ("S+", "S-", "original"),
+        "source": ("ours", "chance", PAPER),
+    }
+    return Table(
+        "Table 2",
+        "In %; original: the option that was taken out is chosen, the paper's hallucination.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric", "source"],
+        write=_percent,
+        span=_percents,
+        labels={"S-": "S−"},
+        key="Small numbers are 95 % intervals over pairs.",
     )
 
 

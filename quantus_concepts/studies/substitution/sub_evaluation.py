@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -17,11 +18,13 @@ from quantus_concepts.datasets import CUB200, SUB
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.metrics import score_substitutions
 from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
 from quantus_concepts.studies.loading import sample_loader
 from quantus_concepts.studies.networks import RESNET18_CUB, cut_network, load_network
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution.concept_models import Recital
+from quantus_concepts.studies.substitution.evaluation import ask
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     IMAGE_HARD,
@@ -37,7 +40,7 @@ from quantus_concepts.studies.substitution.options import SubstitutionOptions
 IMAGE_SIZE = 224
 
 
-def score_sub(run: Run[SubstitutionOptions]) -> pd.DataFrame:
+def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) -> pd.DataFrame:
     """Fit post-hoc models on the training images of CUB, and score them on SUB; T_A and T on CUB's test images."""
     options, bars = run.options, run.progress
     network = load_network(options.backbone or RESNET18_CUB, options.weights, **options.normalisation)
@@ -70,7 +73,7 @@ def score_sub(run: Run[SubstitutionOptions]) -> pd.DataFrame:
     )
     # In order: a row group of the files is in memory at a time.
     images: DataLoader[Any] = DataLoader(sub, options.batch_size, generator=torch.Generator())
-    return score_substitutions(
+    scores = score_substitutions(
         models,
         images,
         threshold={name: 0.5 if name == RECITER else 0.0 for name in [*models, RANDOM]},
@@ -78,3 +81,9 @@ def score_sub(run: Run[SubstitutionOptions]) -> pd.DataFrame:
         controls={RANDOM: random},
         display_progressbar=bars,
     )
+    if not encoders:
+        return scores
+    # As they are: encoders bring their own preparation.
+    plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
+    asked = ask(encoders, DataLoader(plain, options.batch_size, generator=torch.Generator()), show=bars)
+    return pd.concat([scores, *asked], ignore_index=True)

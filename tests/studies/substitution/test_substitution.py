@@ -25,6 +25,7 @@ from quantus_concepts.studies.substitution.concept_models import (
     joint_loss,
 )
 from quantus_concepts.studies.substitution.names import (
+    ASKED,
     CLASS_HARD,
     CLASS_SOFT,
     IMAGE_HARD,
@@ -188,9 +189,12 @@ def test_sub_is_scored_beside_the_paper(tmp_path, monkeypatch):
     samples = [(image, attributes[n % 3], birds[n // 4]) for n, image in enumerate(images)]
     write_sub(samples, "sub", attribute_names=attributes, bird_names=birds)
     given = f"--data sub --root sub --cub-root {cub} --backbone network.py:model --image-size 32 --device cpu"
+    given += " --encoders embedded"
     assert main(f"benchmark substitution {given} --no-progress --out out".split()) == 0
     frame = pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""})
     whole = pick(frame, item="")
+    assert set(pick(whole, model="embedded")["labels"]) == set(ASKED)
+    whole = pick(whole, model=list(MODELS))
     assert set(whole["metric"]) == {"S+", "S-", "recital", "T_A", "T"}
     assert set(pick(whole, model=POST_HOC)["labels"]) == {CLASS_HARD, IMAGE_HARD}
     assert one(whole, model=POST_HOC, labels=CLASS_HARD, metric="S+")["n"] > 0
