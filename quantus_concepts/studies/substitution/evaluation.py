@@ -22,6 +22,7 @@ from captum_concepts.heads import fit_logistic
 from captum_concepts.progress import part
 from captum_concepts.running import device_of
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
+from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.metrics import score_substitutions, score_vision_language
 from quantus_concepts.metrics.protocols import ConceptModel
@@ -143,7 +144,7 @@ def score_point(
         with part(f"{said}: training", TRAINING):
             networks = trained(run, data, rows, seed, n_threads)
         with part(f"{said}: scoring", SCORING):
-            models, random = concept_models(options, data, rows, networks, seed)
+            models, random = concept_models(run, data, rows, networks, seed)
             pairs: DataLoader[Any] = DataLoader(data.pairs, options.batch_size, generator=torch.Generator())
             scores = score_substitutions(
                 models,
@@ -259,10 +260,10 @@ def trained(
 
 
 def concept_models(
-    options: SubstitutionOptions, data: Painted, rows: Rows, networks: Mapping[tuple[str, str], Any], seed: int
+    run: Run[SubstitutionOptions], data: Painted, rows: Rows, networks: Mapping[tuple[str, str], Any], seed: int
 ) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
     """Make concept models of the networks, and those that are known to see all, to recite, or to know nothing."""
-    train, names, n_classes = data.train, data.train.concept_names, len(data.own)
+    options, train, names, n_classes = run.options, data.train, data.train.concept_names, len(data.own)
     small = networks[BACKBONE, ""]
     backbone = Backbone(small.features, "mean", None, small.channels)
     embedded = embed(backbone, sample_loader(train, options.batch_size))
@@ -272,9 +273,7 @@ def concept_models(
             targets = data.targets(labels)
             network = networks.get((model, labels))
             if model == POST_HOC:
-                labelled = Embeddings(embedded.features, train.labels, targets)
-                bank = ConceptBank.fit(embedded.features, targets, names, seed=seed)
-                models[row_name(model, labels)] = bank_model(backbone, bank, labelled, n_classes, "margin")
+                models |= post_hoc(run, backbone, embedded._replace(concept_labels=targets), labels, train, seed)
                 continue
             # Where it is not the network's own: from the labels it was trained with to the classes. A concept
             # embedding model has none that takes values alone.
@@ -289,3 +288,24 @@ def concept_models(
     models[RECITER] = BottleneckCBM(backbone, recital, recital.head(), activation=None).eval().to(device)
     random = random_models(backbone, embedded, names, n_classes, "margin", options.random_banks, seed)
     return models, random
+
+
+def post_hoc(
+    run: Run[SubstitutionOptions],
+    backbone: Backbone,
+    train: Embeddings,
+    labels: str,
+    data: ConceptDataset,
+    seed: int,
+) -> dict[str, ConceptModel]:
+    """Return the post-hoc CBM of a backbone and one kind of labels by its name, or note why there is none."""
+    targets = train.concept_labels
+    same = [] if targets is None else torch.nonzero(targets.amin(0) == targets.amax(0)).flatten().tolist()
+    if same:
+        run.note(
+            f"There is no {POST_HOC} of labels {labels}: with them {len(same)} concepts are the same in all images, "
+            f"{data.concept_names[same[0]]} among them, and have no direction."
+        )
+        return {}
+    bank = ConceptBank.fit(train.features, targets, data.concept_names, seed=seed)
+    return {row_name(POST_HOC, labels): bank_model(backbone, bank, train, len(data.class_names), "margin")}

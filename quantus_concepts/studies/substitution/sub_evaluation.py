@@ -9,22 +9,21 @@ import pandas as pd
 import torch
 from torch.utils.data import DataLoader
 
-from captum_concepts.bank import ConceptBank
 from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import PostHocCBM
-from captum_concepts.embedding import Embeddings, embed
+from captum_concepts.embedding import embed
 from captum_concepts.heads import fit_logistic
 from quantus_concepts.datasets import CUB200, SUB
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.metrics import score_substitutions
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.pasta.encoder import Encoder
-from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
+from quantus_concepts.studies.concepts.evaluation import random_models
 from quantus_concepts.studies.loading import sample_loader
 from quantus_concepts.studies.networks import RESNET18_CUB, cut_network, load_network
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution.concept_models import Recital
-from quantus_concepts.studies.substitution.evaluation import ask
+from quantus_concepts.studies.substitution.evaluation import ask, post_hoc
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     IMAGE_HARD,
@@ -61,9 +60,8 @@ def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) ->
         (CLASS_HARD, (train.class_concepts >= 0.5).float()[train.labels]),
         (IMAGE_HARD, train.concept_labels),
     ):
-        bank = ConceptBank.fit(embedded.features, targets, train.concept_names, seed=options.seed)
-        labelled = Embeddings(embedded.features, train.labels, targets)
-        models[row_name(POST_HOC, labels)] = bank_model(backbone, bank, labelled, n_classes, "margin")
+        labelled = embedded._replace(concept_labels=targets)
+        models |= post_hoc(run, backbone, labelled, labels, train, options.seed)
     if options.cbm is not None:
         models[row_name(POST_HOC, SAVED)] = PostHocCBM.load(options.cbm, backbone).eval()
     recital = Recital(fit_logistic(embedded.features, train.labels, n_classes), (train.class_concepts >= 0.5).float())
