@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,13 @@ def bound_substitutions(added: Any, removed: Any, labels: Any) -> dict[str, np.n
             "concepts have nothing in common. Name the concepts as the data set does."
         )
     return concepts | {"labels": None if labels is None else class_labels("labels", labels)}
+
+
+def checked_seen(seen: Any) -> Iterable[Any] | None:
+    """Return batches of images without substitution, or raise where nothing can be gone through."""
+    if isinstance(seen, str) or not isinstance(seen, Iterable | None):
+        raise TypeError(f"Expected argument `seen` to give batches, as a DataLoader does, but got {seen!r:.80}.")
+    return seen
 
 
 def bound_pairs(pairs: Any) -> np.ndarray | None:
