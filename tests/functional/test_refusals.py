@@ -335,7 +335,7 @@ TABLE: Table = {
     ),
 }
 #: What takes no input of a user.
-RESULTS = {"Estimate", "FaithfulnessScores", "RandomBank", "RelativeContrast"}
+RESULTS = {"Estimate", "FaithfulnessScores", "Movement", "RandomBank", "RelativeContrast", "SubstitutionScores"}
 
 
 @pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
