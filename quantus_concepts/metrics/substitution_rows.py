@@ -25,7 +25,8 @@ def bound_substitutions(added: Any, removed: Any, labels: Any) -> dict[str, np.n
         name: None if value is None else checked_substitutes(name, value)
         for name, value in ((ADDED, added), (REMOVED, removed))
     }
-    if concepts[ADDED] is not None and not (concepts[ADDED] >= 0).any():
+    put_in = concepts[ADDED]
+    if put_in is not None and not (put_in >= 0).any():
         raise ValueError(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
             "concepts have nothing in common. Name the concepts as the data set does."

@@ -73,10 +73,14 @@ def score_vision_language(
         it, and it takes the first.
     loader : iterable
         Batches of images (B, 3, H, W) in [0, 1] and classes, as `score_concepts` takes them.
-    added, removed : array_like, optional
-        (N,) of int, aligned with the images: the concept put in and the one taken out, of `concept_names`; -1 for none.
-    labels, pairs : array_like, optional
-        (N,) of int: the class of each bird, and which images share a recipe, as in `score_substitutions`.
+    added : array_like, optional
+        (N,) of int, aligned with the images: the concept put in, of `concept_names`; -1 for none.
+    removed : array_like, optional
+        (N,) of int: the concept taken out, -1 for none.
+    labels : array_like, optional
+        (N,) of int: the class of each bird.
+    pairs : array_like, optional
+        (N,) of int: which images share a recipe, as in `score_substitutions`.
     concept_names : sequence of str, optional
         L names, "group::option".
     class_names : sequence of str, optional
