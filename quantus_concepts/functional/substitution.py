@@ -177,9 +177,7 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
     change = after.to(dtype) - before.to(after.device, dtype)
     concepts = torch.arange(after.shape[1], device=after.device)
     touched = (concepts == added[:, None]) | (concepts == removed[:, None])
-    moved, others = (
-        change.abs().where(chosen, change.new_tensor(torch.nan)).nanmean(1) for chosen in (touched, ~touched)
-    )
+    moved, others = (change.abs().masked_fill(left_out, torch.nan).nanmean(1) for left_out in (~touched, touched))
     broken = change.isnan().any(1)
     found = (
         _of(change, added).masked_fill(added < 0, torch.nan),

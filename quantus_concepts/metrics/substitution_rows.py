@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,20 @@ def bound_substitutions(added: Any, removed: Any, labels: Any) -> dict[str, np.n
         name: None if value is None else checked_substitutes(name, value)
         for name, value in ((ADDED, added), (REMOVED, removed))
     }
-    if concepts[ADDED] is not None and not (concepts[ADDED] >= 0).any():
+    put_in = concepts[ADDED]
+    if put_in is not None and not (put_in >= 0).any():
         raise ValueError(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
             "concepts have nothing in common. Name the concepts as the data set does."
         )
     return concepts | {"labels": None if labels is None else class_labels("labels", labels)}
+
+
+def checked_seen(seen: Any) -> Iterable[Any] | None:
+    """Return batches of images without substitution, or raise where nothing can be gone through."""
+    if isinstance(seen, str) or not isinstance(seen, Iterable | None):
+        raise TypeError(f"Expected argument `seen` to give batches, as a DataLoader does, but got {seen!r:.80}.")
+    return seen
 
 
 def bound_pairs(pairs: Any) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from quantus_concepts.metrics.inference import SharedPasses
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
 from quantus_concepts.metrics.score_rows import pairs_of
-from quantus_concepts.metrics.truth import checked_substitutes, class_labels, no_concept_model
+from quantus_concepts.metrics.truth import checked_classes, checked_substitutes, class_labels, no_concept_model
 
 SCORES = ("added", "removed")
 CHANCE = 0.5
@@ -125,6 +125,7 @@ class SubstitutionScore(ConceptMetric):
         self,
         model: Any,
         x_batch: np.ndarray,
+        y_batch: np.ndarray,
         content_batch: np.ndarray,
         added_batch: np.ndarray,
         removed_batch: np.ndarray | None = None,
@@ -132,7 +133,8 @@ class SubstitutionScore(ConceptMetric):
     ) -> list[float]:
         """Score some samples by their concept values, given or computed from images."""
         if x_batch.ndim == 4:
-            values = SharedPasses(self, model.get_model(), x_batch, content_batch).outputs()[0]
+            values, logits = SharedPasses(self, model.get_model(), x_batch, content_batch).outputs()
+            checked_classes(y_batch, logits)
         else:
             values = torch.as_tensor(x_batch.astype(np.promote_types(x_batch.dtype, np.float32)))
         added = torch.as_tensor(added_batch)

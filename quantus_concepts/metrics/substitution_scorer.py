@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -51,9 +53,7 @@ class SubstitutionScorer:
             columns |= {"added moves": moved.added, "removed moves": moved.removed, "others move": moved.others}
             columns |= {"selectivity": moved.selectivity, "class kept": predicted == earlier_logits.argmax(1)}
         self._names = list(columns)
-        # One transfer from the device for each batch.
-        rows = torch.stack([column.to(values.device, torch.float32) for column in columns.values()], 1)
-        self._rows.add(rows.cpu())
+        self._rows.add(checked_rows([*columns.values()], values, len(self._rows)))
 
     def scores(self) -> dict[str, np.ndarray]:
         """Return the scores (N,) of all images."""
@@ -80,7 +80,6 @@ class SubstitutionScorer:
         )
         for name, concepts in ((ADDED, added), (REMOVED, removed)):
             check_concepts(name, concepts, len(values), values.shape[1])
-        check_values(values, len(self._rows))
         return added, removed
 
 
@@ -98,10 +97,9 @@ class SeenScorer:
         if batch.concepts is None:
             raise ValueError("Expected argument `seen` to give batches with concept labels but they have none.")
         check_shape("concept labels of `seen`", batch.concepts, ("B", "L"), tuple(values.shape))
-        check_values(values, len(self._rows))
         right = ((values >= self.threshold) == (batch.concepts.to(values.device) > 0.5)).float()
         some = right[:, self._concepts.to(values.device)].mean(1)
-        self._rows.add(torch.stack([batch.labels.to(some), some, right.mean(1)], 1).cpu())
+        self._rows.add(checked_rows([batch.labels, some, right.mean(1)], values, len(self._rows)))
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the numbers (N,) of all images, in float64."""
@@ -118,12 +116,15 @@ def substituted(batch: ConceptBatch) -> tuple[Tensor, Tensor]:
     return batch.added, torch.full_like(batch.added, NO_CONCEPT) if batch.removed is None else batch.removed
 
 
-def check_values(values: Tensor, n_seen: int) -> None:
-    """Raise where a batch of concept values is not finite, before anything is made of it."""
-    if not values.sum().isfinite():
-        finite = values.isfinite().all(1)
-        if not finite.all():
-            raise ValueError(
-                f"Expected only finite numbers but a concept value of image {n_seen + int((~finite).nonzero()[0, 0])} "
-                "(from 0) is NaN or infinity. Repair the image or the model's weights."
-            )
+def checked_rows(columns: Sequence[Tensor], values: Tensor, n_seen: int) -> Tensor:
+    """Return columns (B,) as rows on the host; raise where concept values are not finite, before anything is kept."""
+    finite = values.isfinite().all(1)
+    # One transfer from the device for each batch.
+    rows = torch.stack([each.to(values.device, torch.float32) for each in (*columns, finite)], 1).cpu()
+    bad = (rows[:, -1] == 0).nonzero()
+    if len(bad):
+        raise ValueError(
+            f"Expected only finite numbers but a concept value of image {n_seen + int(bad[0, 0])} (from 0) is NaN or "
+            "infinity. Repair the image or the model's weights."
+        )
+    return rows[:, :-1]

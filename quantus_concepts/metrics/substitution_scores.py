@@ -26,6 +26,7 @@ from quantus_concepts.metrics.substitution_rows import (
     AboutImages,
     bound_pairs,
     bound_substitutions,
+    checked_seen,
     summed,
 )
 from quantus_concepts.metrics.substitution_scorer import SeenScorer, SubstitutionScorer
@@ -130,7 +131,7 @@ def score_substitutions(
     truth = None if truth is None else checked_class_concepts(truth)
     bound = bound_substitutions(known("added", added), known("removed", removed), labels)
     recipes = bound_pairs(known("pairs", pairs))
-    later = None if seen is None else _batches(check_loader(seen), {}, truth)
+    seen = checked_seen(seen)
     scorers = [SubstitutionScorer(each, _threshold(threshold, name), truth) for name, each in [*models, *drawn]]
     _run(scorers, _batches(loader, bound, truth), display_progressbar)
     of_classes, of_concepts = (
@@ -147,9 +148,9 @@ def score_substitutions(
             tables.append(about.images(scorer.scores(), name, predicted))
         return pd.concat(tables, ignore_index=True)
     accuracies: list[SeenScorer] = []
-    if later is not None:
+    if seen is not None:
         accuracies = [SeenScorer(each.model, each.threshold, about.put_in) for each in scorers]
-        _run(accuracies, later, display_progressbar)
+        _run(accuracies, _batches(seen, {}, truth), display_progressbar)
     half = dict.fromkeys(("S+", "S-"), np.full(len(about.labels), CHANCE))
     tables = []
     for place, (name, _) in enumerate([*models, *drawn]):

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from captum_concepts.checks import as_list, check_flag, check_kind, to_numpy
+from captum_concepts.checks import as_list, check_flag, check_kind, check_shape, to_numpy
 from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
 from quantus_concepts.functional.substitution import group_choice
 from quantus_concepts.metrics.concept_batches import ConceptBatches
-from quantus_concepts.metrics.concept_scores import names_of
 from quantus_concepts.metrics.row_buffer import RowBuffer
 from quantus_concepts.metrics.score_rows import Row, score_table
 from quantus_concepts.metrics.substitution_rows import (
@@ -26,6 +25,7 @@ from quantus_concepts.metrics.substitution_rows import (
     AboutImages,
     bound_pairs,
     bound_substitutions,
+    checked_seen,
     summed,
 )
 from quantus_concepts.metrics.substitution_scorer import substituted
@@ -73,10 +73,14 @@ def score_vision_language(
         it, and it takes the first.
     loader : iterable
         Batches of images (B, 3, H, W) in [0, 1] and classes, as `score_concepts` takes them.
-    added, removed : array_like, optional
-        (N,) of int, aligned with the images: the concept put in and the one taken out, of `concept_names`; -1 for none.
-    labels, pairs : array_like, optional
-        (N,) of int: the class of each bird, and which images share a recipe, as in `score_substitutions`.
+    added : array_like, optional
+        (N,) of int, aligned with the images: the concept put in, of `concept_names`; -1 for none.
+    removed : array_like, optional
+        (N,) of int: the concept taken out, -1 for none.
+    labels : array_like, optional
+        (N,) of int: the class of each bird.
+    pairs : array_like, optional
+        (N,) of int: which images share a recipe, as in `score_substitutions`.
     concept_names : sequence of str, optional
         L names, "group::option".
     class_names : sequence of str, optional
@@ -114,6 +118,7 @@ def score_vision_language(
     loader = check_loader(loader)
     dataset = getattr(loader, "dataset", None)
     check_flag("per_image", per_image)
+    seen = checked_seen(seen)
 
     def known(name: str, given: Any) -> Any:
         return getattr(dataset, name, None) if given is None else given
@@ -134,12 +139,17 @@ def score_vision_language(
         found.add(torch.stack([batch.labels, put_in, taken_out, *(each.cpu() for each in chosen)], 1).float())
     columns = to_numpy(found.rows).astype(np.int64).T
     about_columns = dict(zip((LABEL, ADDED, REMOVED), columns, strict=False))
-    of_classes = known("class_names", class_names)
-    n_classes = int(columns[0].max()) + 1 if of_classes is None else len(of_classes)
-    about = AboutImages(about_columns, recipes, names_of("class_names", of_classes, n_classes), of_concepts)
-    accuracies = (
-        None if seen is None or per_image else _accuracy(asker, check_loader(seen), about.put_in, display_progressbar)
-    )
+    n_classes = int(columns[0].max()) + 1
+    of_classes = as_list("class_names", known("class_names", class_names) or map(str, range(n_classes)), "names")
+    if len(of_classes) < n_classes:
+        raise ValueError(
+            f"Expected argument `class_names` to hold a name for each class, at least {n_classes}, but got "
+            f"{len(of_classes)}."
+        )
+    about = AboutImages(about_columns, recipes, of_classes, of_concepts)
+    accuracies: dict[str, list[Row]] = {}
+    if seen is not None and not per_image:
+        accuracies = _accuracy(asker, seen, about.put_in, display_progressbar)
     tables = []
     for variant, chosen_options in zip(asker.variants, columns[3:], strict=True):
         scores, chances = asker.scores(about, chosen_options, variant)
@@ -181,7 +191,9 @@ class _Asker:
 
     def similarity(self, images: Tensor) -> Tensor:
         """Return the cosine (B, A), or (B, A + 1) with none, of images and texts."""
-        seen = normalize(self.encoder.encode_images(images).float(), dim=1)
+        seen = self.encoder.encode_images(images).float()
+        check_shape("encode_images of the encoder", seen, ("B", "dim"), (len(images), self._texts.shape[1]))
+        seen = normalize(seen, dim=1)
         return seen @ self._texts.to(seen.device).T
 
     def choose(self, similarity: Tensor, groups: Tensor) -> list[Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import movement, recital, substitution
+from quantus_concepts.functional import group_choice, movement, recital, substitution
 
 NAN = math.nan
 VALUES = torch.tensor([[0.9, 0.1, 0.5], [0.4, 0.6, 0.2], [0.5, 0.5, 0.5], [NAN, 0.9, 0.1], [0.7, 0.2, 0.8]])
@@ -100,3 +100,13 @@ def test_half_precision_gives_scores_in_float32() -> None:
     added = torch.tensor([0, 0, 1])
     assert substitution(VALUES[:3].bfloat16(), added, added).added.dtype == torch.float32
     assert substitution(VALUES[:3].double(), added, added).added.dtype == torch.float64
+
+
+def test_group_choice_by_hand() -> None:
+    similarity = torch.tensor([[0.1, 0.5, 0.9], [0.5, 0.5, 0.9], [0.1, 0.2, 0.9], [0.1, 0.2, 0.9]])
+    groups, wanted = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1, 2])
+    # The larger of two; of equal ones the first; the only one; a group without options.
+    assert group_choice(similarity, groups, wanted).tolist() == [1, 0, 2, -1]
+    # Above it, equal to it, above it.
+    none = torch.tensor([0.6, 0.5, 0.95, 0.0])
+    assert group_choice(similarity, groups, wanted, none).tolist() == [-1, 0, -1, -1]

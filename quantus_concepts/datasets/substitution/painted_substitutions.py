@@ -151,6 +151,8 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
                 places.append(self.concept_names.index(concept))
             else:
                 places.append(check_whole("concepts", concept, 0, len(self.concept_names) - 1))
+        if not places:
+            raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
         return np.unique(np.asarray(places, dtype=np.int64))
 
     def _of_bird(self, index: int, own: np.ndarray, order: np.ndarray, count: int) -> list[tuple[int, int, int]]:

@@ -125,7 +125,7 @@ class SUB(Dataset[SUBSample]):
         self.transform = transform
         self.files = find_files(root)
         self._stored: tuple[tuple[int, int], Any] | None = None
-        names, labels = self._read()
+        names, labels, places = self._read()
         self.licence = names.licence or LICENCE
         warnings.warn(f"The images of {root} are licensed {self.licence}.", UserWarning, stacklevel=2)
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
@@ -136,7 +136,8 @@ class SUB(Dataset[SUBSample]):
         if per_pair is not None:
             chosen = np.flatnonzero(_number_in(recipes) < per_pair)
             labels, recipes = labels[chosen], recipes[chosen]
-            self._places = self._places[chosen]
+            places = places[chosen]
+        self._places = places
         self.attribute, self.bird = torch.from_numpy(labels.T.copy())
         self.pairs = torch.from_numpy(recipes)
         self.class_concepts: Tensor | None = None
@@ -175,8 +176,8 @@ class SUB(Dataset[SUBSample]):
             f"{len(self.attribute_names)} attributes, licence {self.licence})"
         )
 
-    def _read(self) -> tuple[Names, np.ndarray]:
-        """Read names and labels (N, 2) of all files, and note where each image is."""
+    def _read(self) -> tuple[Names, np.ndarray, np.ndarray]:
+        """Return the names of all files, labels (N, 2), and where each image is, (N, 3)."""
         first: Names | None = None
         labels, places = [], []
         for number, path in enumerate(self.files):
@@ -190,8 +191,7 @@ class SUB(Dataset[SUBSample]):
         whole = np.concatenate(labels)
         if first is None or not len(whole):
             raise ValueError(f"Expected argument `root` to hold images but {len(self.files)} Parquet files have none.")
-        self._places = np.concatenate(places)
-        return first, whole
+        return first, whole, np.concatenate(places)
 
     def _map(self, cub: ConceptDataset) -> None:
         """Express labels in the concepts and classes of a model."""

@@ -133,10 +133,10 @@ def _read_names(path: Path, schema: Any) -> Names:
         )
     try:
         info = parse_json((schema.metadata or {})[METADATA])["info"]
-        found = [tuple(info["features"][name]["names"]) for name in (ATTRIBUTE, BIRD)]
-        if not all(isinstance(name, str) for names in found for name in names):
+        attributes, birds = (tuple(info["features"][name]["names"]) for name in (ATTRIBUTE, BIRD))
+        if not all(isinstance(name, str) for name in (*attributes, *birds)):
             raise TypeError("a name is no text")
-        return Names(*found, str(info.get("license", "")))
+        return Names(attributes, birds, str(info.get("license", "")))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is no file of SUB: its schema's metadata has no names of {ATTRIBUTE} and {BIRD} under "

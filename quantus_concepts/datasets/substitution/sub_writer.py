@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,29 +94,26 @@ def write_sub(
         raise FileExistsError(f"Expected argument `out` to name a new folder but {path} is there. Choose another one.")
     schema = schema_of([name.replace(OFFICIAL, SEPARATOR) for name in attributes], birds, licence)
     pa, parquet = arrow(), arrow("pyarrow.parquet")
+    rows = _rows(progress(samples, "writing", unit="image", show=display_progressbar), attributes, birds)
+    # With the first image, so that a call that fails before leaves nothing.
+    if (first := next(rows, None)) is None:
+        raise ValueError("Expected argument `samples` to give at least one image but it is empty.")
     folder.mkdir(parents=True, exist_ok=True)
     clear_abandoned(folder)
-    count = 0
-    rows: list[dict[str, Any]] = []
+    following = itertools.chain([first], rows)
     with written(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
-
-        def flush() -> None:
-            if rows:
-                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-                rows.clear()
-
-        for image, attribute, bird in progress(samples, "writing", unit="image", show=display_progressbar):
-            check_choice("samples", attribute, attributes)
-            check_choice("samples", bird, birds)
-            content = {"bytes": _content(image), "path": None}
-            rows.append({IMAGE: content, ATTRIBUTE: attributes.index(attribute), BIRD: birds.index(bird)})
-            count += 1
-            if len(rows) == rows_per_group:
-                flush()
-        flush()
-        if not count:
-            raise ValueError("Expected argument `samples` to give at least one image but it is empty.")
+        while group := list(itertools.islice(following, rows_per_group)):
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
     return path
+
+
+def _rows(samples: Iterable[Any], attributes: list[str], birds: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield samples as rows of the file."""
+    for image, attribute, bird in samples:
+        check_choice("samples", attribute, attributes)
+        check_choice("samples", bird, birds)
+        content = {"bytes": _content(image), "path": None}
+        yield {IMAGE: content, ATTRIBUTE: attributes.index(attribute), BIRD: birds.index(bird)}
 
 
 def _names(name: str, value: Any) -> list[str]:
