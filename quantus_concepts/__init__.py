@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         PatchResult,
         PremiseCheck,
         Subject,
+        SubstitutionScore,
         check_premise,
         optimise_patch,
         score_concepts,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         score_explanations,
         score_relative,
         score_shards,
+        score_substitutions,
+        score_vision_language,
     )
     from quantus_concepts.summary import plot_summary, summarise
 else:
@@ -63,6 +66,7 @@ __all__ = [
     "PatchResult",
     "PremiseCheck",
     "Subject",
+    "SubstitutionScore",
     "__version__",
     "check_premise",
     "datasets",
@@ -78,5 +82,7 @@ __all__ = [
     "score_explanations",
     "score_relative",
     "score_shards",
+    "score_substitutions",
+    "score_vision_language",
     "summarise",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quantus_concepts.metrics import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore
+from quantus_concepts.metrics import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, SubstitutionScore
 
 # The shape of quantus.AVAILABLE_METRICS, under a category Quantus does not have, so that the two merge with `|`.
 AVAILABLE_METRICS = {
@@ -15,5 +15,6 @@ AVAILABLE_METRICS = {
         "IIR": IIR,
         "Faithfulness": Faithfulness,
         "PASTA-score": PASTAScore,
+        "SubstitutionScore": SubstitutionScore,
     }
 }

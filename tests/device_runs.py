@@ -70,11 +70,13 @@ from quantus_concepts import (
     PASTAScore,
     Patch,
     Subject,
+    SubstitutionScore,
     check_premise,
     optimise_patch,
     score_concepts,
     score_contrasts,
     score_relative,
+    score_substitutions,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -161,6 +163,8 @@ METRICS: dict[str, Run] = {
     "CLM by a threshold": on_images(lambda n: CLM(threshold=0.1, points=POINTS[:n], part_of_concept=PARTS)),
     "CLM of explanations": on_maps(lambda n: CLM(alpha=3)),
     "CLM of shares": on_maps(lambda n: CLM(alpha=3, mask_hit="share")),
+    "SubstitutionScore": on_images(lambda n: SubstitutionScore(CLASSES[:n], threshold=0)),
+    "SubstitutionScore of values": on_concepts(lambda n: SubstitutionScore(CLASSES[:n], threshold=0)),
     "MCS": mcs,
     "IDR": on_images(lambda n: IDR(CHANGED[:n])),
     "IIR": on_images(lambda n: IIR(CHANGED[:n], tolerance=10)),
@@ -187,6 +191,19 @@ def concepts_scored(device: torch.device, n: int) -> Any:
         part_of_concept=PARTS,
         top_l=(1, 2),
         value_threshold=0.0,
+    )
+
+
+def substitutions_scored(device: torch.device, n: int) -> Any:
+    images, before, labels = (torch.from_numpy(each[:n]) for each in (IMAGES, CHANGED, CLASSES))
+    batches = [
+        {"images": some, "before": earlier, "labels": classes}
+        for some, earlier, classes in zip(images.split(BATCH), before.split(BATCH), labels.split(BATCH), strict=True)
+    ]
+    models = {"own": concept_model(device), "CBM": cbm(device)}
+    added, removed = CLASSES[:n], CLASSES[::-1][:n].copy()
+    return score_substitutions(
+        models, batches, added=added, removed=removed, class_concepts=CLASS_CONCEPTS, threshold=0.0
     )
 
 
@@ -247,6 +264,7 @@ def patches(device: torch.device, n: int) -> Any:
 COLLECTORS: dict[str, Run] = {
     "IIR with patches": with_patches,
     "score_concepts": concepts_scored,
+    "score_substitutions": substitutions_scored,
     "score_contrasts": contrasts_scored,
     "score_relative": relative_scored,
     "attribute_regions": regions_attributed,

@@ -20,6 +20,7 @@ from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
 from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
 from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.substitution.options import SubstitutionOptions
 
 NETWORK = """
 import sys
@@ -69,6 +70,10 @@ COMMANDS: dict[str, tuple[type[Options], str]] = {
         "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 --no-sweep " + _OWN,
     ),
     "benchmark attribution": (AttributionOptions, " ".join(fixtures_attribution.TINY)),
+    "benchmark substitution": (
+        SubstitutionOptions,
+        "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --correlations none " + _OWN,
+    ),
     "benchmark pasta": (PastaOptions, f"--n-per-image 12 --image-size 32 --no-uses {_FEW}"),
     "pasta train": (TrainOptions, f"--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 {_OWN}"),
     "pasta score": (ScoreOptions, f"{_EXPLAINED} --scorer scorer.safetensors --device cpu"),

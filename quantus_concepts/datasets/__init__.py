@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
     from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
     from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
+    from quantus_concepts.datasets.substitution.painted_substitutions import PaintedSubstitutions, SubstitutionSample
+    from quantus_concepts.datasets.substitution.sub import SUB, SUBSample
+    from quantus_concepts.datasets.substitution.sub_writer import write_sub
     from quantus_concepts.datasets.transforms import apply_transform, default_transform
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 
 __all__ = [
     "CUB200",
+    "SUB",
     "BAMFolder",
     "COCOObjects",
     "ComposedDataset",
@@ -44,16 +48,20 @@ __all__ = [
     "PaintedBirds",
     "PaintedObjects",
     "PaintedScenes",
+    "PaintedSubstitutions",
     "PastaRatings",
     "RatedExplanations",
+    "SUBSample",
     "SceneFolder",
     "SceneSource",
     "SimulatedRaters",
     "SimulatedRatings",
     "Split",
+    "SubstitutionSample",
     "apply_transform",
     "default_transform",
     "leak_free_split",
     "simulated_ratings",
     "write_bam",
+    "write_sub",
 ]

@@ -13,25 +13,37 @@ from quantus_concepts.functional.random_banks import RandomBank, random_bank_sco
 from quantus_concepts.functional.ranking import rank_concepts
 from quantus_concepts.functional.regions import point_hits, threshold_hits
 from quantus_concepts.functional.relative import Estimate, RelativeContrast, relative_contrast
+from quantus_concepts.functional.substitution import (
+    Movement,
+    SubstitutionScores,
+    group_choice,
+    movement,
+    recital,
+    substitution,
+)
 from quantus_concepts.functional.upsampling import upsample
 
 __all__ = [
     "ClassMeans",
     "Estimate",
     "FaithfulnessScores",
+    "Movement",
     "RandomBank",
     "RelativeContrast",
+    "SubstitutionScores",
     "cem",
     "cgim",
     "clm",
     "concept_attribution",
     "faithfulness",
+    "group_choice",
     "idr",
     "iir",
     "mask_centres",
     "mask_shares",
     "mask_threshold_shares",
     "mcs",
+    "movement",
     "patch_objective",
     "perturbation",
     "point_hits",
@@ -40,8 +52,10 @@ __all__ = [
     "random_banks",
     "random_masks",
     "rank_concepts",
+    "recital",
     "relative_contrast",
     "relevance_ranks",
+    "substitution",
     "threshold_hits",
     "upsample",
 ]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.relative_scores import score_relative
     from quantus_concepts.metrics.shards import score_shards
     from quantus_concepts.metrics.subjects import Subject
+    from quantus_concepts.metrics.substitution_score import SubstitutionScore
+    from quantus_concepts.metrics.substitution_scores import score_substitutions
+    from quantus_concepts.metrics.vision_language import score_vision_language
 else:
     from quantus_concepts.metrics.host import explaining
 
@@ -47,6 +50,7 @@ __all__ = [
     "PremiseCheck",
     "RegionAttributions",
     "Subject",
+    "SubstitutionScore",
     "attribute_regions",
     "check_premise",
     "metric_values",
@@ -56,4 +60,6 @@ __all__ = [
     "score_explanations",
     "score_relative",
     "score_shards",
+    "score_substitutions",
+    "score_vision_language",
 ]

@@ -13,7 +13,9 @@ from torch.utils.data import RandomSampler
 from captum_concepts.checks import check_binary, check_shape, to_tensor
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 
-FIELDS = ("images", "labels", "concept_labels", "points")
+FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")
+#: Of those, what most loaders give.
+USUAL = FIELDS[:4]
 
 
 class ConceptBatch(NamedTuple):
@@ -25,6 +27,10 @@ class ConceptBatch(NamedTuple):
     points: Tensor | None
     #: Part points of other images, for a baseline.
     elsewhere: Tensor | None = None
+    #: The images without their substitution (B, C, H, W), and the concepts put in and taken out (B,), -1 for none.
+    before: Tensor | None = None
+    added: Tensor | None = None
+    removed: Tensor | None = None
 
 
 class ConceptBatches:
@@ -69,10 +75,12 @@ class ConceptBatches:
         if isinstance(batch, Mapping):
             given = {name: batch[name] for name in FIELDS if name in batch}
         else:
-            given = dict(zip(FIELDS, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
+            given = dict(zip(USUAL, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
+            # Of a `SubstitutionSample`; a fifth of anything else says nothing here.
+            given |= {name: getattr(batch, name) for name in ("before",) if hasattr(batch, name)}
         if "images" not in given:
             raise ValueError(
-                f"Expected argument `loader` to give dicts with the keys {list(FIELDS)}, of which the last two may be "
+                f"Expected argument `loader` to give dicts with the keys {list(USUAL)}, of which the last two may be "
                 f"missing, but got {list(batch)}."
             )
         images = to_tensor("loader", given["images"])
@@ -85,24 +93,25 @@ class ConceptBatches:
                 "of the images are missing."
             )
         labels = to_tensor("labels", given["labels"])
-        concepts, points = (to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:])
+        concepts, points, *rest = (to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:])
         if points is not None and points.ndim == 3:
             points = points[:, :, None]
-        return ConceptBatch(images, labels, concepts, points)
+        return ConceptBatch(images, labels, concepts, points, None, *rest)
 
     def _check(self, batch: ConceptBatch, n_seen: int) -> None:
-        images, labels, concepts, points, _ = batch
+        images, labels, concepts, points, *_ = batch
         check_shape("labels", labels, ("B",), (len(images),))
         if concepts is not None:
             check_shape("concepts", concepts, ("B", "L"), (len(images), self._n_concepts))
             check_binary("concepts", concepts)
-        # Summing is four times faster than looking at every number, and the look is needed only rarely.
-        finite = images.flatten(1).isfinite().all(1) if not images.sum().isfinite() else torch.ones(1, dtype=torch.bool)
-        if not finite.all():
-            raise ValueError(
-                f"Expected only finite numbers but image {n_seen + int((~finite).nonzero()[0, 0])} (from 0) "
-                "holds NaN or infinity. Repair the image or the model's weights."
-            )
+        if batch.before is not None:
+            check_shape("before", batch.before, ("B", "C", "H", "W"), tuple(images.shape))
+        for name, concept in (("added", batch.added), ("removed", batch.removed)):
+            if concept is not None:
+                check_shape(name, concept, ("B",), (len(images),))
+        _check_finite(images, n_seen)
+        if batch.before is not None:
+            _check_finite(batch.before, n_seen)
         outside = (labels < 0) | (labels >= (self._n_classes or torch.inf))
         if outside.any():
             expected = "labels of at least 0"
@@ -124,3 +133,13 @@ class ConceptBatches:
                     f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
                     f"{'at least ' if at_least else ''}{n_images}, but got {len(whole)}."
                 )
+
+
+def _check_finite(images: Tensor, n_seen: int) -> None:
+    # Summing is four times faster than looking at every number, and the look is needed only rarely.
+    finite = images.flatten(1).isfinite().all(1) if not images.sum().isfinite() else torch.ones(1, dtype=torch.bool)
+    if not finite.all():
+        raise ValueError(
+            f"Expected only finite numbers but image {n_seen + int((~finite).nonzero()[0, 0])} (from 0) "
+            "holds NaN or infinity. Repair the image or the model's weights."
+        )

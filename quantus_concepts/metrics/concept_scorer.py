@@ -15,6 +15,7 @@ from captum_concepts.running import to_model
 from quantus_concepts.functional import ClassMeans, cgim, rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.regions import check_places, hits_of_places
+from quantus_concepts.functional.substitution import MAJORITY, NO_CONCEPT, recital, substitution
 from quantus_concepts.metrics.concept_batches import ConceptBatch
 from quantus_concepts.metrics.inference import (
     IMPORTANCES,
@@ -43,6 +44,9 @@ FINITE, FINITE_MAPS = Score("finite"), Score("finite maps")
 WHAT_IS_NOT_FINITE = {FINITE: "a concept value or logit", FINITE_MAPS: "a concept map"}
 #: The name of the numbers among what is recorded.
 ROWS = "rows"
+#: The concept put in, and what is scored of images that have one.
+ADDED = Score("added")
+SUBSTITUTED = Score("S+"), Score("S-"), Score("recital")
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 
 
@@ -144,6 +148,8 @@ class ConceptScorer:
         columns: dict[Score, Tensor] = {LABEL: labels, PREDICTED: predicted, FINITE: finite}
         if batch.concepts is not None:
             columns |= self._existence(values, importance, batch.concepts)
+        if batch.added is not None and self._value_threshold is not None:
+            columns |= self._substituted(values, batch, self._value_threshold)
         if "contribution" in importance:
             first = rank_concepts(importance["contribution"], 1)
             columns[NEGATIVE_FIRST] = values.gather(1, first)[:, 0] < 0
@@ -201,6 +207,17 @@ class ConceptScorer:
         for name, scored in importance.items():
             hits = ranked_presence(scored, present, max(tops))
             columns |= {Score("CEM", name, top): hits[:, :top].mean(1) for top in tops}
+        return columns
+
+    def _substituted(self, values: Tensor, batch: ConceptBatch, threshold: float) -> dict[Score, Tensor]:
+        added = torch.as_tensor(batch.added)
+        removed = torch.full_like(added, NO_CONCEPT) if batch.removed is None else batch.removed
+        plus, minus, recited = SUBSTITUTED
+        found = substitution(values, added, removed, threshold)
+        columns = {ADDED: added.to(values.device), plus: found.added, minus: found.removed}
+        if self.variants.class_concepts is not None:
+            own = torch.as_tensor(self.variants.class_concepts >= MAJORITY)[batch.labels.cpu()]
+            columns[recited] = recital(values, own, threshold)
         return columns
 
     def _update_means(self, importance: dict[str, Tensor], labels: Tensor, correct: Tensor) -> None:

@@ -13,7 +13,7 @@ from quantus_concepts.metrics.concept_scoring import ConceptScoring
 from quantus_concepts.metrics.inference import IMPORTANCES
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel
-from quantus_concepts.metrics.truth import checked_points, checked_presence, class_labels
+from quantus_concepts.metrics.truth import checked_points, checked_presence, checked_substitutes, class_labels
 
 
 def score_concepts(
@@ -24,6 +24,8 @@ def score_concepts(
     concept_labels: Any = None,
     labels: Any = None,
     points: Any = None,
+    added: Any = None,
+    removed: Any = None,
     part_of_concept: Any = None,
     explanations: Sequence[str] = IMPORTANCES,
     top_l: Sequence[int] = (1, 3, 5),
@@ -70,6 +72,10 @@ def score_concepts(
         True classes, see `concept_labels`.
     points : array_like, optional
         Places of the parts, see `concept_labels`.
+    added : array_like, optional
+        (N,) of int: the concept put into each image (`SubstitutionScore`), -1 for none; see `concept_labels`.
+    removed : array_like, optional
+        (N,) of int: the concept taken out, likewise.
     part_of_concept : array_like, optional
         (L,) of int: the part each concept is about, -1 for none.
     explanations : sequence of str
@@ -79,7 +85,9 @@ def score_concepts(
     alphas : sequence of float
         Sizes of CLM's region in twelfths of the image.
     value_threshold : float or dict, optional
-        Value above which a concept counts as predicted present, of all models or by name: adds "concept accuracy".
+        Value above which a concept counts as predicted present, of all models or by name: adds "concept accuracy"
+        and, where `added` is known, "S+", "S-" and "recital", for which the value itself is present, too
+        (`score_substitutions` has these by attribute, group and class).
     baselines : bool
         Whether CLM is measured with two baselines too, in the column ``baseline``: the same maps at the parts of
         another image, and a Gaussian at the centre of every image.
@@ -109,10 +117,11 @@ def score_concepts(
     DataFrame
         A row for each number, models in their order and controls after them. ``model``; ``metric`` ("accuracy",
         "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
-        absent, "CEM", "CLM" or "CGIM"); ``explanation``, ``baseline``, ``set`` ("all" or "correct" images), ``l`` and
-        ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the row of their mean; ``value``
-        with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters (over the items for CGIM);
-        ``n`` defined scores and ``undefined`` ones; ``chance``, the labels' density for CEM and alpha / 12 for CLM.
+        absent, "S+", "S-", "recital", "CEM", "CLM" or "CGIM"); ``explanation``, ``baseline``, ``set`` ("all" or
+        "correct" images), ``l`` and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
+        row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
+        (over the items for CGIM; for S+, S- and recital over pairs of class and concept put in); ``n`` defined scores
+        and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM, 1/2 for S+ and S-.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
@@ -144,10 +153,17 @@ def score_concepts(
         controls=controls,
         control_stride=control_stride,
     )
+    if value_threshold is None and not (added is None and removed is None):
+        raise ValueError("Expected argument `value_threshold` beside `added` and `removed` but it is None.")
+    substituted = {
+        name: None if value is None or value_threshold is None else checked_substitutes(name, value)
+        for name, value in (("added", known("added", added)), ("removed", known("removed", removed)))
+    }
     bound = {
         "labels": None if labels is None else class_labels("labels", labels),
         "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
         "points": None if points is None else checked_points(points, scoring.variants.parts),
+        **substituted,
     }
     elsewhere = EarlierPoints(seed) if baselines else None
     scoring.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)

@@ -48,7 +48,7 @@ class ConceptScoring:
         start: int = 0,
         record: bool = False,
     ) -> None:
-        models, drawn = _models(model), _controls(controls)
+        models, drawn = named_models(model), named_controls(controls)
         self.variants = variants = Variants(
             tuple(as_list("explanations", explanations, "names")),
             tuple(as_list("top_l", top_l, "whole numbers")),
@@ -109,7 +109,8 @@ class ConceptScoring:
         """Return a row for each number, models in their order and controls after them."""
         given = {"class_names": class_names, "concept_names": concept_names}
         names = [
-            _names(name, each, count) for (name, each), count in zip(given.items(), self._scorers[0].shape, strict=True)
+            names_of(name, each, count)
+            for (name, each), count in zip(given.items(), self._scorers[0].shape, strict=True)
         ]
         tables = [model_table(scorer, name, *names) for name, scorer in zip(self._names, self._scorers, strict=False)]
         if self._control:
@@ -166,14 +167,16 @@ def _add(left: Iterator[tuple[ConceptScorer, ConceptBatch, Tensor]]) -> None:
         scorer.add(batch, features)
 
 
-def _models(model: Any) -> list[tuple[str, ConceptModel]]:
+def named_models(model: Any) -> list[tuple[str, ConceptModel]]:
+    """Return concept models with their names."""
     named = list(model.items()) if isinstance(model, Mapping) else [(MODEL, model)]
     if not named:
         raise ValueError("Expected argument `model` to hold at least one model but it is empty.")
     return [(str(name), _concept_model("model", each)) for name, each in named]
 
 
-def _controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+def named_controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+    """Return concept models that know nothing, all under one name."""
     named = controls if isinstance(controls, Mapping) else {CONTROL: as_list("controls", controls, "concept models")}
     if len(named) > 1:
         raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
@@ -196,7 +199,8 @@ def _threshold(threshold: Any, name: str) -> float | None:
     return found
 
 
-def _names(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
+def names_of(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
+    """Return as many names as there are items; their numbers where none are given."""
     if names is not None and len(as_list(argument, names, "names")) != count:
         raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
     return [str(number) for number in range(count)] if names is None else list(names)

@@ -12,11 +12,13 @@ import pandas as pd
 from captum_concepts.checks import to_numpy
 from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.metrics.concept_scorer import (
+    ADDED,
     CONCEPT_ACCURACY,
     DENSITY,
     LABEL,
     NEGATIVE_FIRST,
     PREDICTED,
+    SUBSTITUTED,
     ConceptScorer,
     Score,
 )
@@ -92,6 +94,12 @@ def _model_rows(
     for score in (CONCEPT_ACCURACY, NEGATIVE_FIRST):
         if score in columns:
             rows.append(mean_row(columns[score], **shared, **_named(score)))
+    if ADDED in columns:
+        pairs = pairs_of(labels, columns[ADDED])
+        for score, chance in zip(SUBSTITUTED, (0.5, 0.5, math.nan), strict=True):
+            if score in columns:
+                fields = {"clusters": pairs, "intervals": intervals, "chance": chance}
+                rows.append(mean_row(columns[score], **fields, **_named(score)))
     existence = {score: column for score, column in columns.items() if score.metric == "CEM"}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
@@ -109,6 +117,11 @@ def _model_rows(
                 fields = {"metric": "CGIM", "item_kind": kind, "explanation": explanation, "set": "correct"}
                 rows += item_rows(scores, names, intervals=intervals, **fields)
     return [row | {"model": model} for row in rows]
+
+
+def pairs_of(labels: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """Return which images (N,) share class and concept put in: they have one recipe and are no independent samples."""
+    return np.unique(np.stack([labels, added], 1), axis=0, return_inverse=True)[1].ravel()
 
 
 def _named(score: Score) -> Row:
@@ -139,6 +152,7 @@ def control_table(
 def image_table(scorer: ConceptScorer, model: str) -> pd.DataFrame:
     """Return the scores of one model, a row for each image and number."""
     columns = scorer.columns()
+    columns.pop(ADDED, None)
     labels, predicted = (columns.pop(score).astype(np.int64) for score in (LABEL, PREDICTED))
     table = pd.concat([pd.DataFrame({**score._asdict(), "value": column}) for score, column in columns.items()])
     table = table.rename_axis("image").reset_index().astype({"l": "Int64", "alpha": "float64"})

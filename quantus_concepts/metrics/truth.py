@@ -62,6 +62,21 @@ def checked_parts(value: Any) -> np.ndarray:
     return parts
 
 
+def checked_substitutes(name: str, value: Any) -> np.ndarray:
+    """Return the concept put into, or taken out of, each image, (N,) of int with -1 for none, or raise."""
+    concepts = to_array(name, value)
+    if concepts.ndim != 1 or concepts.dtype.kind not in "iu":
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N,) and whole numbers but got shape {concepts.shape} and dtype "
+            f"{concepts.dtype}."
+        )
+    if (concepts < -1).any():
+        raise ValueError(
+            f"Expected argument `{name}` to hold concepts from 0, or -1 for none, but got {int(concepts.min())}."
+        )
+    return concepts.astype(np.int64)
+
+
 def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
     """Return the places of the parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
     array = to_array("points", value)

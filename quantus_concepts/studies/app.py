@@ -22,6 +22,7 @@ from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
 from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
 from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.substitution.options import SubstitutionOptions
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -39,6 +40,7 @@ app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
 app.add_typer(benchmark, name="benchmark")
 benchmark.command("concepts")(command(ConceptOptions, f"{STUDIES}.concepts.study:STUDY"))
 benchmark.command("attribution")(command(AttributionOptions, f"{STUDIES}.attribution.study:STUDY"))
+benchmark.command("substitution")(command(SubstitutionOptions, f"{STUDIES}.substitution.study:STUDY"))
 benchmark.command("pasta")(command(PastaOptions, f"{STUDIES}.pasta.study:STUDY"))
 app.add_typer(pasta, name="pasta")
 pasta.command("train")(command(TrainOptions, f"{STUDIES}.rating.train_study:STUDY"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -12,7 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
+from captum_concepts.progress import progress
+from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+
+#: Birds that a process paints at a time; more than there are classes.
+PAINTED_AT_ONCE = 120
 
 
 class KeptImages(ConceptDataset):
@@ -59,6 +65,30 @@ class KeptImages(ConceptDataset):
         """Return one sample; raises IndexError past the end."""
         image = self.images[index].float() / 255
         return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], self.points[index])
+
+
+def painted_birds(*splits: tuple[dict[str, Any], int, int], display_progressbar: bool = False) -> list[KeptImages]:
+    """Paint birds of each split (settings of `PaintedBirds`, number of the first, how many), each processor some."""
+    cut = [
+        [settings | {"first": low, "n_images": high - low, "keep": True} for low, high in itertools.pairwise(ends)]
+        for settings, first, count in splits
+        for ends in [np.linspace(first, first + count, max(count // PAINTED_AT_ONCE, 1) + 1).astype(int).tolist()]
+    ]
+    parts = list(itertools.chain(*cut))
+    n_workers = min(torch.get_num_threads(), len(parts))
+    loader: DataLoader[Any] = DataLoader(
+        parts,  # type: ignore[arg-type]
+        batch_size=None,
+        collate_fn=_kept_birds,  # type: ignore[arg-type]
+        num_workers=n_workers if n_workers > 1 else 0,
+        generator=torch.Generator(),
+    )
+    painted = iter(progress(loader, "painting", show=display_progressbar))
+    return [KeptImages.joined(list(itertools.islice(painted, len(each)))) for each in cut]
+
+
+def _kept_birds(settings: dict[str, Any]) -> KeptImages:
+    return KeptImages(PaintedBirds(**settings))
 
 
 def collate(samples: Sequence[ConceptSample]) -> ConceptSample:

@@ -163,6 +163,7 @@ def fit(
     epochs: int = 9,
     batch_size: int = 64,
     learning_rate: float = LEARNING_RATE,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     seed: int = 0,
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None,
     checkpoint: Checkpoint | None = None,
@@ -228,9 +229,9 @@ def fit(
                 # Not every kind of device knows autocast, not even to leave it off.
                 with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
                     outputs = network(batch.contiguous(memory_format=memory_format))
-                loss = _loss(outputs.float(), targets.to(device))
+                lost = (loss or _loss)(outputs.float(), targets.to(device))
                 optimiser.zero_grad()
-                loss.backward()
+                lost.backward()
                 optimiser.step()
                 schedule.step()
                 step += 1

@@ -31,7 +31,7 @@ from refusals import Refusal
 
 #: Interfaces and records: nothing of them is checked before a data set is made of it.
 BARE = {"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"}
-BARE |= {"ComposedSample", "ConceptSample", "Cutout", "Split"}
+BARE |= {"ComposedSample", "ConceptSample", "Cutout", "Split", "SUBSample", "SubstitutionSample"}
 #: Arguments that take anything, or what only its use can tell.
 FREE = {"transform", "keep", "group_of", "largest_only", "truncated", "drawings", "lossless", "overwrite"}
 FREE |= {"display_progressbar", "name", "simulated", "notes", "explanations", "expected"}
@@ -64,6 +64,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record = {"img": "images/pets_0_cat.png", "explication": "images/pets_0_a_cat.png", "Annotation": [{"Q1": 3}]}
     (root / "human_annotations.json").write_text(json.dumps([record]))
     datasets.write_bam(Blocks(), Plains(), root / "bam", n_per_pair=2, image_size=16, display_progressbar=False)
+    samples = [(torch.zeros(3, 4, 4), "a::b", "Jay")]
+    datasets.write_sub(samples, root / "sub", attribute_names=["a::b"], bird_names=["Jay"])
     return root
 
 
@@ -112,6 +114,34 @@ TABLE = {
             "correlation": (*NO_SHARES, None),
             "seed": (2**32, *NO_SEEDS, None),
             "first": (10**10, *NO_SEEDS, None),
+        },
+    ),
+    "PaintedSubstitutions": (
+        lambda: {"birds": birds()},
+        {
+            "birds": (None, "painted", Blocks()),
+            "per_bird": (*NO_COUNTS, None),
+            "concepts": ("red", ["red"], [99], [-1], [0.5], 3, []),
+            "seed": (2**63, *NO_SEEDS, None),
+        },
+    ),
+    "SUB": (
+        lambda: {"root": "sub"},
+        {"root": (*NO_FOLDERS, "folder"), "cub": ("cub", 3, Blocks()), "per_pair": NO_COUNTS}
+        | {"transform": ("released", 3)},
+    ),
+    "write_sub": (
+        lambda: (
+            {"samples": [(torch.zeros(3, 2, 2), "a::b", "Jay")], "out": "new"}
+            | {"attribute_names": ["a::b"], "bird_names": ["Jay"]}
+        ),
+        {
+            "samples": (None, "images", 3, [], [(3, "a::b", "Jay")], [(torch.zeros(3, 2, 2), "a::c", "Jay")]),
+            "out": (None, 3, "", "a\0b"),
+            "attribute_names": (None, "a::b", 3, [], ["a::b", "a::b"], [3]),
+            "bird_names": (None, "Jay", 3, [], ["Jay", "Jay"], [3]),
+            "licence": (None, 3),
+            "rows_per_group": (*NO_COUNTS, None),
         },
     ),
     "PaintedObjects": (dict, {"n_per_class": (10**7, *NO_COUNTS), "size": (23, 513, "96"), "seed": (2**32, *NO_SEEDS)}),
@@ -269,6 +299,7 @@ METHODS = {
     "substitute no concept": Refusal(lambda: birds().substitute(0, "red"), "`concept`"),
     "substitute concept 99": Refusal(lambda: birds().substitute(0, 99), "`concept`"),
     "substitute nothing": Refusal(lambda: birds().substitute(0, None), "`concept`"),
+    "substitution past the end": Refusal(lambda: datasets.PaintedSubstitutions(birds())[99], "`index`", IndexError),
     "masks past the end": Refusal(lambda: birds().part_masks(2), "`index`", IndexError),
     "masks of concept -1": Refusal(lambda: birds().part_masks(0, -1), "`concept`"),
     "masks of half a concept": Refusal(lambda: birds().part_masks(0, 0.5), "`concept`"),
@@ -344,7 +375,7 @@ def test_bad_calls_of_methods_are_refused_by_name(refusal):
 
 
 MADE = ("PaintedBirds", "PaintedObjects", "PaintedScenes", "ConceptFolder", "COCOObjects", "BAMFolder")
-MADE += ("ObjectsOnScenes", "MixedScenes", "PastaRatings", "simulated_ratings")
+MADE += ("PaintedSubstitutions", "SUB", "ObjectsOnScenes", "MixedScenes", "PastaRatings", "simulated_ratings")
 READ = {name: lambda name=name: getattr(datasets, name)(**TABLE[name][0]()) for name in MADE}
 READ |= {
     "CutoutFolder": lambda: datasets.CutoutFolder("cutouts"),

@@ -20,6 +20,7 @@ VIEWS = {
     "Faithfulness": 2,
     "Faithfulness by ROAD": 2,
     "score_concepts": 2,
+    "score_substitutions": 2,
     "score_contrasts": 5,
     "score_relative": 4,
     "check_premise": 3,

@@ -17,12 +17,14 @@ from quantus_concepts.functional import (
     clm,
     concept_attribution,
     faithfulness,
+    group_choice,
     idr,
     iir,
     mask_centres,
     mask_shares,
     mask_threshold_shares,
     mcs,
+    movement,
     patch_objective,
     perturbation,
     point_hits,
@@ -31,8 +33,10 @@ from quantus_concepts.functional import (
     random_banks,
     random_masks,
     rank_concepts,
+    recital,
     relative_contrast,
     relevance_ranks,
+    substitution,
     threshold_hits,
     upsample,
 )
@@ -115,7 +119,46 @@ SCORES = {
     "class_concepts": torch.ones(2, 3),
     "n_banks": 1,
 }
+TWO = torch.tensor([0, 1])
+NO_CONCEPTS: Bad = {
+    **NO_TENSOR,
+    "fractions": torch.tensor([0.0, 1.0]),
+    "bools": TWO > 0,
+    "below -1": TWO - 2,
+    "too large": TWO + 2,
+    "one too few": TWO[:1],
+    "of rank 2": TWO[:, None],
+}
+NO_GROUPS: Bad = {what: bad for what, bad in NO_CONCEPTS.items() if what not in ("below -1", "too large")}
+NO_THRESHOLD: Bad = {**NO_NUMBER, **NOTHING, "NaN": NAN, "infinite": INF}
+VALUES = {"values": ZEROS, "added": TWO, "removed": TWO}
 TABLE: Table = {
+    "substitution": spoilt(
+        substitution, VALUES, values=NO_TENSOR, added=NO_CONCEPTS, removed=NO_CONCEPTS, threshold=NO_THRESHOLD
+    ),
+    "recital": spoilt(
+        recital,
+        {"values": ZEROS, "class_concepts": ZEROS},
+        values=NO_TENSOR,
+        class_concepts={**NO_TENSOR, "halves": ZEROS + 0.5, "of another size": ZEROS[:1]},
+        threshold=NO_THRESHOLD,
+    ),
+    "movement": spoilt(
+        movement,
+        {"before": ZEROS, "after": ZEROS, "added": TWO, "removed": TWO},
+        before={**NO_TENSOR, "of another size": ZEROS[:1]},
+        after=NO_TENSOR,
+        added=NO_CONCEPTS,
+        removed=NO_CONCEPTS,
+    ),
+    "group_choice": spoilt(
+        group_choice,
+        {"similarity": ZEROS[:, :2], "groups": TWO, "wanted": TWO},
+        similarity={**NO_TENSOR, "NaN": ZEROS[:, :2] * NAN},
+        groups=NO_GROUPS,
+        wanted=NO_GROUPS,
+        none={what: bad for what, bad in NO_TENSOR.items() if what != "None"} | {"one too few": G[:1]},
+    ),
     "cem": spoilt(
         cem,
         {"importance": ZEROS, "concept_labels": ZEROS},
@@ -292,7 +335,7 @@ TABLE: Table = {
     ),
 }
 #: What takes no input of a user.
-RESULTS = {"Estimate", "FaithfulnessScores", "RandomBank", "RelativeContrast"}
+RESULTS = {"Estimate", "FaithfulnessScores", "Movement", "RandomBank", "RelativeContrast", "SubstitutionScores"}
 
 
 @pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])

@@ -153,6 +153,13 @@ RUNS = {
         {"results.csv": ("method", "metric", "k", "seed", "variant")},
         prepare=_sources,
     ),
+    "substitution": Run(
+        [
+            "benchmark substitution --n-train 60 --n-test 24 --n-classes 5 --n-concepts 12 --image-size 32 --epochs 1 "
+            f"--batch-size 16 --correlations 0,1 {QUIET} --out substitution"
+        ],
+        {"results.csv": ("model", "labels", "correlation", "metric", "item_kind", "item", "seed")},
+    ),
     "pasta": Run(
         [
             "benchmark pasta --n-images 20 --n-per-image 12 --image-size 32 --seeds 2 --epochs 2 --n-explained 4 "

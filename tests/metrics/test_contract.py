@@ -18,7 +18,7 @@ from torch import nn
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
 from pooling_encoder import PoolingEncoder
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch, SubstitutionScore
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.quantus_arguments import DEFAULTS, MetricArguments, QuantusArguments
 from quantus_concepts.pasta.scorer import Scorer
@@ -26,7 +26,7 @@ from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptM
 
 N, SIZE = 12, 12
 
-METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR, Faithfulness, PASTAScore]
+METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR, Faithfulness, PASTAScore, SubstitutionScore]
 NAMES = [
     "CGIM",
     "CEM",
@@ -38,6 +38,7 @@ NAMES = [
     "Faithfulness",
     "Faithfulness by ROAD",
     "PASTA-score",
+    "SubstitutionScore",
 ]
 
 
@@ -105,6 +106,8 @@ def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> di
         "PASTA-score": PASTAScore(
             Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid, **kwargs
         ),
+        # Any concept of the five may have been put in.
+        "SubstitutionScore": SubstitutionScore(truth["labels"], threshold=0, **kwargs),
     }
 
 

@@ -16,7 +16,7 @@ from captum.attr import LayerGradCam
 from torch import nn
 
 from pooling_encoder import PoolingEncoder
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch, SubstitutionScore
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
@@ -55,6 +55,7 @@ class World:
             "IDR": lambda: IDR(changed, **quiet),
             "IIR": lambda: IIR(patch=patch, **quiet),
             "Faithfulness": lambda: Faithfulness("black", thresholds=(10, 30), **quiet),
+            "SubstitutionScore": lambda: SubstitutionScore(labels.argmax(1), threshold=0, **quiet),
             "PASTA-score": lambda: PASTAScore(scorer, PoolingEncoder(), denormalise=torch.sigmoid, **quiet),
         }
 
@@ -100,7 +101,7 @@ def in_threads(*work: Callable[[], np.ndarray]) -> list[list[np.ndarray]]:
     return found
 
 
-NAMES = ["CGIM", "CEM", "CLM", "MCS", "IDR", "IIR", "Faithfulness", "PASTA-score"]
+NAMES = ["CGIM", "CEM", "CLM", "MCS", "IDR", "IIR", "Faithfulness", "PASTA-score", "SubstitutionScore"]
 
 
 @pytest.mark.parametrize("name", NAMES)

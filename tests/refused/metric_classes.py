@@ -19,6 +19,7 @@ from quantus_concepts.metrics import (
     Faithfulness,
     PASTAScore,
     Patch,
+    SubstitutionScore,
 )
 from quantus_concepts.pasta.scorer import Scorer
 from refusals import Refusal
@@ -81,6 +82,7 @@ METRICS = {
     "IDR": IDR(CHANGED),
     "IIR": IIR(CHANGED),
     "Faithfulness": Faithfulness(),
+    "SubstitutionScore": SubstitutionScore(CLASSES),
     "PASTAScore": PASTAScore(SCORER, PoolingEncoder(), class_names=["cat", "dog", "car", "cat"]),
 }
 
@@ -100,6 +102,14 @@ NO_CLASSES: Bad = {
     "infinite": CLASSES + INF,
     "negative": -CLASSES - 1,
     "bools": CLASSES > 1,
+}
+NO_SUBSTITUTES: Bad = {
+    **NO_ARRAY,
+    "names": ["red"] * N,
+    "of rank 2": CLASSES[:, None],
+    "fractions": CLASSES / 2,
+    "bools": CLASSES > 1,
+    "below -1": CLASSES - 2,
 }
 NO_IMAGES: Bad = {**NO_ARRAY, "None": None, "infinite": IMAGES * INF, "of rank 3": IMAGES[0], "none": IMAGES[:0]}
 #: What all metrics take from Quantus, checked in one place: in full for one metric, in part for the others.
@@ -246,6 +256,16 @@ TABLE: Table = {
         **SHARED,
     )
     | spoilt(Faithfulness, {"mean": [0.5] * 3, "std": [0.5] * 3}, **PIXELS),
+    "SubstitutionScore": spoilt(
+        SubstitutionScore,
+        {"added": CLASSES, "removed": CLASSES},
+        added=NO_SUBSTITUTES,
+        removed=NO_SUBSTITUTES,
+        score=NO_CHOICE,
+        threshold={**NO_NUMBER, "None": None, "NaN": NAN, "infinite": INF},
+        pairs=NO_CLASSES,
+        **SHARED,
+    ),
     "PASTAScore": spoilt(
         PASTAScore,
         {"scorer": SCORER, "encoder": PoolingEncoder()},

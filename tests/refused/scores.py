@@ -27,6 +27,8 @@ from quantus_concepts.metrics import (
     score_explanations,
     score_relative,
     score_shards,
+    score_substitutions,
+    score_vision_language,
 )
 from refusals import Refusal
 from refused.metric_classes import (
@@ -39,6 +41,7 @@ from refused.metric_classes import (
     NO_CLASSES,
     NO_MASKS,
     NO_RANGE,
+    NO_SUBSTITUTES,
     OTHER,
     PARTS,
     PIXELS,
@@ -76,6 +79,9 @@ def rated() -> RatedExplanations:
 
 
 LOADER = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS), torch.from_numpy(POINTS))]
+SUBSTITUTED = {"added": CLASSES, "removed": CLASSES, "concept_names": [f"wing::{j}" for j in range(LABELS.shape[1])]}
+SUBSTITUTIONS = {"model": MODEL, "loader": LOADER, "class_concepts": TRUTH, **SUBSTITUTED}
+LOADER_OF_UNIT_IMAGES = [(torch.from_numpy(IMAGES).sigmoid(), *LOADER[0][1:])]
 FIRST, SECOND = Subject(MODEL, IMAGES, CLASSES), Subject(OTHER, IMAGES, CLASSES)
 SUBJECT_ARRAYS: Bad = {
     "text": "birds",
@@ -300,6 +306,46 @@ TABLE: Table = {
         concept_names={"a number": 3, "text": "wings", "one too few": ["a"]},
         class_names={"a number": 3, "text": "bird", "one too few": ["a"]},
         seed=NO_SEED,
+    )
+    | spoilt(
+        score_concepts,
+        {"model": MODEL, "loader": LOADER, "top_l": (1,), "value_threshold": 0.5, "added": CLASSES},
+        added={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
+        removed={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
+    ),
+    "score_substitutions": spoilt(
+        score_substitutions,
+        SUBSTITUTIONS,
+        model={**NO_MODULE, "of texts": {"a": "b"}, "a plain network": nn.Linear(1, 1)},
+        loader={"None": None, "a number": 3, "of texts": [("a", "b")], "of None": [None]},
+        added={**NO_SUBSTITUTES, "None": None, "one too few": CLASSES[:5], "too large": CLASSES + 9},
+        removed={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
+        labels={**NO_CLASSES, "one too few": CLASSES[:5]},
+        pairs={**NO_CLASSES, "one too few": CLASSES[:5]},
+        class_concepts={**NO_ARRAY, "of rank 1": TRUTH[0], "empty": TRUTH[:0], "NaN": TRUTH * NAN},
+        threshold={**NO_NUMBER, "None": None, "NaN": NAN, "of text": {"model": "a"}},
+        seen={"a number": 3, "text": "birds"},
+        controls={"None": None, "a number": 3, "models that are none": [nn.Linear(1, 1)]},
+        concept_names={"a number": 3, "text": "wings", "one too few": ["a"]},
+        class_names={"a number": 3, "text": "bird", "one too few": ["a"]},
+        per_image={"text": "yes", "None": None},
+    ),
+    "score_vision_language": spoilt(
+        score_vision_language,
+        {"encoder": PoolingEncoder(), "loader": LOADER_OF_UNIT_IMAGES, **SUBSTITUTED},
+        encoder={"None": None, "a number": 3, "unknown": "clop", "a list": ["clip"]},
+        loader={"None": None, "a number": 3, "of texts": [("a", "b")], "of None": [None]},
+        added={**NO_SUBSTITUTES, "None": None, "one too few": CLASSES[:5]},
+        removed={**NO_SUBSTITUTES, "one too few": CLASSES[:5]},
+        labels={**NO_CLASSES, "one too few": CLASSES[:5]},
+        pairs={**NO_CLASSES, "one too few": CLASSES[:5]},
+        concept_names={"None": None, "a number": 3, "text": "wings"},
+        class_names={"a number": 3, "text": "bird", "one too few": ["a"]},
+        options={"a number": 3, "text": "wings", "of others": ["a::b"]},
+        prompts={"None": None, "a number": 3, "without a place": "a bird", "one too few": ["a"]},
+        none={"a number": 3, "a list": ["none"]},
+        seen={"a number": 3, "text": "birds"},
+        per_image={"text": "yes", "None": None},
     ),
     "Explainer": spoilt(
         Explainer,

@@ -20,6 +20,7 @@ from refusals import check_command
 LONG = "x" * 300
 LOADED = [
     *(f"quantus_concepts.studies.{name}" for name in ("compose", "concepts.study", "attribution.study", "pasta.study")),
+    "quantus_concepts.studies.substitution.study",
     *(f"quantus_concepts.studies.pasta.{name}" for name in ("ablate", "sizes", "metrics_study")),
     *(f"quantus_concepts.studies.rating.{name}" for name in ("train_study", "score", "sheet", "join")),
     *("timm", "torchvision.models", "quantus_concepts.pasta.open_clip_models"),
@@ -39,6 +40,12 @@ BESIDE = {
         "annotations": "--data coco-miniplaces --objects cutouts --scenes scenes",
         "root": "--data bam",
     },
+    "benchmark substitution": {
+        "root": "--data sub --cub-root fruit",
+        "cub_root": "--data sub --root fruit",
+        "cbm": "--data sub --root fruit --cub-root fruit",
+        "per_pair": "--data sub --root fruit --cub-root fruit",
+    },
     "pasta train": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
     "pasta score": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
     "pasta ablate": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
@@ -46,7 +53,18 @@ BESIDE = {
 #: Paths that may name what is not there yet, and what is no place for it.
 MADE = {"models": ("file.txt",), "cache": ("file.txt",), "out": ()}
 #: Paths of folders; the others are of files. A scorer is either.
-FOLDERS = {"objects", "scenes", "root", "data", "images", "explanations", "light", "strong", "encoder_tokenizer"}
+FOLDERS = {
+    "objects",
+    "scenes",
+    "root",
+    "cub_root",
+    "data",
+    "images",
+    "explanations",
+    "light",
+    "strong",
+    "encoder_tokenizer",
+}
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +132,7 @@ def test_what_an_option_cannot_be(arguments, names, capsys):
 
 
 OWN = "--data folder --root fruit --concepts concepts.csv"
+SUB = "--data sub --root fruit --cub-root fruit"
 FOLDED = "--data folders --objects cutouts --scenes scenes"
 #: What is asked of a cluster says nothing without one.
 ENGINE = {"--address auto": "--address", "--gpus-per-worker 1": "--gpus-per-worker", "--workers 2": "--workers"}
@@ -224,6 +243,38 @@ BAD = {
         },
         "--models /proc/nowhere/models": "--models",
         **ENGINE,
+        "--out file.txt": "--out",
+        "--out images --overwrite": "--out",
+    },
+    "benchmark substitution": {
+        "--n-train 2": "--n-train",
+        "--n-test 2": "--n-test",
+        "--image-size 36": "--image-size",
+        "--correlations=": "--correlations",
+        "--correlations 0,,1": "--correlations",
+        "--correlations 0,2": "--correlations",
+        "--correlations nan": "--correlations",
+        "--correlations nonsense": "--correlations",
+        "--n-concepts 4": "`--n-classes`",
+        "--root fruit": "--root",
+        "--cbm file.txt": "--cbm",
+        "--unnormalised": "--unnormalised",
+        "--encoders siglop": "--encoders",
+        "--encoders=": "--encoders",
+        "--per-pair 3": "--per-pair",
+        "--backbone resnet18": "--backbone",
+        "--layer conv1": "--layer",
+        "--weights none": "--weights",
+        "--mean 0,0,0": "--mean",
+        "--std 1,1,1": "--std",
+        "--data sub": "--root",
+        "--data sub --root fruit": "--cub-root",
+        f"{SUB} --seeds 2": "--seeds",
+        f"{SUB} --mean 0,0,0": "--std",
+        f"{SUB} --std 1,1,1": "--mean",
+        f"{SUB} --cbm nowhere": "--cbm",
+        f"{SUB} --backbone nonsense": "--backbone",
+        f"{SUB} --backbone network.py:model": "CUB",
         "--out file.txt": "--out",
         "--out images --overwrite": "--out",
     },

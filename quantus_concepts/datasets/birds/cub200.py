@@ -71,6 +71,8 @@ class CUB200(ConceptDataset):
     ----------
     image_paths : list of Path
         The N image files.
+    attribute_names : list of str
+        The 312, "group::option", of which 112 are concepts.
     points : Tensor
         (N, 12, 2, 2), (x, y) in pixels of the original images, the right way up; NaN where not visible, or where the
         table puts the part outside its image, of which a warning tells.
@@ -100,8 +102,8 @@ class CUB200(ConceptDataset):
         self.transform = transform
         self.class_names = read_names(self.root / "classes.txt")
         self.part_names = list(PARTS)
-        attributes = read_attribute_names(self.root)
-        self.concept_names = [attributes[i] for i in CBM_ATTRIBUTES]
+        self.attribute_names = read_attribute_names(self.root)
+        self.concept_names = [self.attribute_names[i] for i in CBM_ATTRIBUTES]
         self.part_of_concept = torch.tensor([part_of_attribute(name) for name in self.concept_names])
 
         names = read_names(self.root / "images.txt", _refused)

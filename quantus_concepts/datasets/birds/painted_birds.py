@@ -170,10 +170,12 @@ class PaintedBirds(ConceptDataset):
         """
         index = check_index(index, len(self), "images")
         options = self._options_with(index, concept)
-        parts, points = self._look_for_parts(index, options)
-        seen = np.isin(np.arange(1, len(PARTS) + 1), parts)
-        labels = self._label(options[None], seen[None])[0]
-        return self._finish(self._paint(index, options), index, labels, torch.from_numpy(points)[:, None])
+        look, (_, scene, rng) = self._look(options), self._draw(index)
+        values = paint_values(look, scene, self.image_size)
+        points = locate_parts(map_parts(values))
+        labels = self._label(options[None], ~np.isnan(points[None, :, 0]))[0]
+        image = torch.from_numpy(paint_image(values, look, scene, rng)).permute(2, 0, 1).float() / 255
+        return self._finish(image, index, labels, torch.from_numpy(points)[:, None])
 
     def part_masks(self, index: int, concept: str | int | None = None, touched: bool = False) -> Tensor:
         """Return the pixels of each part as they are seen in the image before `transform`.
@@ -204,10 +206,10 @@ class PaintedBirds(ConceptDataset):
         """
         index = check_index(index, len(self), "images")
         options = self.options[index].numpy() if concept is None else self._options_with(index, concept)
+        values = paint_values(self._look(options), self._draw(index)[1], self.image_size)
         if touched:
-            _, scene, _ = self._draw(index)
-            return torch.from_numpy(map_touches(paint_values(self._look(options), scene, self.image_size)))
-        parts, _ = self._look_for_parts(index, options)
+            return torch.from_numpy(map_touches(values))
+        parts = map_parts(values)
         return torch.from_numpy(parts[None] == np.arange(1, len(PARTS) + 1)[:, None, None])
 
     def images(self, indices: Iterable[int] | None = None) -> Tensor:
@@ -294,15 +296,10 @@ class PaintedBirds(ConceptDataset):
     def _look(self, options: np.ndarray) -> dict[str, str]:
         return {group.name: group.options[option] for group, option in zip(self.groups, options.tolist(), strict=True)}
 
-    def _look_for_parts(self, index: int, options: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        _, scene, _ = self._draw(index)
-        parts = map_parts(paint_values(self._look(options), scene, self.image_size))
-        return parts, locate_parts(parts)
-
-    def _paint(self, index: int, options: np.ndarray | None = None) -> Tensor:
-        if options is None and self._kept is not None:
+    def _paint(self, index: int) -> Tensor:
+        if self._kept is not None:
             return self._kept[index].float() / 255
-        look = self._look(self.options[index].numpy() if options is None else options)
+        look = self._look(self.options[index].numpy())
         _, scene, rng = self._draw(index)
         painted = paint_image(paint_values(look, scene, self.image_size), look, scene, rng)
         return torch.from_numpy(painted).permute(2, 0, 1).float() / 255

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
-from captum_concepts.progress import part, progress
+from captum_concepts.progress import part
 from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
-from quantus_concepts.studies.loading import KeptImages
+from quantus_concepts.studies.loading import KeptImages, painted_birds
 from quantus_concepts.studies.networks import Network
 
 PAINTED_SIZE = 96
 #: Share of the time of a seed, beside those of training and scoring.
 DRAWING = 1
-#: Birds that a process paints at a time; more than there are classes.
-PAINTED_AT_ONCE = 120
 #: Of the small network on images of the user's own.
 SMALL_SIZE = 96
 
@@ -97,40 +91,15 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
 def _drawn(options: ConceptOptions, number: int) -> BenchmarkData:
     """Paint the birds of one seed, each processor some of them."""
     with part(f"seed {options.seed + number}: painting birds", DRAWING):
-        # Of both at once: no process waits for the other between them.
-        splits = {
-            # A seed begins with a turn of all classes.
-            split: _parts(options, split, number * -(-count // options.n_classes) * options.n_classes, count)
-            for split, count in (("train", options.n_train), ("test", options.n_test))
-        }
-        painted = _painted_parts(options, [each for parts in splits.values() for each in parts])
-        train, test = (KeptImages.joined(list(itertools.islice(painted, len(parts)))) for parts in splits.values())
+        # A seed begins with a turn of all classes. Both splits at once: no process waits for the other between them.
+        train, test = painted_birds(
+            *(
+                (_birds(options, split), number * -(-count // options.n_classes) * options.n_classes, count)
+                for split, count in (("train", options.n_train), ("test", options.n_test))
+            ),
+            display_progressbar=options.progress,
+        )
     return _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
-
-
-def _parts(options: ConceptOptions, split: str, first: int, count: int) -> list[dict[str, Any]]:
-    """Return the settings of the birds that are painted at a time."""
-    ends = np.linspace(first, first + count, max(count // PAINTED_AT_ONCE, 1) + 1).astype(int).tolist()
-    return [
-        _birds(options, split) | {"first": low, "n_images": high - low, "keep": True}
-        for low, high in itertools.pairwise(ends)
-    ]
-
-
-def _painted_parts(options: ConceptOptions, parts: list[dict[str, Any]]) -> Iterator[KeptImages]:
-    n_workers = min(torch.get_num_threads(), len(parts))
-    loader: DataLoader[Any] = DataLoader(
-        parts,  # type: ignore[arg-type]
-        batch_size=None,
-        collate_fn=_kept_birds,  # type: ignore[arg-type]
-        num_workers=n_workers if n_workers > 1 else 0,
-        generator=torch.Generator(),
-    )
-    return iter(progress(loader, "painting", show=options.progress))
-
-
-def _kept_birds(settings: dict[str, Any]) -> KeptImages:
-    return KeptImages(PaintedBirds(**settings))
 
 
 def _birds(options: ConceptOptions, split: str) -> dict[str, Any]:

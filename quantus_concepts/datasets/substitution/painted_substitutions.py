@@ -1,0 +1,175 @@
+"""Painted birds of which one attribute is replaced, before and after: nothing else in the picture changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from captum_concepts.checks import as_list, check_choice, check_index, check_kind, check_seed, check_whole
+from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
+
+
+class SubstitutionSample(NamedTuple):
+    """One image in which an attribute is replaced, and the same image without.
+
+    Attributes
+    ----------
+    image : Tensor
+        (C, H, W), with the substitution.
+    label : int
+        Class, from 0.
+    concepts : Tensor
+        (L,) of 0 and 1: the concepts of `image`.
+    points : Tensor
+        (P, 1, 2): places (x, y) of the parts, in pixels of `image`; NaN where not visible.
+    before : Tensor
+        (C, H, W), without the substitution.
+    """
+
+    image: Tensor
+    label: int
+    concepts: Tensor
+    points: Tensor
+    before: Tensor
+
+
+class PaintedSubstitutions(Dataset[SubstitutionSample]):
+    """Painted birds with one attribute replaced by another of its group, and all else as it was.
+
+    Bader et al. (2025), "SUB", as photographs cannot offer it: what was taken out is what the bird has of its class's
+    own attributes, what was put in is not its class's, and the labels of exactly these two concepts change. So what
+    reads the picture scores S+ = S- = 1, and what recites the class 0 and 0. Birds that have none such are left out.
+
+    Only labels are kept; images are painted when asked for. The same arguments give the same substitutions, in any
+    order of access.
+
+    Parameters
+    ----------
+    birds : PaintedBirds
+        The images before. Its transform is applied to both images, each by itself.
+    per_bird : int
+        How many substitutions of each bird, as far as it has as many: different concepts, drawn evenly from all that
+        can be put in.
+    concepts : sequence of str or int, optional
+        Which concepts may be put in, by name or index; all if None.
+    seed : int
+        Of the draw.
+
+    Attributes
+    ----------
+    added, removed : Tensor
+        (N,) of int64: the concept put in and the one taken out.
+    group : Tensor
+        (N,) of int64: their group, of `group_names`.
+    pairs : Tensor
+        (N,) of int64: which pair of class and concept put in; images of one pair are no independent samples.
+    bird : Tensor
+        (N,) of int64: which image of `birds` it is made of.
+    labels : Tensor
+        (N,) of int64: the class of each bird.
+    concept_labels, concept_labels_before : Tensor
+        (N, L) of 0 and 1, after and before.
+    class_concepts : Tensor
+        (K, L) of 0 and 1: the concepts that define each class.
+    class_names, concept_names, group_names, part_names : list of str
+        Of the birds.
+    part_of_concept, group_of_concept : Tensor
+        (L,) of int64, of the birds.
+
+    Raises
+    ------
+    TypeError
+        If `birds` are no painted birds, or a number is not whole.
+    ValueError
+        If there is no such concept, an argument is out of its range, or no bird has a substitution.
+    """
+
+    def __init__(
+        self,
+        birds: PaintedBirds,
+        per_bird: int = 1,
+        concepts: Iterable[str | int] | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_kind("birds", birds, PaintedBirds, "PaintedBirds")
+        check_whole("per_bird", per_bird, 1)
+        check_seed(seed)
+        self.birds = birds
+        self.class_names, self.concept_names, self.part_names = birds.class_names, birds.concept_names, birds.part_names
+        self.part_of_concept, self.group_of_concept = birds.part_of_concept, birds.group_of_concept
+        self.group_names = [group.name for group in birds.groups]
+        wanted = self._wanted(concepts)
+        # The place of each group's first concept.
+        starts = torch.searchsorted(self.group_of_concept, torch.arange(len(birds.groups)))
+        # (K, G): the concept that a class has of each group.
+        own = starts + birds.class_options
+        found: list[tuple[int, int, int]] = []
+        for index in range(len(birds)):
+            order = np.random.default_rng([seed, index]).permutation(wanted)
+            found += self._of_bird(index, own[birds.labels[index]].numpy(), order, per_bird)
+        if not found:
+            raise ValueError(
+                "Expected argument `birds` to hold a bird of which one attribute can be replaced so that two labels "
+                "change but there is none. Take more birds or more concepts."
+            )
+        self.bird, self.added, self.removed = torch.tensor(found).T.contiguous()
+        self.group = self.group_of_concept[self.added]
+        self.labels = birds.labels[self.bird]
+        self.concept_labels_before = birds.concept_labels[self.bird]
+        self.concept_labels = self.concept_labels_before.clone()
+        rows = torch.arange(len(found))
+        self.concept_labels[rows, self.added] = 1
+        self.concept_labels[rows, self.removed] = 0
+        self.class_concepts = torch.zeros(len(own), len(self.concept_names)).scatter_(1, own, 1)
+        self.pairs = torch.unique(self.labels * len(self.concept_names) + self.added, return_inverse=True)[1]
+
+    def __len__(self) -> int:
+        return len(self.added)
+
+    def __getitem__(self, index: int) -> SubstitutionSample:
+        """Return one sample."""
+        index = check_index(index, len(self), "substitutions")
+        bird = int(self.bird[index])
+        after = self.birds.substitute(bird, int(self.added[index]))
+        return SubstitutionSample(*after, self.birds[bird].image)
+
+    def __repr__(self) -> str:
+        return f"PaintedSubstitutions({len(self)} of {int(self.pairs.max()) + 1} pairs, of {self.birds!r})"
+
+    def _wanted(self, concepts: Iterable[str | int] | None) -> np.ndarray:
+        if concepts is None:
+            return np.arange(len(self.concept_names))
+        places = []
+        for concept in as_list("concepts", concepts, "concepts"):
+            if isinstance(concept, str):
+                check_choice("concepts", concept, self.concept_names)
+                places.append(self.concept_names.index(concept))
+            else:
+                places.append(check_whole("concepts", concept, 0, len(self.concept_names) - 1))
+        if not places:
+            raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
+        return np.unique(np.asarray(places, dtype=np.int64))
+
+    def _of_bird(self, index: int, own: np.ndarray, order: np.ndarray, count: int) -> list[tuple[int, int, int]]:
+        """Return up to `count` substitutions of a bird: itself, what is put in and what is taken out."""
+        present = self.birds.concept_labels[index].numpy() > 0
+        seen = ~self.birds.points[index, :, 0, 0].isnan().numpy()
+        about = np.unique(self.part_of_concept[self.part_of_concept >= 0].numpy())
+        found: list[tuple[int, int, int]] = []
+        for added in order.tolist():
+            removed = int(own[self.group_of_concept[added]])
+            if len(found) == count:
+                break
+            # What it has of its own, and is to be seen, and of another kind than what is put in.
+            if added == removed or not present[removed]:
+                continue
+            after = self.birds.part_masks(index, added).flatten(1).any(1).numpy()
+            # Where another part comes to light or goes, its labels change, too.
+            if (after == seen)[about].all():
+                found.append((index, added, removed))
+        return found

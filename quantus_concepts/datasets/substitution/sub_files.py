@@ -1,0 +1,157 @@
+"""The Parquet files of SUB: their columns, the names in their metadata, and single images out of row groups."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captum_concepts.checks import check_folder
+from captum_concepts.reading import check_plain_file, parse_json, reason_of, shortened
+from quantus_concepts.datasets.images import FORMATS, MAX_PIXELS
+
+IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
+COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
+#: Where the names of labels are kept, and how a name is written there that is "group::option" in CUB-200-2011.
+METADATA, SEPARATOR, OFFICIAL = b"huggingface", "--", "::"
+LICENCE = "cc-by-nc-4.0"
+FOLDER = "data"
+
+
+class Names(NamedTuple):
+    """What the labels of a file mean, and the licence where the file tells one."""
+
+    attributes: tuple[str, ...]
+    birds: tuple[str, ...]
+    licence: str
+
+
+class Place(NamedTuple):
+    """Where an image is: file, row group, and row in it."""
+
+    file: int
+    group: int
+    row: int
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Import a module of the package that reads Parquet, or say how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ValueError(
+            "Parquet files need the package pyarrow: python -m pip install 'quantus-concepts[sub]'."
+        ) from None
+
+
+def find_files(root: Any) -> list[Path]:
+    """Return the Parquet files of a folder, or of ``data`` in it, in the order of their names."""
+    folder = check_folder("root", root, "the folder of SUB's Parquet files")
+    for place in (folder / FOLDER, folder):
+        files = sorted(place.glob("*.parquet")) if place.is_dir() else []
+        if files:
+            return files
+    raise FileNotFoundError(
+        f"Expected argument `root` to name the folder of SUB's Parquet files but {folder} and {folder / FOLDER} hold "
+        "none. Download the folder data of Jessica-bader/SUB."
+    )
+
+
+def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
+    """Return names, the labels (n, 2) of attribute and bird, and the rows of each row group; no image is read."""
+    with opened(path) as file:
+        schema = file.schema_arrow
+    names = _read_names(path, schema)
+    with opened(path) as file:
+        groups = [
+            file.read_row_group(group, columns=[ATTRIBUTE, BIRD], use_threads=False)
+            for group in range(file.num_row_groups)
+        ]
+        labels = [np.stack([group.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1) for group in groups]
+    whole = np.concatenate(labels) if labels else np.empty((0, 2), np.int64)
+    if whole.dtype.kind not in "iu":
+        raise ValueError(f"{path} cannot be read: its labels are {whole.dtype}, or missing, expected whole numbers.")
+    for column, known, kind in zip(whole.T, names, (ATTRIBUTE, BIRD), strict=False):
+        outside = (column < 0) | (column >= len(known))
+        if outside.any():
+            raise ValueError(
+                f"{path} cannot be used: row {int(outside.argmax())} has {kind} {int(column[outside][0])} but its "
+                f"metadata names {len(known)}. Download it again."
+            )
+    return names, whole.astype(np.int64), [group.num_rows for group in groups]
+
+
+def read_images(path: Path, group: int) -> Any:
+    """Return the images of one row group, as they are stored."""
+    with opened(path) as file:
+        return file.read_row_group(group, columns=[IMAGE], use_threads=False).column(IMAGE)
+
+
+def decoded(stored: Any, row: int, path: Path) -> Tensor:
+    """Return one image (3, H, W) in [0, 1] of a row group."""
+    try:
+        content = stored[row].as_py()["bytes"]
+        if content is None:
+            raise ValueError("it holds no bytes")
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS:,}")
+            pixels = np.array(image.convert("RGB"))
+    except Exception as error:  # a damaged file fails in any way
+        raise ValueError(f"An image of {path} cannot be read ({reason_of(error)}). Download the file again.") from error
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Open a Parquet file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
+    parquet = arrow("pyarrow.parquet")
+    try:
+        check_plain_file(path, "Parquet file")
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except Exception as error:  # a damaged file fails in any way
+        raise ValueError(
+            f"Parquet file {path} cannot be read ({reason_of(error)}). It is damaged or none: download it again."
+        ) from error
+
+
+def _read_names(path: Path, schema: Any) -> Names:
+    missing = [name for name in COLUMNS if name not in schema.names]
+    if missing:
+        raise ValueError(
+            f"{path} is no file of SUB: expected the columns {list(COLUMNS)} but got {shortened(schema.names)}."
+        )
+    try:
+        info = parse_json((schema.metadata or {})[METADATA])["info"]
+        attributes, birds = (tuple(info["features"][name]["names"]) for name in (ATTRIBUTE, BIRD))
+        if not all(isinstance(name, str) for name in (*attributes, *birds)):
+            raise TypeError("a name is no text")
+        return Names(attributes, birds, str(info.get("license", "")))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is no file of SUB: its schema's metadata has no names of {ATTRIBUTE} and {BIRD} under "
+            f"{METADATA.decode()!r} ({reason_of(error)})."
+        ) from error
+
+
+def schema_of(attributes: Sequence[str], birds: Sequence[str], licence: str) -> Any:
+    """Return the schema of SUB's files, with the names of labels in its metadata."""
+    pa = arrow()
+    features = {IMAGE: {"_type": "Image"}} | {
+        column: {"names": list(names), "_type": "ClassLabel"}
+        for column, names in ((ATTRIBUTE, attributes), (BIRD, birds))
+    }
+    info: dict[str, Any] = {"features": features} | ({"license": licence} if licence else {})
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    fields = [(IMAGE, image), (ATTRIBUTE, pa.int64()), (BIRD, pa.int64())]
+    return pa.schema(fields).with_metadata({METADATA: json.dumps({"info": info}).encode()})

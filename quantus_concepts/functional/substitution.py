@@ -1,0 +1,260 @@
+"""Substitutions: does a model see the concept put in, or recite those of the class?"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import check_finite, check_number, check_shape
+from quantus_concepts.functional.arguments import check_floating, check_indices, check_zero_one
+
+#: In place of a concept's index: there is none.
+NO_CONCEPT = -1
+#: From this share of a class's images on a concept is the class's.
+MAJORITY = 0.5
+
+
+class SubstitutionScores(NamedTuple):
+    """Scores of images in which one concept was put in and another taken out.
+
+    Attributes
+    ----------
+    added : Tensor
+        (N,) of 1, where the concept put in is predicted present, 0 or NaN: their mean is the paper's S+.
+    removed : Tensor
+        (N,) of 1, where the concept taken out is predicted absent, 0 or NaN: their mean is the paper's S-.
+    """
+
+    added: Tensor
+    removed: Tensor
+
+
+class Movement(NamedTuple):
+    """How far concept values move from the image before to the image after.
+
+    Attributes
+    ----------
+    added : Tensor
+        (N,), rise of the concept put in; NaN where there is none.
+    removed : Tensor
+        (N,), fall of the concept taken out; NaN where there is none.
+    others : Tensor
+        (N,), mean distance by which the other concepts move; NaN where there are none.
+    selectivity : Tensor
+        (N,) in [0, 1]: mean distance by which the touched concepts move, divided by itself plus `others`. 1 where
+        nothing else moves, 1/2 where the others move as far; NaN where nothing moves.
+    """
+
+    added: Tensor
+    removed: Tensor
+    others: Tensor
+    selectivity: Tensor
+
+
+@torch.no_grad()
+def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: float = 0.5) -> SubstitutionScores:
+    """Whether the concept put in is predicted present, and the one taken out absent, for each sample.
+
+    Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.5.
+    Higher is better; chance is 1/2 for both, what only recites the concepts of the class scores 0 and 0, what sees
+    them 1 and 1. A value at the threshold is present.
+
+    Parameters
+    ----------
+    values : Tensor
+        (N, L), concept values of the images with the substitution.
+    added : Tensor
+        (N,) of int: the concept put in, -1 where it is none of the L.
+    removed : Tensor
+        (N,) of int: the concept taken out, -1 where there is none.
+    threshold : float
+        Value from which on a concept counts as present: 0.5 of probabilities, 0 of margins and logits.
+
+    Returns
+    -------
+    SubstitutionScores
+        Two tensors (N,) of the dtype of `values` (float32 for narrower ones). NaN in both where `added` is -1 or the
+        sample's values hold NaN, as in the authors' release; in the second also where `removed` is -1 or equal to
+        `added`.
+
+    Raises
+    ------
+    TypeError
+        If `values` is no tensor of a floating-point dtype, a concept no tensor of whole numbers, or the threshold no
+        number.
+    ValueError
+        If a shape is wrong, a concept is not in -1 to L - 1, or the threshold is not finite.
+    """
+    _check("values", values, added, removed)
+    check_finite("threshold", check_number("threshold", threshold))
+    added, removed = added.to(values.device), removed.to(values.device)
+    present = (values >= threshold).to(torch.promote_types(values.dtype, torch.float32))
+    unknown = (added < 0) | values.isnan().any(1)
+    kept = (removed < 0) | (removed == added)
+    return SubstitutionScores(
+        _of(present, added).masked_fill(unknown, torch.nan),
+        (1 - _of(present, removed)).masked_fill(unknown | kept, torch.nan),
+    )
+
+
+@torch.no_grad()
+def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> Tensor:
+    """Whether all concepts of the class are predicted present, the one taken out included, for each sample.
+
+    Bader et al. (2025): models name the class and recite. What predicts every concept present recites, too: read it
+    beside S+.
+
+    Parameters
+    ----------
+    values : Tensor
+        (N, L), concept values of the images with the substitution.
+    class_concepts : Tensor
+        (N, L) of 0 and 1: the concepts of each sample's class.
+    threshold : float
+        Value from which on a concept counts as present.
+
+    Returns
+    -------
+    Tensor
+        (N,) of 1, 0 or NaN, where values hold NaN or the class has no concept; of the dtype of `values` (float32 for
+        narrower ones).
+
+    Raises
+    ------
+    TypeError
+        If an argument is no tensor, `values` not of a floating-point dtype, or the threshold no number.
+    ValueError
+        If a shape is wrong, a concept is neither 0 nor 1, or the threshold is not finite.
+    """
+    check_floating("values", values)
+    check_shape("values", values, ("N", "L"), (None, None))
+    check_zero_one("class_concepts", class_concepts)
+    check_shape("class_concepts", class_concepts, ("N", "L"), tuple(values.shape))
+    check_finite("threshold", check_number("threshold", threshold))
+    own = class_concepts.to(values.device) != 0
+    recited = ((values >= threshold) | ~own).all(1)
+    unknown = values.isnan().any(1) | ~own.any(1)
+    return recited.to(torch.promote_types(values.dtype, torch.float32)).masked_fill(unknown, torch.nan)
+
+
+@torch.no_grad()
+def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> Movement:
+    """How far the touched concepts move when one is replaced, and how far all others.
+
+    Photographs have no such pair: it needs images that differ in one attribute and nothing else
+    (`quantus_concepts.datasets.PaintedSubstitutions`).
+
+    Parameters
+    ----------
+    before : Tensor
+        (N, L), concept values of the images without the substitution.
+    after : Tensor
+        (N, L), of the same images with it.
+    added : Tensor
+        (N,) of int: the concept put in, -1 where it is none of the L.
+    removed : Tensor
+        (N,) of int: the concept taken out, -1 where there is none.
+
+    Returns
+    -------
+    Movement
+        Four tensors (N,) of the dtype of `after` (float32 for narrower ones); NaN where values hold NaN.
+
+    Raises
+    ------
+    TypeError
+        If values are no tensor of a floating-point dtype, or a concept no tensor of whole numbers.
+    ValueError
+        If a shape is wrong, or a concept is not in -1 to L - 1.
+    """
+    _check("after", after, added, removed)
+    check_floating("before", before)
+    check_shape("before", before, ("N", "L"), tuple(after.shape))
+    added, removed = added.to(after.device), removed.to(after.device)
+    dtype = torch.promote_types(after.dtype, torch.float32)
+    change = after.to(dtype) - before.to(after.device, dtype)
+    concepts = torch.arange(after.shape[1], device=after.device)
+    touched = (concepts == added[:, None]) | (concepts == removed[:, None])
+    moved, others = (change.abs().masked_fill(left_out, torch.nan).nanmean(1) for left_out in (~touched, touched))
+    broken = change.isnan().any(1)
+    found = (
+        _of(change, added).masked_fill(added < 0, torch.nan),
+        -_of(change, removed).masked_fill(removed < 0, torch.nan),
+        others,
+        moved / (moved + others),
+    )
+    return Movement(*(each.masked_fill(broken, torch.nan) for each in found))
+
+
+@torch.no_grad()
+def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tensor | None = None) -> Tensor:
+    """Which option of one group is the most similar to each sample, or none of them.
+
+    Bader et al. (2025), "SUB", Section 5.6: a vision-language model is asked for one of a group's options, beside
+    "none" in the paper and without it in the authors' release. Of equal ones the first, before "none".
+
+    Parameters
+    ----------
+    similarity : Tensor
+        (N, A), of each sample to the texts of all options.
+    groups : Tensor
+        (A,) of int: the group of each option, from 0.
+    wanted : Tensor
+        (N,) of int: which group each sample is asked about.
+    none : Tensor, optional
+        (N,), similarity to the text of "none"; without it one option is always chosen.
+
+    Returns
+    -------
+    Tensor
+        (N,) of int64: the option chosen, -1 for none of them, also where the group has no options.
+
+    Raises
+    ------
+    TypeError
+        If similarities are no tensors of a floating-point dtype, or groups none of whole numbers.
+    ValueError
+        If a shape is wrong, or a similarity is NaN.
+    """
+    check_floating("similarity", similarity)
+    check_shape("similarity", similarity, ("N", "A"), (None, None))
+    check_indices("groups", groups)
+    check_shape("groups", groups, ("A",), (similarity.shape[1],))
+    check_indices("wanted", wanted)
+    check_shape("wanted", wanted, ("N",), (len(similarity),))
+    if similarity.isnan().any():
+        raise ValueError("Expected argument `similarity` to hold numbers but some are NaN. Repair what gave them.")
+    asked = groups.to(similarity.device) == wanted.to(similarity.device)[:, None]
+    best, chosen = similarity.masked_fill(~asked, -torch.inf).max(1)
+    refused = ~asked.any(1)
+    if none is not None:
+        check_floating("none", none)
+        check_shape("none", none, ("N",), (len(similarity),))
+        refused = refused | (none.to(similarity.device) > best)
+    return chosen.masked_fill(refused, NO_CONCEPT)
+
+
+def check_concepts(name: str, concepts: Any, n_samples: int, n_concepts: int) -> None:
+    """Raise unless concepts are (N,) of -1 to L - 1."""
+    check_indices(name, concepts)
+    check_shape(name, concepts, ("N",), (n_samples,))
+    outside = (concepts < NO_CONCEPT) | (concepts >= n_concepts)
+    if outside.any():
+        raise ValueError(
+            f"Expected argument `{name}` to hold concepts 0 to L - 1 = {n_concepts - 1}, or {NO_CONCEPT} for none, but "
+            f"got {int(concepts[outside][0])}."
+        )
+
+
+def _check(name: str, values: Tensor, added: Tensor, removed: Tensor) -> None:
+    check_floating(name, values)
+    check_shape(name, values, ("N", "L"), (None, None))
+    for argument, concepts in (("added", added), ("removed", removed)):
+        check_concepts(argument, concepts, *values.shape)
+
+
+def _of(values: Tensor, concepts: Tensor) -> Tensor:
+    """Return the value of one concept each; of none, anything."""
+    return values.gather(1, concepts.clamp(min=0).long()[:, None])[:, 0]

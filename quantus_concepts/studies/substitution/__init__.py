@@ -1,0 +1,1 @@
+"""`benchmark substitution`: does a model see the concept, or recite its class?"""

@@ -1,0 +1,126 @@
+"""What `quantus-concepts benchmark substitution` is asked for: each option declared once, checked before any work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
+
+PAINTED, SUB = "painted", "sub"
+DATA = (PAINTED, SUB)
+PAINTED_SIZE = 64
+
+#: Fewer do not tell where 97.5 % of them lie; `functional.random_banks` has the same number, and loads torch.
+N_BANKS = 30
+
+_DATA, _BACKBONE, _PAINTED = "Data", "Backbone, of sub", "Painted birds, and training on them"
+_OF_SUB = ("root", "cub_root", "per_pair", "backbone", "layer", "weights", "mean", "std", "cbm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubstitutionOptions(RunOptions):
+    """Replace one attribute of a bird by another: does a concept model see it, or recite its class?
+
+    With no option: birds are painted with and without the substitution, concept models of every kind are trained, and
+    compared with an oracle, a model that recites the class, and random directions. Prints the main table; the last
+    line is the folder with report.html, results.csv and the figures.
+    """
+
+    data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
+    root: Path | None = option(None, "sub: folder of the Parquet files of SUB.", panel=_DATA)
+    cub_root: Path | None = option(None, "sub: folder of CUB-200-2011, to train on and for T.", panel=_DATA)
+    per_pair: int | None = option(None, "sub: images of each pair; by default all.", panel=_DATA, bounds=(1, MANY))
+    image_size: int | None = option(
+        None, f"Height and width in pixels (painted: {PAINTED_SIZE}).", panel=_DATA, bounds=(32, 4096)
+    )
+    backbone: str | None = option(
+        None, "resnet18_cub, a torchvision or timm name, or path.py:factory.", panel=_BACKBONE
+    )
+    layer: str | None = option(None, "Layer whose maps are used; by default the last before pooling.", panel=_BACKBONE)
+    weights: str | None = option(None, "File of weights (safetensors or state dict), or none.", panel=_BACKBONE)
+    mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_BACKBONE)
+    std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
+    unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
+    cbm: Path | None = option(None, "A post-hoc CBM of this backbone, saved, to score as well.", panel=_BACKBONE)
+    encoders: str | None = option(
+        None, "Vision-language models to ask as well, by commas; embedded is untrained and knows nothing.", panel=_DATA
+    )
+    n_train: int = option(1200, "Training images.", panel=_PAINTED, bounds=(1, MANY))
+    n_test: int = option(300, "Test images; of each one attribute is replaced.", panel=_PAINTED, bounds=(1, MANY))
+    n_classes: int = option(20, "Classes.", panel=_PAINTED, bounds=(2, 60))
+    n_concepts: int = option(40, "Concepts.", panel=_PAINTED, bounds=(4, 104))
+    deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED, bounds=(0, 1))
+    correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
+    correlations: str = option("0,0.5,1", "Other correlations, of the curve; or none.", panel=_PAINTED)
+    epochs: int = option(6, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
+    random_banks: int = option(N_BANKS, "Random banks of the control.", panel=RUN, bounds=(N_BANKS, MANY))
+    seeds: int = option(1, "How many seeds, counted up from --seed.", panel=RUN, bounds=(1, 1000))
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is out of bounds or does not go together."""
+        from captum_concepts.checks import check_range
+        from quantus_concepts.studies.training import STRIDE
+
+        super().__post_init__()
+        self._check_data()
+        for name in ("n_train", "n_test") if self.data == PAINTED else ():
+            # Each class has to occur.
+            check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
+        if self.data == PAINTED and self.image_size is not None and (self.image_size % STRIDE or self.image_size > 512):
+            raise ValueError(
+                f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, up "
+                f"to 512 but got {self.image_size}."
+            )
+        for each in self.curve:
+            check_range("--correlations", each, 0, 1)
+        self.torch_device()
+
+    def _check_data(self) -> None:
+        from captum_concepts.checks import check_file, check_folder
+
+        if self.data == PAINTED:
+            for name in (name for name in _OF_SUB if getattr(self, name) is not None):
+                raise ValueError(
+                    f"Argument `{option_name(name)}` says nothing with `--data {PAINTED}`. Leave it out, or choose the "
+                    f"data it belongs to: `--data {SUB}`."
+                )
+            if self.unnormalised:
+                raise ValueError(f"Argument `--unnormalised` belongs to a backbone of `--data {SUB}`.")
+            return
+        for name, path in (("--root", self.root), ("--cub-root", self.cub_root)):
+            if path is None:
+                raise ValueError(f"Expected argument `{name}` beside `--data {SUB}` but it is missing.")
+            check_folder(name, path)
+        if self.cbm is not None:
+            check_file("--cbm", self.cbm)
+        if self.seeds > 1:
+            raise ValueError(
+                f"Argument `--seeds` says nothing with `--data {SUB}`, whose images are given. Leave it out."
+            )
+        _ = self.normalisation
+
+    @property
+    def normalisation(self) -> dict[str, Any]:
+        """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
+        from quantus_concepts.studies.networks import said_normalisation
+
+        return said_normalisation(self.mean, self.std, self.unnormalised)
+
+    @property
+    def curve(self) -> tuple[float, ...]:
+        """The correlations of the curve, in order and with the one of all other numbers; none where none is asked."""
+        if self.correlations == "none" or self.data == SUB:
+            return ()
+        try:
+            asked = {float(part) for part in self.correlations.split(",")}
+        except ValueError as error:
+            raise ValueError(
+                f"Expected argument `--correlations` to be numbers, 0,0.5,1, or none, but got {self.correlations!r}."
+            ) from error
+        return tuple(sorted(asked | {self.correlation}))
+
+    def settings(self) -> dict[str, str]:
+        """Return what a report lists, with what is meant where nothing was said."""
+        return super().settings() | {"device": str(self.torch_device())}

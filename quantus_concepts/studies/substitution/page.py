@@ -1,0 +1,301 @@
+"""The report of the substitution study, declared over its frame: tables, charts and findings, section by section."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from quantus_concepts.studies.charts import Chart
+from quantus_concepts.studies.findings import number
+from quantus_concepts.studies.page import Page, Section
+from quantus_concepts.studies.results import PAPER, against_control, names, over_seeds, pick, published
+from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.substitution import charts
+from quantus_concepts.studies.substitution.findings import findings
+from quantus_concepts.studies.substitution.names import (
+    ASKED,
+    CLASS_HARD,
+    CONTROLS,
+    EMBEDDING,
+    INDEPENDENT,
+    JOINT,
+    LABELS,
+    MEMORISER,
+    MODELS,
+    ORACLE,
+    POST_HOC,
+    RANDOM,
+    RECITER,
+    SAVED,
+    SEPARATE,
+)
+from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
+from quantus_concepts.studies.tables import Table
+
+SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
+LEGEND = {
+    POST_HOC: "Concept directions found in a backbone that was trained on the classes.",
+    INDEPENDENT: "A network trained on the concepts alone; the head goes from the labels to the classes.",
+    JOINT: "One network trained on concepts and classes at once; the classes are read off the concepts.",
+    SEPARATE: "A small network for each concept, side by side: none shares a weight with another.",
+    EMBEDDING: "Each concept is an embedding, mixed of one for its presence and one for its absence; its value is the "
+    "probability of the presence.",
+    ORACLE: "Knows the attributes of every image: the best one can do.",
+    MEMORISER: "Knows the class of every image and recites the attributes that define it.",
+    RECITER: "Recites those of the class that the backbone predicts.",
+    RANDOM: "Random directions in place of the post-hoc model's, drawn many times: what knowing nothing scores.",
+}
+#: The numbers of the main table with their heads.
+SHOWN = {
+    "S+": "put in: seen",
+    "S-": "out: gone",
+    "recital": "of the class",
+    "rises": "put in",
+    "selectivity": "touched",
+    "class kept": "prediction",
+    "T": "concepts right",
+}
+#: Of these, whether they are above random directions says nothing good or bad.
+UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
+SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
+GROUP_OF_CONTROLS = "controls"
+KEY = (
+    "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. Small numbers are 95 % intervals; of "
+)
+KEY += "random directions, where 95 % of the banks lie."
+
+
+def joined(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average over seeds, and mark what is not above random directions."""
+    rows = over_seeds(
+        frame,
+        lambda row: (0.0, 1.0) if row["metric"] in SHARES else (-math.inf, math.inf),
+        controls=[RANDOM],
+    )
+    mark = against_control(rows.drop(columns="labels"), RANDOM)
+    # Of those who choose among options chance is another, which stands beside.
+    unmarked = rows["metric"].isin(UNMARKED) | rows["labels"].isin(ASKED)
+    return rows.assign(mark=mark.where(~unmarked, ""))
+
+
+def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
+    """Declare the report."""
+    options = run.options
+    rows = joined(frame)
+    here = pick(rows, correlation=options.correlation, model=list(MODELS))
+    chosen = pick(rows, correlation=options.correlation, labels=list(ASKED))
+    seeds = names(frame, "seed")
+    main = main_table(frame, options)
+    told = findings(rows, options.correlation)
+    sections = [
+        Section(
+            "Seen or recited?",
+            tables=[main],
+            charts=[
+                Chart(
+                    "plane",
+                    "What sees stands at the top right, what recites at the bottom left, what says no to everything at "
+                    "the top left. Grey: where 95 % of the random banks lie on each axis.",
+                    charts.plane(here),
+                )
+            ],
+        ),
+        Section(
+            "Beside the paper",
+            "Of one data set, SUB; the paper's models are trained end to end on CUB-200-2011.",
+            tables=[paper_table(here)],
+        )
+        if options.data == SUB
+        else None,
+        Section(
+            "Vision-language models",
+            "Of the options of the touched group, the one whose text is the most similar to the image is said to be "
+            "there. Chance is that of drawing one.",
+            tables=[encoders_table(chosen, beside=options.data == SUB)],
+            after="The encoder “embedded” is untrained and knows nothing."
+            if "embedded" in set(chosen["model"])
+            else "",
+        )
+        if len(chosen)
+        else None,
+        Section(
+            "Where attributes go together",
+            "In training the colours of a class go together more and more. A model that learned the company of an "
+            "attribute, in place of the attribute, names it by its company.",
+            charts=[
+                Chart(
+                    "curve",
+                    "S+ and S− over the correlation of attributes in training, with 95 % intervals; grey is what 95 % "
+                    "of random banks score.",
+                    charts.curve(pick(rows, model=list(MODELS))),
+                    wide=True,
+                )
+            ],
+        )
+        if len(options.curve) > 1
+        else None,
+        Section(
+            "Attribute by attribute",
+            "S+ and S− of the models trained with hard labels per class, by group of the attribute.",
+            tables=[item_table(here, "group")],
+            folded=[
+                table
+                for table in (item_table(here, "attribute"), item_table(here, "class"), moves_table(here))
+                if len(table.frame)
+            ],
+        ),
+        Section(
+            "What was said",
+            charts=[
+                Chart(
+                    "gallery",
+                    "The image before and after, and the options of the touched group that each model says the image "
+                    "after has: green only what was put in, red what was taken out.",
+                    run.facts["gallery"],
+                    wide=True,
+                )
+            ],
+        )
+        if "gallery" in run.facts
+        else None,
+    ]
+    control = pick(frame, model=RANDOM)
+    return Page(
+        f"Substitution benchmark: {'SUB' if options.data == SUB else 'painted birds'}",
+        told,
+        [section for section in sections if section is not None],
+        main=[main],
+        told=told,
+        source=f"Scores: {SOURCE}.",
+        template="substitution/page.html.j2",
+        content={
+            "legend": {name: text for name, text in LEGEND.items() if name in set(rows["model"])},
+            "seeds": seeds,
+            "sub": options.data == SUB,
+            "n_banks": int((control["n"] + control["undefined"]).max()),
+        },
+    )
+
+
+def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
+    """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
+    shown = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(SHOWN))
+    cells = joined(shown)
+    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
+    order = {"labels": [*LABELS, SAVED, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
+    return Table(
+        "Does the model see the concept, or recite its class?",
+        "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
+        "S− = 100.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric"],
+        write=_percent,
+        span=_percents,
+        labels={"S-": "S−"},
+        heads=SHOWN,
+        controls=CONTROLS,
+        key=KEY,
+    )
+
+
+def paper_table(frame: pd.DataFrame) -> Table:
+    """Return Table 1 of the paper beside ours, and below it what it has of people."""
+    metrics = ("S+", "S-", "T_A", "T")
+    paper = published(__package__).assign(source="paper", style=PAPER).drop(columns="model")
+    paper = paper[~paper["labels"].isin(ASKED)]
+    ours = pick(frame, item_kind="", metric=list(metrics)).assign(source="ours", style="")
+    cells = pd.concat([ours, paper.rename(columns={"of": "model"})])
+    cells["labels"] = cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS)
+    cells.loc[(cells["source"] == "paper") & (cells["labels"] == GROUP_OF_CONTROLS), "labels"] = "others"
+    order = {
+        "labels": [*LABELS, SAVED, GROUP_OF_CONTROLS, "others"],
+        "model": [*MODELS, *(name for name in names(cells, "model") if name not in MODELS)],
+        "metric": metrics,
+        "source": ("ours", "paper"),
+    }
+    return Table(
+        "Table 1",
+        "S+ and S− on SUB, concept accuracy on the test images of CUB-200-2011 for the attributes of SUB (T_A) and for "
+        "all (T), in %.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric", "source"],
+        write=_percent,
+        span=_percents,
+        labels={"S-": "S−"},
+        controls=CONTROLS,
+    )
+
+
+def encoders_table(frame: pd.DataFrame, *, beside: bool) -> Table:
+    """Return Table 2 of the paper: S+, S- and how often what was taken out is chosen, each with its chance."""
+    cells = pick(frame, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours", style="")
+    parts = [cells, cells.assign(source="chance", value=cells["chance"], low=math.nan, high=math.nan, style="chance")]
+    if beside:
+        paper = pick(published(__package__), labels=list(ASKED)).drop(columns="model").rename(columns={"of": "model"})
+        parts.append(paper.assign(source=PAPER, style=PAPER))
+    cells = pd.concat(parts)
+    order = {
+        "labels": ASKED,
+        "model": names(cells, "model"),
+        "metric": ("S+", "S-", "original"),
+        "source": ("ours", "chance", PAPER),
+    }
+    return Table(
+        "Table 2",
+        "In %; original: the option that was taken out is chosen, the paper's hallucination.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric", "source"],
+        write=_percent,
+        span=_percents,
+        labels={"S-": "S−"},
+        key="Small numbers are 95 % intervals over pairs.",
+    )
+
+
+def item_table(frame: pd.DataFrame, kind: str) -> Table:
+    """Return S+ and S- by attribute, group or class of the models trained with hard labels per class."""
+    cells = pick(frame, item_kind=kind, metric=["S+", "S-"], labels=[CLASS_HARD, ""])
+    cells = cells[~cells["model"].isin((ORACLE, MEMORISER, RECITER))]
+    return Table(
+        f"By {kind}",
+        "In %, with the marks of the main table.",
+        _arranged(cells, {"item": names(cells, "item"), "metric": ("S+", "S-"), "model": MODELS}).assign(small=""),
+        ["item"],
+        ["metric", "model"],
+        write=_percent,
+        labels={"S-": "S−"},
+    )
+
+
+def moves_table(frame: pd.DataFrame) -> Table:
+    """Return how far concept values move, in their own units."""
+    moves = ("added moves", "removed moves", "others move")
+    cells = pick(frame, item_kind="", metric=list(moves))
+    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
+    order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": moves}
+    return Table(
+        "How far values move",
+        "Rise of the concept put in, fall of the one taken out, and the mean distance of all others, in the units of "
+        "each model's values: margins of post-hoc models and random directions, probabilities of the others.",
+        _arranged(cells, order),
+        ["labels", "model"],
+        ["metric"],
+        controls=CONTROLS,
+    )
+
+
+def _arranged(cells: pd.DataFrame, orders: dict[str, object]) -> pd.DataFrame:
+    ordered = {name: pd.Categorical(cells[name], list(of), ordered=True) for name, of in orders.items()}  # type: ignore[call-overload]
+    return cells.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
+
+
+def _percent(value: float) -> str:
+    return "" if pd.isna(value) else number(100 * value, 1)
+
+
+def _percents(low: float, high: float) -> str:
+    return f"{100 * low:.0f}–{100 * high:.0f}"

@@ -1,0 +1,87 @@
+"""Post-hoc concept models of a backbone, trained on CUB-200-2011, and what they say of the images of SUB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import torch
+from torch.utils.data import DataLoader
+
+from captum_concepts.bottleneck import BottleneckCBM
+from captum_concepts.cbm import PostHocCBM
+from captum_concepts.embedding import embed
+from captum_concepts.heads import fit_logistic
+from quantus_concepts.datasets import CUB200, SUB
+from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.metrics import score_substitutions
+from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.pasta.encoder import Encoder
+from quantus_concepts.studies.concepts.evaluation import random_models
+from quantus_concepts.studies.loading import sample_loader
+from quantus_concepts.studies.networks import RESNET18_CUB, cut_network, load_network
+from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.substitution.concept_models import Recital
+from quantus_concepts.studies.substitution.evaluation import ask, post_hoc
+from quantus_concepts.studies.substitution.names import (
+    CLASS_HARD,
+    IMAGE_HARD,
+    POST_HOC,
+    RANDOM,
+    RECITER,
+    SAVED,
+    row_name,
+)
+from quantus_concepts.studies.substitution.options import SubstitutionOptions
+
+#: Of a network that does not say.
+IMAGE_SIZE = 224
+
+
+def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) -> pd.DataFrame:
+    """Fit post-hoc models on the training images of CUB, and score them on SUB; T_A and T on CUB's test images."""
+    options, bars = run.options, run.progress
+    network = load_network(options.backbone or RESNET18_CUB, options.weights, **options.normalisation)
+    network.module.to(options.torch_device())
+    size = options.image_size or network.image_size or IMAGE_SIZE
+    transform = default_transform(size, network.mode, network.mean, network.std)
+    train, test = (
+        CUB200(options.cub_root or "", split, transform=transform, class_concepts="majority")
+        for split in ("train", "test")
+    )
+    sub = SUB(options.root or "", cub=train, transform=transform, per_pair=options.per_pair)
+    backbone, run.settings["maps"] = cut_network(network, options.layer, sub[0].image[None].to(options.torch_device()))
+    run.settings |= {"data": repr(sub), "backbone": network.source, "images": f"{size} px, {network.mode}"}
+    embedded = embed(backbone, sample_loader(train, options.batch_size), display_progressbar=bars)
+    n_classes, device = len(train.class_names), embedded.features.device
+    models: dict[str, ConceptModel] = {}
+    for labels, targets in (
+        (CLASS_HARD, (train.class_concepts >= 0.5).float()[train.labels]),
+        (IMAGE_HARD, train.concept_labels),
+    ):
+        labelled = embedded._replace(concept_labels=targets)
+        models |= post_hoc(run, backbone, labelled, labels, train, options.seed)
+    if options.cbm is not None:
+        models[row_name(POST_HOC, SAVED)] = PostHocCBM.load(options.cbm, backbone).eval()
+    recital = Recital(fit_logistic(embedded.features, train.labels, n_classes), (train.class_concepts >= 0.5).float())
+    models[RECITER] = BottleneckCBM(backbone, recital, recital.head(), activation=None).eval().to(device)
+    random = random_models(
+        backbone, embedded, train.concept_names, n_classes, "margin", options.random_banks, options.seed
+    )
+    # In order: a row group of the files is in memory at a time.
+    images: DataLoader[Any] = DataLoader(sub, options.batch_size, generator=torch.Generator())
+    scores = score_substitutions(
+        models,
+        images,
+        threshold={name: 0.5 if name == RECITER else 0.0 for name in [*models, RANDOM]},
+        seen=sample_loader(test, options.batch_size),
+        controls={RANDOM: random},
+        display_progressbar=bars,
+    )
+    if not encoders:
+        return scores
+    # As they are: encoders bring their own preparation.
+    plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
+    asked = ask(encoders, DataLoader(plain, options.batch_size, generator=torch.Generator()), show=bars)
+    return pd.concat([scores, *asked], ignore_index=True)

@@ -1,0 +1,232 @@
+"""SUB in the release's format: labels, names, what was taken out, images of row groups, and damaged files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from fixtures_cub import ATTRIBUTES as OF_CUB
+from fixtures_cub import write_cub
+from fixtures_sub import ATTRIBUTES, BIRDS, LABELS, schema, write_release
+from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, write_sub
+from quantus_concepts.datasets.substitution import sub_files
+
+pytestmark = pytest.mark.filterwarnings("ignore:The images of:UserWarning", "ignore:No image has:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_release(tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="module")
+def cub(tmp_path_factory: pytest.TempPathFactory) -> CUB200:
+    return CUB200(write_cub(tmp_path_factory.mktemp("cub")), "test", class_concepts="majority")
+
+
+def test_names_and_labels_of_the_release(release: Path) -> None:
+    sub = SUB(release)
+    assert sub.attribute_names == [name.replace("--", "::") for name in ATTRIBUTES]
+    assert sub.bird_names == BIRDS
+    assert list(zip(sub.attribute.tolist(), sub.bird.tolist(), strict=True)) == LABELS
+    # Without a model's concepts they are those that the files name, and nothing is known of what was there before.
+    assert (sub.concept_names, sub.class_names) == (sub.attribute_names, BIRDS)
+    assert torch.equal(sub.added, sub.attribute)
+    assert set(sub.removed.tolist()) == {-1}
+    assert sub.pairs.tolist() == [0, 0, 2, 3, 2, 1, 4]
+    assert "cc-by-nc-4.0" in repr(sub)
+
+
+def test_images_are_read_group_by_group(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    kept = sub_files.read_images
+    monkeypatch.setattr(
+        "quantus_concepts.datasets.substitution.sub.read_images",
+        lambda path, group: read.append((path.name[5:10], group)) or kept(path, group),
+    )
+    sub = SUB(release)
+    images = [sub[place].image for place in range(len(sub))]
+    assert read == [("00000", 0), ("00000", 1), ("00001", 0), ("00001", 1)]
+    for number, image in enumerate(images):
+        assert image.shape == (3, 310, 320)
+        assert image[0, 100, 100] == pytest.approx(number / 255)
+    assert sub[-1].label == 1
+    with pytest.raises(IndexError, match="`index` to be below the number of images, 7"):
+        sub[7]
+    # What a worker of a loader is sent holds no images.
+    assert len(pickle.dumps(sub)) < 5000
+    batch = next(iter(DataLoader(SUB(release, transform="release"), 3, num_workers=1)))
+    assert batch.image.shape == (3, 3, 299, 299)
+
+
+def test_the_release_s_preparation_crops_and_does_not_resize(release: Path) -> None:
+    # By hand: 11 of 310 rows and 21 of 320 columns go, half of them in front; the corner of 10 columns is gone.
+    image = SUB(release, transform="release")[2].image
+    assert image.shape == (3, 299, 299)
+    assert torch.allclose(image, torch.tensor((2 / 255 - 0.5) / 2))
+    assert SUB(release, transform=lambda image: image[:, :2, :3])[0].image.shape == (3, 2, 3)
+
+
+def test_names_become_those_of_cub_and_what_was_taken_out_is_the_class_s_own(release: Path, cub: CUB200) -> None:
+    sub = SUB(release, cub)
+    assert sub.concept_names == cub.concept_names
+    assert sub.options == OF_CUB
+    assert [sub.class_names[label] for label in sub.labels] == [
+        {"B": "001.Black_footed_Albatross", "S": "003.Sooty_Albatross"}[BIRDS[bird][0]] for _, bird in LABELS
+    ]
+    own = cub.class_concepts >= 0.5
+    for place, (attribute, _) in enumerate(LABELS):
+        name = ATTRIBUTES[attribute].replace("--", "::")
+        expected = cub.concept_names.index(name) if name in cub.concept_names else -1
+        assert sub.added[place] == expected
+        group = name.partition("::")[0]
+        having = [
+            concept
+            for concept, each in enumerate(cub.concept_names)
+            if each.partition("::")[0] == group and own[sub.labels[place], concept]
+        ]
+        assert sub.removed[place] == (having[0] if having else -1)
+    assert set(sub.removed.tolist()) != {-1}
+    assert -1 in sub.added.tolist()
+    assert torch.equal(sub.class_concepts, cub.class_concepts)
+
+
+def test_some_of_each_pair(release: Path) -> None:
+    sub = SUB(release, per_pair=1)
+    assert list(zip(sub.attribute.tolist(), sub.bird.tolist(), strict=True)) == [(0, 0), (1, 1), (3, 0), (0, 1), (3, 1)]
+    # Image 4 of the release is the second of its pair.
+    assert [round(float(sub[place].image[0, 9, 20]) * 255) for place in range(5)] == [0, 2, 3, 5, 6]
+
+
+def test_licence_and_labels_that_never_occur_are_told(release: Path) -> None:
+    with (
+        pytest.warns(UserWarning, match=r"licensed cc-by-nc-4\.0"),
+        pytest.warns(UserWarning, match=r"these attributes, which the files name: has_breast_pattern::spotted\."),
+        pytest.warns(UserWarning, match=r"these birds, which the files name: Laysan_Albatross\."),
+    ):
+        SUB(release)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    names = ["has_crown_color::black", "has_crown_color::red"]
+    image = torch.rand(3, 6, 5, generator=torch.Generator().manual_seed(0))
+    Image.new("RGB", (4, 4), (9, 8, 7)).save(tmp_path / "own.png")
+    content = (tmp_path / "own.png").read_bytes()
+    samples = [
+        (image, names[1], "Jay"),
+        (tmp_path / "own.png", names[0], "Tern"),
+        (content, names[0], "Jay"),
+        (Image.new("RGB", (3, 2), (1, 2, 3)), names[1], "Tern"),
+    ]
+    known = {"attribute_names": names, "bird_names": ["Jay", "Tern"]}
+    path = write_sub(iter(samples), tmp_path / "new", **known, licence="mine", rows_per_group=3)
+    file = pq.ParquetFile(path)
+    assert (file.num_row_groups, path.name) == (2, "test-00000-of-00001.parquet")
+    # The release's columns and types, and names as it writes them.
+    expected = schema(attr_label=["has_crown_color--black", "has_crown_color--red"], bird_label=["Jay", "Tern"])
+    assert file.schema_arrow.remove_metadata() == expected.remove_metadata()
+    sub = SUB(tmp_path / "new")
+    assert sub.licence == "mine"
+    assert (sub.attribute.tolist(), sub.bird.tolist()) == ([1, 0, 0, 1], [0, 1, 0, 1])
+    assert torch.allclose(sub[0].image, image, atol=0.5 / 255 + 1e-6)
+    assert torch.equal(sub[1].image, sub[2].image)
+    # As it was, byte for byte.
+    stored = pq.read_table(path).column("image").to_pylist()
+    assert stored[1]["bytes"] == stored[2]["bytes"] == content
+    np.testing.assert_allclose(sub[3].image[:, 0, 0] * 255, [1, 2, 3], atol=1e-4)
+    with pytest.raises(FileExistsError, match="is there"):
+        write_sub(samples, tmp_path / "new", **known)
+
+
+def test_a_writing_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    samples = [(torch.zeros(3, 4, 4), "a::b", "Jay"), (torch.zeros(3, 4, 4), "a::c", "Jay")]
+    with pytest.raises(ValueError, match=r"`samples` to be one of \['a::b'\] but got 'a::c'"):
+        write_sub(samples, tmp_path, attribute_names=["a::b"], bird_names=["Jay"], rows_per_group=1)
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def changed_files(root: Path, change: str) -> None:
+    """Damage a small release."""
+    first, second = sorted((root / "data").iterdir())
+    if change == "cut":
+        second.write_bytes(second.read_bytes()[:-50])
+    elif change == "text":
+        first.write_text("no Parquet")
+    elif change == "columns":
+        pq.write_table(pq.read_table(second).rename_columns(["image", "label", "bird_label"]), second)
+    elif change == "metadata":
+        pq.write_table(pq.read_table(first).replace_schema_metadata({}), first)
+    elif change == "names":
+        pq.write_table(pq.read_table(second).replace_schema_metadata(schema(bird_label=["x"] * 3).metadata), second)
+    elif change == "labels":
+        pq.write_table(pq.read_table(second).replace_schema_metadata(schema(attr_label=["x"]).metadata), second)
+    elif change == "gone":
+        first.unlink()
+        second.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ("cut", ValueError, r"00001-of-00002.parquet cannot be read \(.*It is damaged or none"),
+        ("text", ValueError, r"00000-of-00002.parquet cannot be read \(.*It is damaged or none"),
+        ("columns", ValueError, r"expected the columns \['image', 'attr_label', 'bird_label'\] but got .*'label'"),
+        ("metadata", ValueError, r"metadata has no names of attr_label and bird_label under 'huggingface'"),
+        ("names", ValueError, r"00001-of-00002.parquet names other labels than .*00000"),
+        ("labels", ValueError, r"row 0 has attr_label 1 but its metadata names 1"),
+        ("gone", FileNotFoundError, r"`root` to name the folder of SUB's Parquet files but .* hold none"),
+    ],
+)
+def test_damaged_files_are_refused_by_name(tmp_path: Path, change: str, kind: type, message: str) -> None:
+    changed_files(write_release(tmp_path), change)
+    with pytest.raises(kind, match=message):
+        SUB(tmp_path)
+
+
+def test_a_damaged_image_is_told_when_it_is_read(tmp_path: Path) -> None:
+    rows = pq.read_table(write_release(tmp_path) / "data" / "test-00000-of-00002.parquet").to_pylist()
+    rows[1]["image"]["bytes"], rows[2]["image"]["bytes"] = b"no image", None
+    path = tmp_path / "data" / "test-00000-of-00002.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema()), path)
+    sub = SUB(tmp_path)
+    assert sub[0].image.shape == (3, 310, 320)
+    for place in (1, 2):
+        with pytest.raises(ValueError, match=r"An image of .*00000-of-00002.parquet cannot be read"):
+            sub[place]
+
+
+def test_names_that_cub_does_not_know_are_told_with_the_nearest(tmp_path: Path, cub: CUB200) -> None:
+    write_release(tmp_path / "a", attr_label=["has_crown_color--blakc", *ATTRIBUTES[1:]])
+    with pytest.raises(ValueError, match=r"attributes .*has_crown_color::blakc' \(nearest: 'has_crown_color::black'\)"):
+        SUB(tmp_path / "a", cub)
+    write_release(tmp_path / "b", bird_label=["Blackfooted Albatros", *BIRDS[1:]])
+    with pytest.raises(ValueError, match=r"birds .*blackfooted_albatros' \(nearest: '001.Black_footed_Albatross'\)"):
+        SUB(tmp_path / "b", cub)
+    write_release(tmp_path / "c", labels=[(3, 0)] * 7)
+    with pytest.raises(ValueError, match=r"none of its 112 is among \['has_tail_pattern::spotted'\]"):
+        SUB(tmp_path / "c", cub)
+
+
+def test_painted_substitutions_can_be_exported_and_read_with_their_birds(tmp_path: Path) -> None:
+    birds = PaintedBirds(4, image_size=32, n_classes=2, n_concepts=8)
+    name = birds.concept_names[0]
+    samples = [(birds.substitute(i, 0).image, name, birds.class_names[birds.labels[i]]) for i in range(4)]
+    write_sub(samples, tmp_path, attribute_names=birds.concept_names, bird_names=birds.class_names)
+    sub = SUB(tmp_path, birds)
+    assert set(sub.added.tolist()) == {0}
+    assert torch.equal(sub.labels, birds.labels)
+    assert torch.equal(sub[1].image, samples[1][0])
+
+
+def test_a_missing_package_is_told(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(ValueError, match=r"need the package pyarrow: python -m pip install 'quantus-concepts\[sub\]'"):
+        SUB(release)

@@ -1,0 +1,129 @@
+"""The substitution score as a Quantus metric: what it adds to `functional.substitution`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import quantus
+import torch
+
+from quantus_concepts import SubstitutionScore, evaluate
+from telling_models import Shown, TellingModel, told
+from tiny_models import SharingConceptModel
+
+VALUES = np.array([[0.9, 0.1, 0.6, 0.0], [0.4, 0.6, 0.2, 0.0], [0.9, 0.5, 0.5, 0.0], [0.9, 0.9, 0.1, 0.0]])
+CLASSES = np.array([0, 1, 1, 0])
+ADDED, REMOVED = np.array([0, 0, 1, -1]), np.array([1, 1, 2, 0])
+MODEL = TellingModel(Shown(4), 4, 2)
+IMAGES = told(torch.tensor(VALUES)).numpy()
+
+
+@pytest.mark.parametrize("view", ["images", "values"])
+@pytest.mark.parametrize(("score", "expected"), [("added", [1, 0, 1, np.nan]), ("removed", [1, 0, 0, np.nan])])
+def test_by_hand_on_images_and_on_values(view: str, score: str, expected: list[float]) -> None:
+    model, inputs = (MODEL, IMAGES) if view == "images" else (MODEL.head, VALUES)
+    metric = SubstitutionScore(ADDED, REMOVED, score, disable_warnings=True)
+    np.testing.assert_array_equal(metric(model, inputs, CLASSES), expected)
+    assert metric.undefined == 1
+
+
+def test_threshold_and_a_call_that_brings_its_concepts() -> None:
+    metric = SubstitutionScore(threshold=0.95)
+    assert metric(MODEL, IMAGES[:3], CLASSES[:3], custom_batch={"added": [0, 0, 1]}) == [0, 0, 0]
+    assert SubstitutionScore([0, 0, 1], threshold=0)(MODEL, IMAGES[:3], CLASSES[:3]) == [1, 1, 1]
+
+
+def test_chance_pairs_and_reasons_are_remembered() -> None:
+    metric = SubstitutionScore([0, 0, 1, -1], [1, -1, 1, 0], "removed")
+    told = r"put in is none of the model's \(1 of 4 samples\); no concept was taken out \(2 of 4 samples\)"
+    with pytest.warns(UserWarning, match=told):
+        metric(MODEL, IMAGES, CLASSES)
+    record = metric.records[-1]
+    assert record.chance == 0.5
+    assert record.clusters is not None
+    # (0, 0), (1, 0), (1, 1), (0, -1): all different; bound ones go before.
+    assert len(set(record.clusters.tolist())) == 4
+    metric = SubstitutionScore([0, 0, 1, 1], pairs=[3, 3, 5, 5])
+    metric(MODEL, IMAGES, CLASSES)
+    np.testing.assert_array_equal(metric.records[-1].clusters, [3, 3, 5, 5])
+    metric = SubstitutionScore([0, 0, 1, 0])
+    metric(MODEL, IMAGES, CLASSES)
+    np.testing.assert_array_equal(metric.records[-1].clusters, [0, 1, 2, 0])
+
+
+def test_what_reads_the_picture_recites_or_guesses() -> None:
+    rng = np.random.default_rng(0)
+    n, own = 600, np.array([[1, 1, 0, 0], [0, 1, 1, 0]])
+    classes = rng.integers(0, 2, n)
+    added = np.where(classes == 0, rng.choice([2, 3], n), rng.choice([0, 3], n))
+    removed = np.where(classes == 0, rng.choice([0, 1], n), rng.choice([1, 2], n))
+    shown = own[classes].copy()
+    shown[np.arange(n), added], shown[np.arange(n), removed] = 1, 0
+    for values, expected in ((shown, 1), (own[classes], 0)):
+        for score in ("added", "removed"):
+            scores = SubstitutionScore(added, removed, score)(MODEL.head, values.astype(float), classes)
+            assert set(scores) == {expected}
+    for score in ("added", "removed"):
+        guessed = SubstitutionScore(added, removed, score)(MODEL.head, rng.random((n, 4)), classes)
+        assert abs(np.mean(guessed) - 0.5) < 0.07
+
+
+def test_stock_quantus_shows_the_same_for_every_explanation_and_runs_the_backbone_once() -> None:
+    rng = np.random.default_rng(0)
+    model, images = SharingConceptModel(), rng.normal(size=(8, 3, 12, 12)).astype(np.float32)
+    added, removed = rng.integers(0, 5, 8), rng.integers(0, 5, 8)
+    metrics = {
+        "S+": SubstitutionScore(added, threshold=0),
+        "S-": SubstitutionScore(added, removed, "removed", threshold=0, disable_warnings=True),
+    }
+    methods = {"Saliency": {"method": "Saliency"}, "zero": np.zeros((8, 3, 12, 12)), "broken": np.full((8, 5), np.nan)}
+    call = {"model": model, "x_batch": images, "y_batch": rng.integers(0, 4, 8)}
+    results = quantus.evaluate({name: metrics[name] for name in metrics}, {"zero": methods["zero"]}, **call)
+    assert model.runs == 1
+    results = quantus.evaluate(metrics, methods, **call)
+    with torch.no_grad():
+        values = model.concept_predictor(torch.as_tensor(images)).numpy()
+    rows = np.arange(8)
+    for method in methods:
+        np.testing.assert_array_equal(results[method]["S+"], values[rows, added] >= 0)
+        gone = np.where(added == removed, np.nan, values[rows, removed] < 0)
+        np.testing.assert_array_equal(results[method]["S-"], gone)
+
+
+def test_the_summary_shows_chance() -> None:
+    call = {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES}
+    _, summary = evaluate({"S+": SubstitutionScore([0, 0, 1, 1])}, {"none": IMAGES + 1}, **call)
+    assert summary["chance"].tolist() == [0.5]
+    assert summary["value"].tolist() == [0.75]
+
+
+def test_values_that_are_unknown_are_undefined_and_said() -> None:
+
+    model = TellingModel(torch.nn.Sequential(Shown(4), torch.nn.Threshold(0.45, torch.nan)), 4, 2)
+    metric = SubstitutionScore([0, 0, 1])
+    with pytest.warns(UserWarning, match=r"values are NaN \(3 of 3 samples\)"):
+        assert np.isnan(metric(model, IMAGES[:3], CLASSES[:3])).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "inputs", "message"),
+    [
+        ({}, IMAGES, r"needs argument `added`"),
+        ({"added": ADDED, "score": "removed"}, IMAGES, r"needs argument `removed`"),
+        ({"added": ADDED[:3]}, IMAGES, r"`added` to have one row for each sample of `x_batch`, 4, but got 3"),
+        ({"added": [0, 0, 4, 0]}, IMAGES, r"`added` to hold concepts 0 to L - 1 = 3, or -1 for none, but got 4"),
+        (
+            {"added": ADDED},
+            IMAGES[:, :, 0],
+            r"needs images \(N, C, H, W\) .* of shape \(4, 1, 4\)",
+        ),
+    ],
+)
+def test_bad_calls_are_refused(arguments: dict, inputs: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SubstitutionScore(**arguments)(MODEL, inputs, CLASSES)
+
+
+def test_a_plain_classifier_is_told_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"is no concept model, .*PostHocCBM\.fit makes one"):
+        SubstitutionScore(ADDED)(MODEL.head, IMAGES, CLASSES)

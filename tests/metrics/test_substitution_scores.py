@@ -1,0 +1,179 @@
+"""Concept models on substitutions in one pass: what the metric class gives, controls, pairs, items."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from quantus_concepts import SubstitutionScore, score_concepts, score_substitutions
+from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
+from quantus_concepts.functional.intervals import interval
+from telling_models import Recited, Shown, TellingModel, told
+from tiny_models import SharingConceptModel
+
+NAMES = ["wing::red", "wing::blue", "beak::cone", "beak::needle"]
+#: Three classes with one concept of each group.
+OWN = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]])
+LABELS = torch.tensor([0, 0, 1, 2, 2, 2])
+ADDED = torch.tensor([1, 3, 0, 2, 2, -1])
+REMOVED = torch.tensor([0, 2, 1, 3, 3, 0])
+ROWS = torch.arange(5)
+AFTER = OWN[LABELS].clone()
+AFTER[ROWS, ADDED[:5]], AFTER[ROWS, REMOVED[:5]] = 1, 0
+BOUND = {"added": ADDED, "removed": REMOVED, "class_concepts": OWN, "concept_names": NAMES}
+
+
+READING, RECITING = TellingModel(Shown(4), 4, 3), TellingModel(Recited(OWN), 4, 3)
+
+
+def batches(size: int = 4) -> list[dict[str, torch.Tensor]]:
+    """Return images that show four concepts and tell a class."""
+    split = (each.split(size) for each in (told(AFTER, LABELS), told(OWN[LABELS], LABELS), LABELS))
+    return [dict(zip(("images", "before", "labels"), parts, strict=True)) for parts in zip(*split, strict=True)]
+
+
+def of_all(table: pd.DataFrame, model: str) -> dict[str, float]:
+    chosen = table[(table["model"] == model) & (table["item_kind"] == "")]
+    return dict(zip(chosen["metric"], chosen["value"], strict=True))
+
+
+def test_what_reads_scores_one_and_what_recites_zero() -> None:
+    table = score_substitutions({"oracle": READING, "memoriser": RECITING}, batches(), **BOUND)
+    found = of_all(table, "oracle")
+    # The last one is its class, with nothing put in.
+    assert (found["S+"], found["S-"], found["recital"]) == (1, 1, 1 / 6)
+    assert (found["added moves"], found["removed moves"], found["others move"]) == (1, pytest.approx(5 / 6), 0)
+    assert found["selectivity"] == 1
+    found = of_all(table, "memoriser")
+    assert (found["S+"], found["S-"], found["recital"], found["class kept"]) == (0, 0, 1, 1)
+    assert (found["added moves"], found["others move"]) == (0, 0)
+    assert np.isnan(found["selectivity"])
+    first = table[table["metric"] == "S+"].iloc[0]
+    assert (first["n"], first["undefined"], first["chance"]) == (5, 1, 0.5)
+
+
+def test_items_pairs_and_images() -> None:
+    values = told(torch.tensor([[0.9, 0.1, 0.2, 0.8]] * 6), LABELS)
+    loader = DataLoader(TensorDataset(values, LABELS), 4)
+    table = score_substitutions(READING, loader, **BOUND, class_names=["a", "b", "c"])
+    plus = table[table["metric"] == "S+"].set_index(["item_kind", "item"])
+    # Put in are blue (0.1), needle (0.8), red (0.9), and cone (0.2) twice.
+    assert plus.loc[("", ""), "value"] == 0.4
+    expected = {"wing::red": 1, "wing::blue": 0, "beak::cone": 0, "beak::needle": 1}
+    assert plus.loc["attribute", "value"].to_dict() == expected
+    assert plus.loc["group", "value"].to_dict() == {"wing": 0.5, "beak": 1 / 3}
+    # The last of class c is undefined.
+    assert plus.loc["class", "value"].to_dict() == {"a": 0.5, "b": 1, "c": 0}
+    assert plus.loc[("attribute", "beak::cone"), "n"] == 2
+    assert "selectivity" not in set(table["metric"])
+    # The two images of class c with a cone are one pair.
+    low, high = interval([0, 1, 1, 0, 0], clusters=[0, 1, 2, 3, 3])
+    assert (plus.loc[("", ""), "low"], plus.loc[("", ""), "high"]) == (low, high)
+    bound = score_substitutions(READING, loader, **BOUND, pairs=[0, 1, 0, 1, 0, 1])
+    assert bound["low"].iloc[0] == interval([0, 1, 1, 0, 0], clusters=[0, 1, 0, 1, 0])[0]
+    images = score_substitutions(READING, loader, **BOUND, class_names=["a", "b", "c"], per_image=True)
+    assert len(images) == 6 * 3
+    row = images[(images["metric"] == "S+") & (images["image"] == 3)].iloc[0]
+    assert row.drop("value").tolist() == ["model", 3, row["pair"], "c", "beak::cone", "beak::needle", "a", "S+"]
+    assert images[images["metric"] == "S+"]["added"].tolist()[-1] == ""
+
+
+@pytest.fixture(scope="module")
+def pairs() -> PaintedSubstitutions:
+    birds = PaintedBirds(12, "test", image_size=32, n_classes=4, n_concepts=6)
+    return PaintedSubstitutions(birds)
+
+
+def sharing(seed: int = 0) -> SharingConceptModel:
+    """Return a small model of six concepts."""
+    model, generator = SharingConceptModel(seed), torch.Generator().manual_seed(seed)
+    model.concept_predictor.cavs = torch.randn(6, 6, generator=generator)
+    model.head = torch.nn.utils.skip_init(torch.nn.Linear, 6, 4, bias=False)
+    model.head.weight.data = torch.randn(4, 6, generator=generator)
+    return model.eval()
+
+
+def test_a_column_is_what_the_metric_gives_and_models_of_one_backbone_share_it(pairs: PaintedSubstitutions) -> None:
+    model, other = sharing(), sharing(1)
+    other.concept_predictor.features = model.features
+    loader = DataLoader(pairs, 5)
+    images = score_substitutions({"a": model, "b": other}, loader, threshold={"a": 0.1, "b": -0.2}, per_image=True)
+    # Each batch before and after once.
+    assert model.runs == 2 * len(loader)
+    whole = torch.stack([pairs[i].image for i in range(len(pairs))]).numpy()
+    for name, each, threshold in (("a", model, 0.1), ("b", other, -0.2)):
+        for metric, score in (("S+", "added"), ("S-", "removed")):
+            expected = SubstitutionScore(pairs.added, pairs.removed, score, threshold)(
+                each, whole, pairs.labels.numpy()
+            )
+            found = images[(images["model"] == name) & (images["metric"] == metric)]["value"]
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_score_concepts_tells_the_same_where_it_knows_when_a_concept_is_present(pairs: PaintedSubstitutions) -> None:
+    models, controls = {"a": sharing(), "b": sharing(1)}, [sharing(2), sharing(3)]
+    loader = DataLoader(pairs, 5)
+    own = score_substitutions(models, loader, threshold=0, controls=controls)
+    table = score_concepts(models, loader, value_threshold=0, controls=controls, top_l=(1,), alphas=(1,))
+    columns = ["model", "metric", "value", "low", "high", "n", "undefined", "chance"]
+    chosen = [each[each["metric"].isin(["S+", "S-", "recital"]) & (each["item_kind"] == "")] for each in (own, table)]
+    first, second = (each[columns].reset_index(drop=True) for each in chosen)
+    pd.testing.assert_frame_equal(first, second)
+    assert not set(score_concepts(models["a"], loader, top_l=(1,))["metric"]) & {"S+", "S-", "recital"}
+    with pytest.raises(ValueError, match="`value_threshold` beside `added`"):
+        score_concepts(models["a"], loader, added=pairs.added, top_l=(1,))
+
+
+def test_batch_size_says_nothing(pairs: PaintedSubstitutions) -> None:
+    tables = [score_substitutions(sharing(), DataLoader(pairs, size), threshold=0) for size in (1, 7, 64)]
+    for table in tables[1:]:
+        pd.testing.assert_frame_equal(table, tables[0], rtol=1e-3)
+
+
+def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> None:
+    controls = [sharing(seed) for seed in range(3)]
+    seen = DataLoader(pairs.birds, 6)
+    table = score_substitutions(controls[0], DataLoader(pairs, 6), seen=seen, threshold=0, controls=controls)
+    with torch.no_grad():
+        values = controls[0].concept_predictor(pairs.birds.images()).numpy()
+    right = (values >= 0) == (pairs.birds.concept_labels.numpy() > 0.5)
+    some = np.unique(pairs.added.numpy())
+    found = of_all(table, "model")
+    assert found["T"] == pytest.approx(right.mean())
+    assert found["T_A"] == pytest.approx(right[:, some].mean())
+    each = [of_all(score_substitutions(one, DataLoader(pairs, 6), threshold=0), "model")["S+"] for one in controls]
+    control = table[(table["model"] == "control") & (table["metric"] == "S+") & (table["item_kind"] == "")].iloc[0]
+    assert control["value"] == pytest.approx(np.mean(each))
+    assert control["low"] == pytest.approx(np.percentile(each, 2.5))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"added": None}, r"`added` to hold the concept put into each image but it is not given"),
+        ({"added": -torch.ones(6, dtype=torch.int64)}, r"nothing in common"),
+        ({"added": ADDED + 4}, r"`added` to hold concepts 0 to L - 1 = 3"),
+        ({"added": ADDED[:4]}, r"`added` to hold as many rows as `loader` gives images"),
+        ({"pairs": [0, 1]}, r"`pairs` to have shape \(N,\) = \(6,\)"),
+        ({"concept_names": NAMES[:3]}, r"`concept_names` to hold 4 names but got 3"),
+        ({"class_concepts": OWN[:2]}, r"labels in 0\.\.1"),
+        ({"seen": batches()}, r"`seen` to give batches with concept labels"),
+        ({"threshold": np.nan}, r"`threshold` to be finite"),
+    ],
+)
+def test_bad_input_is_refused(changed: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        score_substitutions(READING, batches(), **{**BOUND, **changed})
+
+
+def test_images_before_of_another_size_and_broken_values_are_refused() -> None:
+    wrong = batches()
+    wrong[1]["before"] = wrong[1]["before"][..., 1:]
+    with pytest.raises(ValueError, match=r"`before` to have shape"):
+        score_substitutions(READING, wrong, **BOUND)
+    broken = TellingModel(torch.nn.Sequential(Shown(4), torch.nn.Threshold(0.5, torch.nan)), 4, 3)
+    with pytest.raises(ValueError, match=r"a concept value of image 0 \(from 0\) is NaN"):
+        score_substitutions(broken, batches(), **BOUND)

@@ -1,0 +1,205 @@
+"""The study of substitutions: controls that are known beforehand, labels, networks, and a page of a tiny run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from fixtures_commands import NETWORK
+from fixtures_cub import CLASSES, write_cub
+from golden.record import RECORDED
+from quantus_concepts.datasets import write_sub
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.results import PAPER, one, pick, published
+from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.substitution import evaluation, findings
+from quantus_concepts.studies.substitution.concept_models import (
+    EmbeddingNetwork,
+    JointNetwork,
+    Recital,
+    SeparateNetworks,
+    joint_loss,
+)
+from quantus_concepts.studies.substitution.names import (
+    ASKED,
+    CLASS_HARD,
+    CLASS_SOFT,
+    IMAGE_HARD,
+    IMAGE_SOFT,
+    INDEPENDENT,
+    MEMORISER,
+    MODELS,
+    ORACLE,
+    POST_HOC,
+    RANDOM,
+    ROWS,
+)
+from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.substitution.page import joined
+
+
+@pytest.fixture(scope="module")
+def scores() -> pd.DataFrame:
+    """What the recorded run gave; it is compared with a new run elsewhere."""
+    return pd.read_csv(RECORDED / "substitution" / "results.csv", keep_default_na=True).fillna(
+        {"labels": "", "item_kind": "", "item": ""}
+    )
+
+
+def test_what_is_known_beforehand_scores_what_it_must(scores):
+    rows = pick(scores, metric=["S+", "S-"])
+    assert set(pick(rows, model=ORACLE)["value"]) == {1.0}
+    assert set(pick(rows, model=MEMORISER)["value"]) == {0.0}
+    # Attributes differ in how often they are put in; of all of them random directions are at chance.
+    whole = pick(rows, model=RANDOM, item_kind="")
+    assert len(whole) == 4
+    assert ((whole["low"] < 0.5) & (whole["high"] > 0.5)).all()
+    recited = pick(scores, metric="recital", item_kind="")
+    assert set(pick(recited, model=MEMORISER)["value"]) == {1.0}
+    assert set(pick(recited, model=ORACLE)["value"]) == {0.0}
+    assert set(pick(scores, model=MEMORISER, metric="rises")["value"]) == {0.0}
+    assert set(pick(scores, model=ORACLE, metric=["rises", "selectivity", "T"], item_kind="")["value"]) == {1.0}
+
+
+def test_every_model_has_every_number(scores):
+    main = pick(scores, correlation=0.0, item_kind="", seed=0)
+    for model, labels in ROWS.items():
+        assert set(pick(main, model=model)["labels"]) == set(labels)
+    counts = main.groupby(["model", "labels"])["metric"].nunique()
+    assert counts.nunique() == 1, counts
+
+
+def test_labels_are_what_their_names_say(tmp_path):
+    options = SubstitutionOptions(n_train=40, n_test=8, n_classes=4, n_concepts=8, image_size=32, progress=False)
+    data = evaluation.paint(options, 0, 0.0)
+    share = data.train.class_concepts[data.train.labels]
+    own = data.train.concept_labels
+    assert torch.equal(data.targets(IMAGE_HARD), own)
+    assert torch.equal(data.targets(CLASS_SOFT), share)
+    assert torch.equal(data.targets(CLASS_HARD), (share >= 0.5).float())
+    torch.testing.assert_close(data.targets(IMAGE_SOFT), 0.75 * own + 0.25 * share)
+
+
+def test_a_network_per_concept_shares_nothing():
+    network = SeparateNetworks(3, seed=1).eval()
+    images = torch.rand(2, 3, 16, 16)
+    network(images)[:, 1].sum().backward()
+    used = {
+        name: parameter.grad.flatten(1).abs().sum(1) > 0
+        for name, parameter in network.named_parameters()
+        if parameter.ndim > 1
+    }
+    assert len(used) == 3
+    for rows in used.values():
+        # Of three equal parts the middle one.
+        assert [bool(part.any()) for part in rows.chunk(3)] == [False, True, False]
+
+
+def test_a_concept_embedding_model_mixes_presence_and_absence():
+    network = EmbeddingNetwork(2, 3, seed=0)
+    pooled = torch.randn(4, 64)
+    with torch.no_grad():
+        network.classifier.presence.weight.zero_()
+        network.classifier.presence.bias.fill_(100.0)
+        logits, mixed = network.classifier.both(pooled)
+        pairs = nn.functional.leaky_relu(network.classifier.embeddings(pooled)).view(4, 2, 2, -1)
+    assert torch.equal(logits, torch.full((4, 2), 100.0))
+    # Surely present: the first of the two embeddings.
+    torch.testing.assert_close(mixed, pairs[:, :, 0])
+
+
+def test_the_loss_of_both_is_that_of_each():
+    network = JointNetwork(2, 3, seed=0)
+    outputs = network(torch.rand(4, 3, 16, 16))
+    targets = torch.tensor([[0, 1, 2], [1, 1, 0], [0, 0, 1], [1, 0, 2]]).float()
+    concepts = nn.functional.binary_cross_entropy_with_logits(outputs[:, :2], targets[:, :2])
+    classes = nn.functional.cross_entropy(outputs[:, 2:], targets[:, 2].long())
+    torch.testing.assert_close(joint_loss(outputs, targets), 20 * concepts + classes)
+
+
+def test_a_recital_is_of_the_class_that_is_predicted():
+    concepts = torch.tensor([[1.0, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 1]])
+    recital = Recital(nn.Identity(), concepts)
+    predicted = torch.eye(3)[[2, 0, 1]]
+    values = recital(predicted)
+    assert torch.equal(values, concepts[[2, 0, 1]])
+    assert recital.head()(values).argmax(1).tolist() == [2, 0, 1]
+
+
+def test_above_chance_is_said_only_against_the_random_banks(scores):
+    rows = joined(scores)
+    for _, row in pick(rows, item_kind="", metric="S+", correlation=0.0).iterrows():
+        control = one(rows, item_kind="", metric="S+", correlation=0.0, model=RANDOM)
+        expected = "above" if row["value"] > control["high"] else "below" if row["value"] < control["low"] else "at"
+        assert row["mark"] == ("" if row["model"] == RANDOM else expected)
+    changed = rows.copy()
+    of_post_hoc = (changed["model"] == POST_HOC) & (changed["labels"] == CLASS_HARD) & (changed["metric"] == "S+")
+    changed.loc[of_post_hoc & (changed["item_kind"] == "") & (changed["correlation"] == 0), ["value", "mark"]] = (
+        0.99,
+        "above",
+    )
+    told = [str(each) for each in findings.findings(changed, 0.0)]
+    assert any(f"{POST_HOC} ({CLASS_HARD}) is above them" in text for text in told)
+
+
+def test_the_papers_rows_are_ours():
+    paper = published("quantus_concepts.studies.substitution")
+    assert set(paper["model"]) == {PAPER}
+    table = pick(paper, of=list(MODELS))
+    assert set(table["of"]) <= set(ROWS)
+    # Table 1 of the paper: ten trained models, four numbers of each.
+    assert len(table) == 40
+    row = one(table, of=INDEPENDENT, labels=CLASS_HARD, metric="S+")
+    assert row["value"] == 0.408
+
+
+def test_a_failed_training_tells_its_own_error(tmp_path, monkeypatch):
+    options = SubstitutionOptions(
+        n_train=30, n_test=8, n_classes=4, n_concepts=8, image_size=32, epochs=2, progress=False, out=tmp_path / "run"
+    )
+    data = evaluation.paint(options, 0, 0.0)
+
+    class Folder:
+        kept = Path(tmp_path)
+
+    real = evaluation.fit
+
+    def failing(network, *arguments, **settings):
+        if isinstance(network, SeparateNetworks):
+            raise RuntimeError("out of memory")
+        return real(network, *arguments, **settings)
+
+    monkeypatch.setattr(evaluation, "fit", failing)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        evaluation.trained(Run(options, Folder()), data, ROWS, 0, 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sub_is_scored_beside_the_paper(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cub = write_cub(tmp_path)
+    Path("network.py").write_text(NETWORK)
+    attributes = ["has_crown_color::black", "has_breast_color::blue", "has_bill_shape::needle"]
+    birds = [name.partition(".")[2] for name in CLASSES]
+    images = torch.rand(12, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    samples = [(image, attributes[n % 3], birds[n // 4]) for n, image in enumerate(images)]
+    write_sub(samples, "sub", attribute_names=attributes, bird_names=birds)
+    given = f"--data sub --root sub --cub-root {cub} --backbone network.py:model --image-size 32 --device cpu"
+    given += " --encoders embedded"
+    assert main(f"benchmark substitution {given} --no-progress --out out".split()) == 0
+    frame = pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""})
+    whole = pick(frame, item="")
+    assert set(pick(whole, model="embedded")["labels"]) == set(ASKED)
+    whole = pick(whole, model=list(MODELS))
+    assert set(whole["metric"]) == {"S+", "S-", "recital", "T_A", "T"}
+    # By class some concepts are those of all; of the three attributes one is among the 112 concepts.
+    assert set(pick(whole, model=POST_HOC)["labels"]) == {IMAGE_HARD}
+    assert one(whole, model=POST_HOC, labels=IMAGE_HARD, metric="S+")["n"] == 4
+    page = Path("out/report.html").read_text()
+    assert "Beside the paper" in page
+    assert "There is no post-hoc CBM of labels per class, hard" in page
+    assert "40.8" in page
