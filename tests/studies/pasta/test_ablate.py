@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -108,18 +109,13 @@ def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("run") / "ablate"
-    arguments = ["--n-images", "20", "--seeds", "3", "--tables", "16,scorers,losses", "--out", str(out)]
-    state = torch.get_rng_state()
-    assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
-    assert torch.equal(state, torch.get_rng_state())
-    return out
+def folder(golden: Callable[[str], Path]) -> Path:
+    return golden("pasta-ablate")
 
 
 def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path) -> None:
     results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
-    assert set(results["ablation"]) == {"labels", "scorers", "losses"}
+    assert set(results["ablation"]) == set(ABLATIONS)
     assert set(results["model"]) == {SCORER, SHUFFLED, "paper"}
     paper = results[(results["model"] == "paper") & (results["variant"] == "SVM") & (results["measure"] == "QWK")]
     assert paper[["value", "deviation"]].to_numpy().tolist() == [[0.463, 0.056]]
