@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fixtures_pasta import write_pasta_release
+from golden.runs import smaller
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
@@ -141,7 +142,8 @@ def test_a_folder_of_ratings(
     monkeypatch.setenv("COLUMNS", "160")
     data = write_pasta_release(tmp_path / "data", datasets=("coco",), n_images=8, explainers=EXPLAINERS)
     arguments = ["--data", str(data), "--tables", "18", "--seeds", "1", "--out", str(tmp_path / "out")]
-    assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
+    with smaller(figures=False):
+        assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
     shown = capsys.readouterr().out
     assert "drawing" in shown
     assert "imulated" not in shown

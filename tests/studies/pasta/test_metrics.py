@@ -26,6 +26,7 @@ from quantus_concepts.studies.pasta.metrics import (
 )
 from quantus_concepts.studies.pasta.metrics_study import said_of_human
 
+
 def frame(n_images: int = 40, seed: int = 0) -> pd.DataFrame:
     """Return explanations by five explainers whose votes are their places, and a metric that knows nothing."""
     rng = np.random.default_rng(seed)

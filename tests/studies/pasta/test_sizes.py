@@ -12,6 +12,7 @@ from quantus_concepts.studies.pasta.classifier import METHODS
 from quantus_concepts.studies.pasta.names import SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.sizes import finding, slopes
 
+
 def test_a_slope_is_per_ten_times_the_parameters() -> None:
     frame = pd.DataFrame(
         [("a", size, value + seed, seed) for seed in range(3) for size, value in ((10, 2.0), (100, 2.5), (1000, 3.0))],

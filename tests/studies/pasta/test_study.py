@@ -4,15 +4,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from golden.record import RECORDED
 from golden.runs import smaller
 from quantus_concepts import PASTAScore
+from quantus_concepts.pasta.perturbations import PERTURBATIONS
+from quantus_concepts.pasta.robustness import RobustnessPairs
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
+from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.pasta import applications, study
+from quantus_concepts.studies.pasta.applications_page import plot_perturbed
 from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 #: As the run that is recorded.
@@ -33,9 +39,22 @@ def test_writes_everything_and_nothing_half(folder: Path) -> None:
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     tables = {"results.csv", "wins.csv", "faithfulness.csv", "steering.csv", "correlations.csv"}
     scorers = {"scorer.safetensors", "scorer-0.safetensors", "scorer-1.safetensors"}
-    figures = {f"figures/{name}.png" for name in ("steering", "faithfulness", "wins", "curves", "scc")}
+    figures = {f"figures/{name}.png" for name in ("steering", "wins", "curves", "scc")}
     assert names >= tables | scorers | figures | {"report.html"}
     assert [name for name in names if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
+
+
+def test_one_pair_of_each_perturbation_is_drawn() -> None:
+    names = tuple(PERTURBATIONS)[:2]
+    images, maps, classes = torch.rand(3, 3, 8, 8), np.arange(3 * 64.0).reshape(3, 1, 8, 8), np.zeros(3, int)
+    pairs = RobustnessPairs(
+        *("Q5", images, images.flip(0), maps, maps[::-1], classes, classes),
+        *((names[1], names[0], names[1]), np.array([0.5, 1.0, 2.0]), np.arange(3), 0, 0),
+    )
+    rows = applications._perturbed(pairs)
+    assert [row.label.split("\n")[-1] for row in rows] == ["1", "0.5"]
+    np.testing.assert_array_equal(rows[1].maps[0], images[2].permute(1, 2, 0).numpy())
+    assert png(plot_perturbed(rows)).startswith(b"\x89PNG")
 
 
 def test_records_have_scorer_control_rater_and_ceiling(folder: Path) -> None:
