@@ -42,6 +42,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    # The recorded run's are drawn.
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
     # Room for the whole table.
     monkeypatch.setenv("COLUMNS", "120")
 
