@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,23 @@ def _few_threads() -> Iterator[None]:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that does a run of `golden.runs` once for all tests and processes, and tells its folder."""
+    folder = tmp_path_factory.getbasetemp()
+    # Each process of pytest-xdist has a folder of its own in the one of all.
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "golden"
+    folder.mkdir(exist_ok=True)
+
+    def made(name: str) -> Path:
+        # Loads every study.
+        from golden.runs import done_once
+
+        return done_once(name, folder)
+
+    return made
 
 
 @pytest.fixture(scope="module")

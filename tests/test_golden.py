@@ -7,7 +7,7 @@ Every command that keeps what is expensive is interrupted once and goes on. To t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -15,27 +15,13 @@ import pytest
 
 from golden.compare import differences
 from golden.record import RECORDED
-from golden.runs import RUNS, read_table, tables_of
+from golden.runs import RUNS, read_table, tables_in
 from golden.tolerances import Tolerance, tolerance_of
 
 
-@dataclass
-class Place:
-    """A folder that runs share, and which are done."""
-
-    folder: Path
-    done: set[str] = field(default_factory=set)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("golden"))
-
-
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", RUNS)
-def test_results_are_those_recorded(name: str, place: Place) -> None:
-    for file, frame in tables_of(name, place.folder, place.done, interrupt=2).items():
+def test_results_are_those_recorded(name: str, golden: Callable[[str], Path]) -> None:
+    for file, frame in tables_in(name, golden(name).parent).items():
         recorded = read_table(RECORDED / name / file)
         tolerance = tolerance_of(name, file)
         wrong, _ = differences(recorded, frame, RUNS[name].tables[file], tolerance.same)

@@ -14,31 +14,36 @@ import pytest
 
 PACKAGES = ("captum_concepts", "quantus_concepts")
 HEAVY = {"sklearn", "torchvision", "timm", "open_clip", "transformers", "pytorchcv", "typer"}
-
-
-def loaded(statement: str) -> set[str]:
-    """Return the top names of what a fresh interpreter has imported after a statement, Python's own left out."""
-    code = f"import sys\nbefore = {{*sys.modules}}\n{statement}\nprint(*({{*sys.modules}} - before))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in done.stdout.split()} - sys.stdlib_module_names
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_loads_no_library(package: str) -> None:
+#: What a fresh interpreter does, one after the other, and which libraries it must not have loaded by then.
+STEPS = {
     # Not even torch and the host: they come with the first name that is asked for.
-    assert loaded(f"import {package}") <= {*PACKAGES}
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "from captum_concepts import CoAM, LayerFeatures, SteeredRISE, build_method, explain_func",
-        "from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, summarise",
-    ],
-)
-def test_a_name_loads_no_other_library_than_its_host_does(statement: str) -> None:
+    **{f"import {package}": None for package in PACKAGES},
+    "assert quantus_concepts.functional.positive_percentile": HEAVY,
+    "from captum_concepts import CoAM, LayerFeatures, SteeredRISE, build_method, explain_func": HEAVY,
     # Quantus brings scikit-learn, Captum does not.
-    assert not loaded(statement) & (HEAVY - ({"sklearn"} if "quantus" in statement else set()))
+    "from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, summarise": HEAVY - {"sklearn"},
+}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """What one interpreter has loaded after each step, by its top names, Python's own left out."""
+    code = ["import sys", "before = {*sys.modules}"]
+    for step in STEPS:
+        code += [step, "print(*({*sys.modules} - before))"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(code)], capture_output=True, text=True, check=True)
+    lines = [{name.partition(".")[0] for name in line.split()} for line in done.stdout.splitlines()]
+    return {step: names - sys.stdlib_module_names for step, names in zip(STEPS, lines, strict=True)}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_nothing_is_loaded_that_is_not_needed(step: str, loaded: dict[str, set[str]]) -> None:
+    forbidden = STEPS[step]
+    if forbidden is None:
+        assert loaded[step] <= {*PACKAGES}
+    else:
+        assert loaded[step] > {*PACKAGES}
+        assert not loaded[step] & forbidden
 
 
 @pytest.mark.parametrize(
@@ -59,10 +64,6 @@ def test_every_name_is_found_wherever_it_is_looked_for(package: str) -> None:
     (typed,) = (node for node in ast.parse(Path(str(module.__file__)).read_text()).body if isinstance(node, ast.If))
     seen = [alias.name for node in typed.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert sorted(seen) == sorted(names)
-
-
-def test_modules_are_attributes() -> None:
-    assert loaded("import quantus_concepts\nassert quantus_concepts.functional.positive_percentile") > {*PACKAGES}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,12 +60,15 @@ EXECUTING = {
 SAFE_WITH = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
 
 
-def calls(source: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the name and the constant keywords of every call."""
+@cache
+def calls(source: str) -> list[tuple[str, dict[str, object]]]:
+    """Return the name and the constant keywords of every call."""
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             constants = {each.arg: each.value.value for each in node.keywords if isinstance(each.value, ast.Constant)}
-            yield ast.unparse(node.func), {str(name): value for name, value in constants.items()}
+            found.append((ast.unparse(node.func), {str(name): value for name, value in constants.items()}))
+    return found
 
 
 def executing(source: str) -> list[str]:

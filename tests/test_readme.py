@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from pathlib import Path
@@ -11,11 +12,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from quantus_concepts.functional import random_bank_scores, random_banks
+
 README = Path(__file__).parent.parent / "README.md"
 COMMANDS = (
     "python -m pip install . && quantus-concepts benchmark concepts",
     "python -m pip install tox && tox",
 )
+
+
+#: As far as the numbers say nothing of what runs.
+SMALLER = {"n_images=400,": "n_images=120,", "n_images=30)": "n_images=16)", "epochs=5,": "epochs=1,"}
 
 
 def blocks(language: str) -> list[str]:
@@ -35,14 +42,20 @@ def own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_code(own_images: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = blocks("python")
-    assert len(code) >= 5
+def test_code(own_images: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = blocks("python")
+    assert len(found) >= 5
+    code = "\0".join(found)
+    for text, smaller in SMALLER.items():
+        assert code.count(text) == 1
+        code = code.replace(text, smaller)
+    for function in (random_banks, random_bank_scores):
+        monkeypatch.setitem(inspect.unwrap(function).__kwdefaults__, "n_banks", 4)
     names: dict[str, Any] = {}
     with warnings.catch_warnings():
         # a few birds have fewer samples than asked for, and say so
         warnings.simplefilter("ignore", UserWarning)
-        for number, block in enumerate(code):
+        for number, block in enumerate(code.split("\0")):
             exec(compile(block, f"README.md, block {number}", "exec"), names)
     assert "Failed to evaluate" not in capsys.readouterr().out
     assert names["maps"].shape[:2] == (32, 1)

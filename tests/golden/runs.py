@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+import torch
+from filelock import FileLock
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
@@ -39,6 +42,8 @@ NO_FIGURES = {
 }
 #: Numbers that no option makes smaller.
 FEWER = {
+    # Dots per inch.
+    "quantus_concepts.studies.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
     "quantus_concepts.studies.pasta.applications.RatedBirds": partial(RatedBirds, n_train=200),
     "quantus_concepts.studies.pasta.applications.N_CORRELATED": 20,
@@ -65,7 +70,7 @@ class Run:
     prepare, finish
         What is written into the folder before, and made of what the commands wrote after.
     drawn
-        Whether tables tell of figures, which are else not drawn.
+        Whether tables tell of figures, or tests look at the page; else none are drawn.
     """
 
     commands: Sequence[str]
@@ -87,6 +92,11 @@ def _sources() -> None:
         for number in range(8):
             pixels = colour + rng.integers(0, 60, (24, 24, 3))
             Image.fromarray(pixels.astype(np.uint8)).save(f"sources/colours/{name}/{number}.png")
+
+
+def _pets() -> None:
+    if not Path("pets").exists():
+        write_explanations(Path("pets"))
 
 
 def _rated() -> None:
@@ -172,6 +182,7 @@ RUNS = {
             "steering.csv": ("name",),
             "wins.csv": ("explainer",),
         },
+        drawn=True,
     ),
     "pasta-train": Run(
         [
@@ -183,6 +194,7 @@ RUNS = {
             "correlations.csv": ("metric", "question"),
         },
         prepare=_rated,
+        drawn=True,
     ),
     "pasta-score": Run(
         [
@@ -193,7 +205,7 @@ RUNS = {
         ],
         {"scores.csv": ("explainer", "explanation"), "maps.csv": ("explainer", "explanation")},
         needs=("pasta-train",),
-        prepare=lambda: write_explanations(Path("pets")),
+        prepare=_pets,
         source={"maps.csv": "pasta-score-maps/scores.csv"},
     ),
     "pasta-sheet": Run(
@@ -202,7 +214,7 @@ RUNS = {
             "--out pasta-sheet"
         ],
         {"files.csv": ("file",)},
-        prepare=lambda: write_explanations(Path("pets")),
+        prepare=_pets,
         finish=lambda: write_digests(Path("pasta-sheet")),
         drawn=True,
     ),
@@ -219,6 +231,7 @@ RUNS = {
             "results.csv": ("ablation", "variant", "model", "question", "modality", "measure"),
             "splits.csv": ("ablation", "variant", "model", "question", "modality", "measure", "seed"),
         },
+        drawn=True,
     ),
     "pasta-sizes": Run(
         [
@@ -230,6 +243,7 @@ RUNS = {
             "networks.csv": ("name", "parameters", "measure", "seed"),
             "encoders.csv": ("name", "parameters", "model", "question", "modality", "measure", "seed"),
         },
+        drawn=True,
     ),
     "pasta-metrics": Run(
         [
@@ -252,15 +266,37 @@ RUNS = {
 }
 
 
-def tables_of(name: str, folder: Path, done: set[str], *, interrupt: int = 0) -> dict[str, pd.DataFrame]:
-    """Do a run in a folder, and those it needs that are not done, and return its tables, every cell as text.
-
-    With `interrupt` each command is interrupted when it has kept so many things, and goes on.
-    """
+def tables_of(name: str, folder: Path, done: set[str]) -> dict[str, pd.DataFrame]:
+    """Do a run in a folder, and those it needs that are not done, and return its tables, every cell as text."""
     with chdir(folder):
-        do(name, done, interrupt)
-        run = RUNS[name]
-        return {file: read_table(Path(run.source.get(file, f"{name}/{file}"))) for file in run.tables}
+        do(name, done)
+    return tables_in(name, folder)
+
+
+def tables_in(name: str, folder: Path) -> dict[str, pd.DataFrame]:
+    """Read the tables of a run that was done in a folder, every cell as text."""
+    run = RUNS[name]
+    return {file: read_table(folder / run.source.get(file, f"{name}/{file}")) for file in run.tables}
+
+
+def done_once(name: str, folder: Path) -> Path:
+    """Do a run unless any process has done it in this folder, and return where its command wrote.
+
+    Each command is interrupted when it has kept two things, and goes on; the global generators stay as they are.
+    """
+    for each in (*RUNS[name].needs, name):
+        marker = folder / f"{each}.done"
+        with FileLock(folder / f"{each}.lock"):
+            if marker.exists():
+                continue
+            states = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+            with chdir(folder), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                do(each, set(RUNS[each].needs), interrupt=2)
+            assert torch.equal(states[0], torch.get_rng_state())
+            assert states[1] == np.random.get_state()[1].tobytes()  # noqa: NPY002
+            marker.touch()
+    return folder / name
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -276,7 +312,9 @@ def do(name: str, done: set[str], interrupt: int = 0) -> None:
     for needed in run.needs:
         do(needed, done, interrupt)
     if run.prepare is not None:
-        run.prepare()
+        # Several runs, of several processes, need the same.
+        with FileLock("prepare.lock"):
+            run.prepare()
     for command in run.commands:
         said = io.StringIO()
         with redirect_stdout(said), redirect_stderr(said), smaller(figures=run.drawn):

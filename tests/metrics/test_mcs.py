@@ -115,11 +115,11 @@ def test_abs_counts_what_is_negative(world: World) -> None:
 
 
 def test_a_random_region_is_the_baseline() -> None:
-    world = World(3000)
+    world = World(1000)
     scores = np.array(score(world, random_region=True, seed=1))
     # under the one model the map is 1 on 20 pixels, under the other on the other 124, and 20 of 144 are looked at
     expected = (20 - 124) / 144
-    assert abs(scores.mean() - expected) < 2.576 * scores.std() / 3000**0.5
+    assert abs(scores.mean() - expected) < 2.576 * scores.std() / 1000**0.5
     np.testing.assert_array_equal(score(world, random_region=True, seed=1, call={"batch_size": 7}), scores)
     assert (score(world, random_region=True, seed=2) != scores).any()
 

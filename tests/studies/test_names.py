@@ -35,7 +35,7 @@ def model():
 
 def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "DPI", 40)
+    monkeypatch.setattr(figures, "DPI", 30)
     rng = np.random.default_rng(0)
     for split, count in (("train", 8), ("test", 4)):
         for channel, name in enumerate((ODD, "[/bold]")):
@@ -50,7 +50,7 @@ def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monk
     Path("concepts.csv").write_text("\n".join(table) + "\n")
     Path("network.py").write_text(NETWORK)
     arguments = "--data folder --root images --concepts concepts.csv --backbone network.py:model --unnormalised"
-    more = "--no-progress --device cpu --out result --no-sweep"
+    more = "--no-progress --device cpu --out result --no-sweep --method mean"
     assert main(["benchmark", "concepts", *arguments.split(), *more.split()]) == 0
     page = Path("result/report.html").read_text(encoding="utf-8")
     assert all(name in page for name in concepts)

@@ -18,6 +18,7 @@ import torch
 
 from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
 from fixtures_attribution import FOLDERS, TINY, write_folders
+from golden.runs import NO_FIGURES
 from kills import contents
 from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies import run as floor
@@ -68,6 +69,15 @@ def root(tmp_path_factory):
         yield place
 
 
+@pytest.fixture(scope="module")
+def undrawn():
+    """Figures are named and empty; the run on painted data draws them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in NO_FIGURES.items():
+            patch.setattr(name, value)
+        yield
+
+
 def call(root: Path, *arguments: str) -> Run:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -89,7 +99,7 @@ def painted(root):
 
 
 @pytest.fixture(scope="module")
-def own(root):
+def own(root, undrawn):
     return call(root, *TINY, *FOLDERS, *FEW, "--out", "own")
 
 
@@ -212,7 +222,7 @@ def test_composed_images_are_read_again(command, capsys):
 
 
 @pytest.fixture(scope="module")
-def everything(root):
+def everything(root, undrawn):
     arguments = shlex.split("--relative --robustness --models trained --out all")
     with pytest.MonkeyPatch.context() as patch:
         # Two draws of directions for each of twelve models and three layers, in place of twenty.
@@ -255,9 +265,7 @@ def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(command):
     arguments = (
         *TINY,
         *FOLDERS,
-        "--no-tcav",
-        "--methods",
-        "grad-cam",
+        *shlex.split("--n-images 4 --n-patches 2 --patch-steps 1 --no-tcav --methods grad-cam"),
         "--backbone",
         "network.py:model",
         "--unnormalised",

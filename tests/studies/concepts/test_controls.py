@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -26,6 +27,8 @@ from quantus_concepts.studies.loading import KeptImages, sample_loader
 N_CLASSES, SIZE = 10, 64
 ALPHAS = (1.0, 3.0, 6.0)
 TOPS = (1, 3, 5)
+#: Of the random control: images that directions are drawn for, images they are scored on, and banks.
+N_KNOWN, N_SEEN, N_DRAWN = 120, 100, 6
 Z99 = 2.5758  # of the 99 % interval
 
 
@@ -118,15 +121,20 @@ def assert_within(scores: np.ndarray, expected: float, n_draws: int, spread: flo
     assert abs(np.nanmean(scores) - expected) < half, (np.nanmean(scores), expected, half)
 
 
+@pytest.fixture(scope="module")
+def of_noise(oracle, train, test):
+    return scored(Replaced(oracle, "noise"), test, train)
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_white_noise_maps_score_the_size_of_the_region(oracle, train, test, alpha):
-    column = scored(Replaced(oracle, "noise"), test, train)["CLM", "value", 1, alpha, ""]
+def test_white_noise_maps_score_the_size_of_the_region(of_noise, alpha):
+    column = of_noise["CLM", "value", 1, alpha, ""]
     chance = alpha / 12
     assert_within(column, chance, int((~np.isnan(column)).sum()), math.sqrt(chance * (1 - chance)))
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_uniform_random_points_score_the_size_of_the_region(oracle, train, test, alpha):
+@pytest.fixture(scope="module")
+def of_random_points(oracle, train, test):
     generator = torch.Generator().manual_seed(11)
 
     def moved(sample: ConceptSample) -> ConceptSample:
@@ -134,22 +142,25 @@ def test_uniform_random_points_score_the_size_of_the_region(oracle, train, test,
         return sample._replace(points=torch.rand(sample.points.shape, generator=generator) * SIZE - 0.5)
 
     samples = [moved(test[index]) for index in range(len(test))]
-    column = scored(oracle, test, train, loader=sample_loader(samples, 100))["CLM", "value", 1, alpha, ""]
+    return scored(oracle, test, train, loader=sample_loader(samples, 100))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_uniform_random_points_score_the_size_of_the_region(of_random_points, test, alpha):
+    column = of_random_points["CLM", "value", 1, alpha, ""]
     chance = alpha / 12
     assert len(column) == len(test)
     assert_within(column, chance, len(column), math.sqrt(chance * (1 - chance)))
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_constant_maps_score_exactly_the_size_of_the_region(oracle, train, test, alpha):
+def test_constant_maps_score_exactly_the_size_of_the_region(oracle, train, test):
     scores = scored(Replaced(oracle, "constant"), test, train)
-    for top in TOPS:
+    for top, alpha in itertools.product(TOPS, ALPHAS):
         column = scores["CLM", "value", top, alpha, ""]
         np.testing.assert_allclose(column[~np.isnan(column)], alpha / 12, rtol=1e-6)
 
 
-@pytest.mark.parametrize("importance", ["weight", "value", "contribution"])
-def test_labels_shuffled_among_the_concepts_score_their_density(oracle, train, test, importance):
+def test_labels_shuffled_among_the_concepts_score_their_density(oracle, train, test):
     rng = np.random.default_rng(5)
 
     def shuffled(sample: ConceptSample) -> ConceptSample:
@@ -159,7 +170,8 @@ def test_labels_shuffled_among_the_concepts_score_their_density(oracle, train, t
     samples = [shuffled(test[index]) for index in range(len(test))]
     scores = scored(oracle, test, train, loader=sample_loader(samples, 100))
     density = scores["density", "", 0, 0, ""].mean()
-    assert_within(scores["CEM", importance, 1, 0, ""], density, len(test), math.sqrt(density * (1 - density)))
+    for importance in ("weight", "value", "contribution"):
+        assert_within(scores["CEM", importance, 1, 0, ""], density, len(test), math.sqrt(density * (1 - density)))
 
 
 def test_the_honest_baselines_lie_between_chance_and_the_oracle(oracle, train, test):
@@ -171,38 +183,39 @@ def test_the_honest_baselines_lie_between_chance_and_the_oracle(oracle, train, t
             assert alpha / 12 < baseline < 0.99
 
 
-@pytest.mark.parametrize("which", ["all", "correct"])
-def test_the_random_control_is_what_random_bank_scores_gives(oracle, train, test, which):
+def test_the_random_control_is_what_random_bank_scores_gives(train, test):
     """Of the same draws: the mean over the banks, in float32."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone = Backbone(nn.Sequential(nn.Conv2d(3, 24, 8, 8), nn.ReLU()), "mean", None, 24)
-    known = embed(backbone, sample_loader(KeptImages(train, range(300)), 100))
-    seen = embed(backbone, sample_loader(test, 100))
-    drawn = random_models(backbone, known, test.concept_names, N_CLASSES, "margin", 30, 5)
-    table = table_of(oracle, test, train, controls={"random": drawn}, control_stride=400, top_l=(3,))
+    some = KeptImages(test, range(N_SEEN))
+    known = embed(backbone, sample_loader(KeptImages(train, range(N_KNOWN)), 100))
+    seen = embed(backbone, sample_loader(some, 100))
+    drawn = random_models(backbone, known, test.concept_names, N_CLASSES, "margin", N_DRAWN, 5)
+    table = table_of(drawn[0], some, train, controls={"random": drawn}, control_stride=N_SEEN, top_l=(3,))
     control = table[(table["model"] == "random") & (table["item"] == "")].set_index(["metric", "explanation"])
-    expected = random_bank_scores(
-        known.features,
-        known.labels,
-        seen.features,
-        test.labels,
-        test.concept_labels,
-        train.class_concepts,
-        top_l=3,
-        only_correct=which == "correct",
-        n_banks=30,
-        seed=5,
-    )
-    for explanation in ("weight", "value", "contribution"):
-        rows = control.loc[[("CEM", explanation)]]
-        mean, low, high = distribution(expected["CEM", explanation])
-        row = rows[rows["set"] == which].iloc[0]
-        np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
-        rows = control.loc[[("CGIM", explanation)]]
-        mean, low, high = distribution(expected["CGIM", explanation])
-        row = rows[rows["item_kind"] == "concept"].iloc[0]
-        np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
+    for which in ("all", "correct"):
+        expected = random_bank_scores(
+            known.features,
+            known.labels,
+            seen.features,
+            some.labels,
+            some.concept_labels,
+            train.class_concepts,
+            top_l=3,
+            only_correct=which == "correct",
+            n_banks=N_DRAWN,
+            seed=5,
+        )
+        for explanation in ("weight", "value", "contribution"):
+            rows = control.loc[[("CEM", explanation)]]
+            mean, low, high = distribution(expected["CEM", explanation])
+            row = rows[rows["set"] == which].iloc[0]
+            np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
+            rows = control.loc[[("CGIM", explanation)]]
+            mean, low, high = distribution(expected["CGIM", explanation])
+            row = rows[rows["item_kind"] == "concept"].iloc[0]
+            np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
 
 
 def test_the_oracle_takes_unknown_images_for_an_error(oracle):

@@ -63,7 +63,7 @@ CONCEPTS = {"red beak": 0.9, "blue <b>wing</b>": -0.63, "long tail": math.nan}
 
 @pytest.fixture(autouse=True)
 def _small_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "DPI", 40)
+    monkeypatch.setattr(charts, "DPI", 30)
 
 
 @pytest.fixture
@@ -254,6 +254,12 @@ def test_the_page_is_well_formed_self_contained_and_escapes_what_users_named(row
     assert "55.4" not in text
 
 
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("_undrawn")
 def test_the_page_says_what_it_stands_on(rows):
     text = report(rows, data="cub", by_class=True)
     assert "55.4" in text
@@ -266,6 +272,7 @@ def test_the_page_says_what_it_stands_on(rows):
     assert "2 seeds (0, 1)" in several
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_page_tells_directions_that_hardly_know_their_concepts(rows):
     known = {"red beak": 0.9, "b": 0.55, "long tail": math.nan}
     text = report([*rows, *items(known, metric="CAV accuracy", explanation="", set="all")])

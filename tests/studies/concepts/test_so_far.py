@@ -6,6 +6,7 @@ import pandas as pd
 import torch
 
 from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.studies.concepts import data_option
 from quantus_concepts.studies.concepts.data_option import load_data
 from quantus_concepts.studies.concepts.names import ORACLE, POST_HOC, RANDOM
 from quantus_concepts.studies.concepts.options import ConceptOptions
@@ -38,8 +39,9 @@ def test_one_seed_has_no_interval_and_two_have_the_wide_one_over_both():
     assert "over 2 seeds" in both.note
 
 
-def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them():
-    options = ConceptOptions(n_train=242, n_test=20, image_size=32, seeds=2)
+def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them(monkeypatch):
+    monkeypatch.setattr(data_option, "PAINTED_AT_ONCE", 12)
+    options = ConceptOptions(n_train=27, n_test=10, n_classes=5, image_size=32, seeds=2)
     before = torch.get_num_threads()
     drawn = []
     try:
@@ -51,8 +53,8 @@ def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them():
     (_, alone), (_, together) = drawn
     assert alone.digest() == together.digest()
     # Other birds of the same classes, with a truth of their own.
-    whole = KeptImages(PaintedBirds(502, image_size=32), range(260, 502))
-    own = PaintedBirds(242, image_size=32, first=260)
+    whole = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
+    own = PaintedBirds(27, image_size=32, n_classes=5, first=30)
     assert torch.equal(together.train.images, whole.images)
     assert torch.equal(together.train.labels, whole.labels)
     assert torch.equal(together.class_concepts, own.class_concepts)

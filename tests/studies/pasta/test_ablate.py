@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from fixtures_pasta import write_pasta_release
+from golden.runs import smaller
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
@@ -108,18 +110,13 @@ def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("run") / "ablate"
-    arguments = ["--n-images", "20", "--seeds", "3", "--tables", "16,scorers,losses", "--out", str(out)]
-    state = torch.get_rng_state()
-    assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
-    assert torch.equal(state, torch.get_rng_state())
-    return out
+def folder(golden: Callable[[str], Path]) -> Path:
+    return golden("pasta-ablate")
 
 
 def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path) -> None:
     results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
-    assert set(results["ablation"]) == {"labels", "scorers", "losses"}
+    assert set(results["ablation"]) == set(ABLATIONS)
     assert set(results["model"]) == {SCORER, SHUFFLED, "paper"}
     paper = results[(results["model"] == "paper") & (results["variant"] == "SVM") & (results["measure"] == "QWK")]
     assert paper[["value", "deviation"]].to_numpy().tolist() == [[0.463, 0.056]]
@@ -145,7 +142,8 @@ def test_a_folder_of_ratings(
     monkeypatch.setenv("COLUMNS", "160")
     data = write_pasta_release(tmp_path / "data", datasets=("coco",), n_images=8, explainers=EXPLAINERS)
     arguments = ["--data", str(data), "--tables", "18", "--seeds", "1", "--out", str(tmp_path / "out")]
-    assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
+    with smaller(figures=False):
+        assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
     shown = capsys.readouterr().out
     assert "drawing" in shown
     assert "imulated" not in shown

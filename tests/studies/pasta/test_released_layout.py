@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from fixtures_pasta import read_records, write_pasta_release
+from golden.runs import smaller
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
@@ -29,15 +30,16 @@ QUIET = ("--device", "cpu", "--no-progress")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder whose drawings are the images upside down, so that no map drawn anew is one of them."""
     folder = tmp_path_factory.mktemp("release")
-    return write_pasta_release(folder, datasets=("coco", "pascalpart"), n_images=6, explainers=EXPLAINERS)
+    return write_pasta_release(folder, datasets=("coco", "pascalpart"), n_images=3, explainers=EXPLAINERS)
 
 
 @pytest.fixture(scope="module")
 def trained(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "trained"
-    options = ("--encoder", "embedded", "--seeds", "2", "--epochs", "4", "--learning-rate", "0.001", "--question", "Q1")
+    options = ("--encoder", "embedded", "--seeds", "1", "--epochs", "1", "--learning-rate", "0.001", "--question", "Q1")
     settings = ("--sentence", "release", "--labels", "image-name", *QUIET, "--out", str(out))
-    assert main(["pasta", "train", "--data", str(release), *options, *settings]) == 0
+    with smaller(figures=False):
+        assert main(["pasta", "train", "--data", str(release), *options, *settings]) == 0
     return out
 
 
@@ -77,10 +79,10 @@ def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
     # Of the folder, which holds a scorer of each split as well.
     frame = score(release, trained, tmp_path / "scored")
     records = read_records(release)
-    assert len(frame) == len(records) == 120
+    assert len(frame) == len(records) == 60
     assert set(frame.note) == {""}
     assert set(frame.explainer) == set(EXPLAINERS)
-    assert frame.modality.value_counts().to_dict() == {"drawing": 84, "concepts": 36}
+    assert frame.modality.value_counts().to_dict() == {"drawing": 42, "concepts": 18}
     # Each as by hand, with the label in the name of its image, which is not the class predicted.
     rated = PastaRatings(release, labels="image-name")
     embeddings = Embedder.from_settings("embedded", scorer.settings).embed(rated.explanations)

@@ -1,42 +1,60 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from golden.record import RECORDED
 from golden.runs import smaller
 from quantus_concepts import PASTAScore
+from quantus_concepts.pasta.perturbations import PERTURBATIONS
+from quantus_concepts.pasta.robustness import RobustnessPairs
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
+from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.pasta import applications, study
+from quantus_concepts.studies.pasta.applications_page import plot_perturbed
 from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 
+#: As the run that is recorded.
 TINY = [
     *("--n-images", "20", "--n-per-image", "12", "--image-size", "32", "--seeds", "2", "--epochs", "2"),
-    *("--n-explained", "6", "--n-masks", "8", "--classifier-epochs", "1", "--no-progress", "--device", "cpu"),
+    *("--n-explained", "4", "--n-masks", "8", "--classifier-epochs", "1", "--no-progress", "--device", "cpu"),
 ]
+#: Where its numbers do not matter.
+FEW = ["--n-images", "12", "--seeds", "1", "--epochs", "1", "--n-explained", "2", "--n-masks", "4"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("run") / "pasta"
-    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
-    with smaller(figures=True):
-        assert main(["benchmark", "pasta", *TINY, "--regressors", "--out", str(out)]) == 0
-    assert torch.equal(torch_state, torch.get_rng_state())
-    assert numpy_state == np.random.get_state()[1].tobytes()  # noqa: NPY002
-    return out
+def folder(golden: Callable[[str], Path]) -> Path:
+    return golden("pasta")
 
 
 def test_writes_everything_and_nothing_half(folder: Path) -> None:
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     tables = {"results.csv", "wins.csv", "faithfulness.csv", "steering.csv", "correlations.csv"}
     scorers = {"scorer.safetensors", "scorer-0.safetensors", "scorer-1.safetensors"}
-    assert names >= tables | scorers | {"report.html", "figures/steering.png", "figures/light.png", "figures/wins.png"}
+    figures = {f"figures/{name}.png" for name in ("steering", "wins", "curves", "scc")}
+    assert names >= tables | scorers | figures | {"report.html"}
     assert [name for name in names if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
+
+
+def test_one_pair_of_each_perturbation_is_drawn() -> None:
+    names = tuple(PERTURBATIONS)[:2]
+    images, maps, classes = torch.rand(3, 3, 8, 8), np.arange(3 * 64.0).reshape(3, 1, 8, 8), np.zeros(3, int)
+    pairs = RobustnessPairs(
+        *("Q5", images, images.flip(0), maps, maps[::-1], classes, classes),
+        *((names[1], names[0], names[1]), np.array([0.5, 1.0, 2.0]), np.arange(3), 0, 0),
+    )
+    rows = applications._perturbed(pairs)
+    assert [row.label.split("\n")[-1] for row in rows] == ["1", "0.5"]
+    np.testing.assert_array_equal(rows[1].maps[0], images[2].permute(1, 2, 0).numpy())
+    assert png(plot_perturbed(rows)).startswith(b"\x89PNG")
 
 
 def test_records_have_scorer_control_rater_and_ceiling(folder: Path) -> None:
@@ -57,21 +75,23 @@ def test_simulated_raters_are_named_in_the_report_and_by_the_scorer(folder: Path
 
 def test_every_explainer_has_a_place_and_every_image_a_choice(folder: Path) -> None:
     wins = pd.read_csv(folder / "wins.csv")
-    assert wins.iloc[:, 1].sum() == 6
+    assert wins.iloc[:, 1].sum() == 4
     assert len(wins) == 10
 
 
 def test_the_same_seed_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    assert main(["benchmark", "pasta", *TINY, "--no-uses", "--out", str(again)]) == 0
+    with smaller(figures=False):
+        assert main(["benchmark", "pasta", *TINY, "--no-uses", "--out", str(again)]) == 0
     first, second = (pd.read_csv(each / "results.csv") for each in (folder, again))
     pd.testing.assert_frame_equal(first[first.model.isin(set(second.model))].reset_index(drop=True), second)
     assert not (again / "wins.csv").exists()
 
 
 def test_one_question_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--question", "Q5", "--seeds", "1", "--no-uses", "--out", str(tmp_path / "five")]
-    assert main(["benchmark", "pasta", *TINY, *arguments]) == 0
+    arguments = ["--question", "Q5", *FEW, "--no-uses", "--out", str(tmp_path / "five")]
+    with smaller(figures=False):
+        assert main(["benchmark", "pasta", *TINY, *arguments]) == 0
     shown = capsys.readouterr().out
     assert "Q5" in shown
     assert "Q1" not in shown
@@ -92,18 +112,29 @@ def test_interrupted_before_anything_was_done_leaves_nothing(
 
 
 def test_an_interrupted_run_goes_on_with_the_same_out(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "stopped"
-    arguments = ["benchmark", "pasta", *TINY, "--regressors", "--out", str(out)]
+    out, made = tmp_path / "stopped", {}
+    correlations = pd.read_csv(RECORDED / "pasta" / "correlations.csv")
+    arguments = ["benchmark", "pasta", *TINY, *FEW, "--regressors", "--out", str(out)]
+    trained = study.trained
+
+    def noted(*given: Any, **named: Any) -> Any:
+        made["results"], found = trained(*given, **named)
+        return made["results"], found
+
+    def stop(run: Any, *_: Any) -> None:
+        made.update(run.frames)
+        interrupt()
+
     with monkeypatch.context() as patch, smaller(figures=False):
-        patch.setattr(applications, "_correlated", interrupt)
+        patch.setattr(study, "trained", noted)
+        patch.setattr(applications, "_correlated", stop)
         assert main(arguments) == 130
     assert f"--out {out}" in capsys.readouterr().err
     assert not (out / "report.html").exists()
     assert main([*arguments, "--no-uses"]) == 2
     assert "(--uses: True there, False here)" in capsys.readouterr().err
-    correlations = pd.read_csv(folder / "correlations.csv")
     with monkeypatch.context() as patch, smaller(figures=False):
         patch.setattr("quantus_concepts.studies.pasta.evaluation.train_scorer", lambda *_, **__: pytest.fail("again"))
         patch.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
@@ -111,9 +142,10 @@ def test_an_interrupted_run_goes_on_with_the_same_out(
             patch.setattr(applications, name, lambda *_, **__: pytest.fail("again"))
         patch.setattr(applications, "_correlated", lambda *_: correlations)
         assert main(arguments) == 0
-    for table in ("results", "wins", "faithfulness", "steering"):
-        ours, whole = (pd.read_csv(each / f"{table}.csv") for each in (out, folder))
-        pd.testing.assert_frame_equal(ours, whole)
+    assert {*made} == {"results", "wins", "faithfulness", "steering"}
+    for table, whole in made.items():
+        whole.to_csv(tmp_path / "whole.csv", index=False)
+        pd.testing.assert_frame_equal(*(pd.read_csv(each) for each in (out / f"{table}.csv", tmp_path / "whole.csv")))
 
 
 def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

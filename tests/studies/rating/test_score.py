@@ -42,6 +42,18 @@ class TinyEncoder:
         return torch.tensor([[len(text) / 50, text.count(","), 0.0, 1.0] for text in texts])
 
 
+@pytest.fixture(autouse=True)
+def _undrawn(request, monkeypatch):
+    # Drawing takes most of the time of a tiny run: one is drawn.
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+
+@pytest.fixture
+def drawn():
+    """The figures are drawn."""
+
+
 @pytest.fixture
 def encoder(monkeypatch):
     made = TinyEncoder()
@@ -107,6 +119,7 @@ def test_questions_are_chosen_and_low_may_be_good(root):
         STUDY(_options(root, question="Q2", out=root / "other"))
 
 
+@pytest.mark.usefixtures("drawn")
 def test_report_has_everything_in_it(root, capsys):
     out = STUDY(_options(root, n_shown=2))
     page = (out / "report.html").read_text()
