@@ -36,3 +36,11 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         return sorted({*vars(sys.modules[package]), *places})
 
     return __getattr__, __dir__
+
+
+def check_extra(module: str, extra: str, what: str) -> None:
+    """Raise ImportError that names an extra of ours where the module it brings is not installed."""
+    if find_spec(module) is None:
+        raise ImportError(
+            f"{what} needs the package {module}: python -m pip install 'quantus-concepts[{extra}]'.", name=module
+        )
