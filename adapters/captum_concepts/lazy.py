@@ -38,9 +38,13 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     return __getattr__, __dir__
 
 
+class MissingExtraError(ImportError, ValueError):
+    """A package of an extra is not installed: for who imports an ImportError, for a command bad input like other."""
+
+
 def check_extra(module: str, extra: str, what: str) -> None:
-    """Raise ImportError that names an extra of ours where the module it brings is not installed."""
+    """Raise where the module that an extra of ours brings is not installed."""
     if find_spec(module) is None:
-        raise ImportError(
+        raise MissingExtraError(
             f"{what} needs the package {module}: python -m pip install 'quantus-concepts[{extra}]'.", name=module
         )
