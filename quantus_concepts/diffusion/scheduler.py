@@ -77,7 +77,8 @@ class TiedScheduler:
         if not isinstance(eta, TieSchedule):
             check_range("eta", eta, 0, 1)
         check_choice("quantile", quantile, QUANTILES)
-        tied = object.__new__(_tied_class(type(scheduler)))
+        base: Any = type(scheduler)
+        tied = object.__new__(_tied_class(base))
         vars(tied).update(copy.deepcopy(vars(scheduler)))
         tied.eta, tied.quantile, tied._shares = eta, quantile, {}
         return tied
