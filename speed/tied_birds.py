@@ -149,7 +149,10 @@ def train_painter(sizes: Sizes) -> Painter:
             for own, average in zip(painter.parameters(), mean.parameters(), strict=True):
                 average.lerp_(own, max(0.005, 1 / (step + 1)))
         if step % 100 == 0:
-            print(f"painter: step {step}, loss {float(loss):.3f}, {time.perf_counter() - start:.0f} s", flush=True)
+            print(
+                f"painter: step {step}, loss {float(loss.detach()):.3f}, {time.perf_counter() - start:.0f} s",
+                flush=True,
+            )
     return mean.eval()
 
 

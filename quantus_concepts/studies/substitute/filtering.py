@@ -39,8 +39,7 @@ def filter_images(options: FilterOptions) -> str:
                 model = model or load_letter_model(options.model, options.precision, options.torch_device())
                 answers = _ask(model, pair, images, options)
                 _check_letters([*decided, answers])
-                with written(kept) as temporary:
-                    answers.to_csv(temporary, index=False)
+                _keep(answers, kept)
             decided.append(decide(pair, answers, options.keep_share))
         manifest = pd.concat(decided, ignore_index=True)[COLUMNS]
         text = io.StringIO()
@@ -92,6 +91,17 @@ def _ask(model: LetterModel, pair: Pair, images: list[Path], options: FilterOpti
             place = path.relative_to(options.generated).as_posix()
             rows.append((place, answer.said, answer.probability, answer.is_choice))
     return pd.DataFrame(rows, columns=ANSWERS).astype({"probability": float, "is_choice": bool})
+
+
+def _keep(answers: pd.DataFrame, file: Path) -> None:
+    try:
+        with written(file) as temporary:
+            answers.to_csv(temporary, index=False)
+    except OSError as error:
+        raise OSError(
+            f"The answers on a pair cannot be written to {file} ({error.strerror or error}). Those on the pairs before "
+            "stay; make room, and give the same command again: it goes on."
+        ) from error
 
 
 def _read(file: Path) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 pytest.importorskip("diffusers")
+pytest.importorskip("transformers")
 
 from generated_folders import ATTRIBUTES, BIRDS, write_generated
 from quantus_concepts.diffusion import TieSchedule, tied_pair
