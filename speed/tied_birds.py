@@ -1,6 +1,6 @@
 """Does Tied Diffusion Guidance keep the other attributes of a bird? Looked at where nothing need be downloaded.
 
-    python speed/tied_birds.py                    # trains, generates, reads; some minutes on one core
+    python speed/tied_birds.py                    # trains, generates, reads and prints a table
     python speed/tied_birds.py --weights FOLDER   # keeps the two networks there, or takes them from there
     python speed/tied_birds.py --picture FILE     # and draws some of the images
     python speed/tied_birds.py --tiny             # sizes that show only whether it runs

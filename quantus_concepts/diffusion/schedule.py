@@ -22,8 +22,8 @@ class TieSchedule:
     eta is ``exp(-rate * (t / T - t_1))``.
 
     Bader et al. (2025), "SUB", Eq. 4, whose form and values the published text lost: the exponential and the defaults
-    are ours. The defaults were found by looking at painted birds (speed/tied_birds.py), not at photographs; the paper
-    took one set for patterns and another for shapes and colours.
+    are ours. The paper took one set for patterns and another for shapes and colours, found by looking at a few birds;
+    ours are tried on no photographs. Look at a few pairs of your own before many are generated.
 
     Parameters
     ----------
