@@ -12,6 +12,7 @@ from PIL import Image
 import explanation_folders
 import fixtures_attribution
 import fixtures_pasta
+import generated_folders
 from quantus_concepts.pasta import Scorer, save_scorer
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import Options
@@ -20,6 +21,7 @@ from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
 from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
 from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.substitute.options import ExportOptions, FilterOptions, GenerateOptions, VerifyOptions
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
 
 NETWORK = """
@@ -61,6 +63,7 @@ def leaves():
 """
 _OWN = "--no-progress --device cpu"
 _EXPLAINED = "--images images --explanations explanations --no-progress"
+_MADE = "--generated made --no-progress"
 _FEW = f"--n-images 20 --seeds 1 --epochs 1 {_OWN}"
 #: For each command its options, and good arguments of a run that is as small as can be.
 COMMANDS: dict[str, tuple[type[Options], str]] = {
@@ -81,6 +84,10 @@ COMMANDS: dict[str, tuple[type[Options], str]] = {
     "pasta join": (JoinOptions, "votes.json --data rated"),
     "pasta ablate": (AblateOptions, f"--tables labels {_FEW}"),
     "pasta sizes": (SizesOptions, f"--no-classifiers {_FEW}"),
+    "substitute generate": (GenerateOptions, f"--out out --model empty --birds Blue_Jay --n-per-pair 1 {_OWN}"),
+    "substitute filter": (FilterOptions, f"--model empty --device cpu {_MADE}"),
+    "substitute sheet": (VerifyOptions, f"--filtered filtered {_MADE}"),
+    "substitute export": (ExportOptions, f"--filtered filtered {_MADE}"),
     "pasta metrics": (MetricsOptions, f"--n-images 20 --n-explained 4 --n-train 20 --classifier-epochs 1 {_OWN}"),
 }
 
@@ -89,6 +96,8 @@ def write_place(root: Path) -> Path:
     """Write a folder with one of everything that an option can name."""
     fixtures_attribution.write_folders(root)
     explanation_folders.write_folders(root)
+    generated_folders.write_generated(root / "made")
+    generated_folders.write_filtered(root / "filtered", root / "made", {"Blue_Jay--has_bill_shape--needle"})
     fixtures_pasta.write_pasta_release(root / "rated", datasets=("coco",), n_images=3)
     for split in ("train", "test"):
         for name in ("apple", "pear"):

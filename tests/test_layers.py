@@ -14,6 +14,7 @@ import quantus_concepts
 LAYERS = (
     "captum_concepts",
     "quantus_concepts.functional",
+    "quantus_concepts.diffusion",
     "quantus_concepts.datasets",
     "quantus_concepts.pasta",
     "quantus_concepts.metrics",

@@ -36,3 +36,15 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         return sorted({*vars(sys.modules[package]), *places})
 
     return __getattr__, __dir__
+
+
+class MissingExtraError(ImportError, ValueError):
+    """A package of an extra is not installed: for who imports an ImportError, for a command bad input like other."""
+
+
+def check_extra(module: str, extra: str, what: str) -> None:
+    """Raise where the module that an extra of ours brings is not installed."""
+    if find_spec(module) is None:
+        raise MissingExtraError(
+            f"{what} needs the package {module}: python -m pip install 'quantus-concepts[{extra}]'.", name=module
+        )

@@ -1,4 +1,4 @@
-"""The command line: `quantus-concepts benchmark ...`, `quantus-concepts pasta ...` and `quantus-concepts compose`."""
+"""The command line: `quantus-concepts benchmark ...`, `pasta ...`, `substitute ...` and `compose`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
 from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
 from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.substitute.options import ExportOptions, FilterOptions, GenerateOptions, VerifyOptions
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
@@ -34,6 +35,7 @@ STUDIES = "quantus_concepts.studies"
 app = typer.Typer(name="quantus-concepts", add_completion=False, pretty_exceptions_enable=False)
 benchmark = typer.Typer()
 pasta = typer.Typer()
+substitute = typer.Typer()
 
 # Modules of a command are named, and loaded when it runs: its options alone tell its help.
 app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
@@ -50,6 +52,11 @@ pasta.command("join")(command(JoinOptions, f"{STUDIES}.rating.join:join"))
 pasta.command("ablate")(command(AblateOptions, f"{STUDIES}.pasta.ablate:STUDY"))
 pasta.command("sizes")(command(SizesOptions, f"{STUDIES}.pasta.sizes:STUDY"))
 pasta.command("metrics")(command(MetricsOptions, f"{STUDIES}.pasta.metrics_study:STUDY"))
+app.add_typer(substitute, name="substitute")
+substitute.command("generate")(command(GenerateOptions, f"{STUDIES}.substitute.generate:generate"))
+substitute.command("filter")(command(FilterOptions, f"{STUDIES}.substitute.filtering:filter_images"))
+substitute.command("sheet")(command(VerifyOptions, f"{STUDIES}.substitute.sheet:make_sheet"))
+substitute.command("export")(command(ExportOptions, f"{STUDIES}.substitute.export:export"))
 
 
 def _tell_version(asked: bool) -> None:
@@ -75,6 +82,11 @@ def _benchmark() -> None:
 @pasta.callback()
 def _pasta() -> None:
     """How people rate explanations: collect ratings, train scorers, score explanations."""
+
+
+@substitute.callback()
+def _substitute() -> None:
+    """Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

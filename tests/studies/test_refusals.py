@@ -23,6 +23,7 @@ LOADED = [
     "quantus_concepts.studies.substitution.study",
     *(f"quantus_concepts.studies.pasta.{name}" for name in ("ablate", "sizes", "metrics_study")),
     *(f"quantus_concepts.studies.rating.{name}" for name in ("train_study", "score", "sheet", "join")),
+    *(f"quantus_concepts.studies.substitute.{name}" for name in ("generate", "filtering", "sheet", "export")),
     *("timm", "torchvision.models", "quantus_concepts.pasta.open_clip_models"),
 ]
 #: Options whose bad values need others beside them, or whose refusal names another option.
@@ -65,6 +66,7 @@ FOLDERS = {
     "strong",
     "encoder_tokenizer",
 }
+FOLDERS |= {"generated", "filtered"}
 
 
 @pytest.fixture(scope="module")
@@ -376,6 +378,38 @@ BAD = {
         "--data empty": "--data",
     },
     "pasta metrics": {"--data empty": "--data", "--out file.txt": "--out"},
+    "substitute generate": {
+        "--model=": "--model",
+        "--birds Blue_Jya": "Blue_Jay",
+        "--birds=": "--birds",
+        "--attributes has_crown_color--blak": "--attributes",
+        "--attributes ,": "--attributes",
+        "--t-1 0.9": "--t-2",
+        "--out made": "--out",
+        "--out file.txt": "file.txt",
+        "--out file.txt/x": "file.txt",
+    },
+    "substitute filter": {
+        "--model=": "--model",
+        "--model empty": "--model",
+        "--model nowhere/to/be/found": "--model",
+        "--generated empty": "empty",
+        "--out images": "--out",
+    },
+    "substitute sheet": {
+        "--generated empty": "empty",
+        "--filtered empty": "manifest.csv",
+        "--max-megabytes 0.001": "--max-megabytes",
+        "--out images": "--out",
+    },
+    "substitute export": {
+        "--generated empty": "empty",
+        "--filtered empty": "manifest.csv",
+        "--ratings nowhere": "--ratings",
+        "--ratings votes.json": "--ratings",
+        "--ratings file.txt": "file.txt",
+        "--out images": "--out",
+    },
 }
 UNKNOWN = {
     "compse": "compose",
@@ -383,6 +417,10 @@ UNKNOWN = {
     "pasta scor": "score",
     "benchmark": "command",
     "pasta": "command",
+    "substitute": "command",
+    "substitute filtre": "filter",
+    "substitute generate": "--out",
+    "substitute sheet": "--generated",
     "--versio": "--version",
     "pasta join": "files",
     "pasta score": "--images",

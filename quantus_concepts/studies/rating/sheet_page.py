@@ -37,7 +37,7 @@ def sheet_page(
 ) -> str:
     """Write the page; `changed` are the explanations of the perturbed images, by question."""
     asked = [question_named(name) for name in questions]
-    gallery = _Gallery(options.picture_size, options.max_megabytes)
+    gallery = Gallery(options.picture_size, options.max_megabytes)
     items = []
     for file in progress(files, "drawing", unit="explanation", show=options.progress):
         sections = {"shown": gallery.section(file)}
@@ -52,19 +52,24 @@ def sheet_page(
         "items": items,
         "seed": options.seed,
     }
-    content["id"] = hashlib.sha256(json.dumps([content["questions"], items, options.seed]).encode()).hexdigest()[:12]
-    # "<" is all that could end the script element early.
-    data = Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
     # Of drawings alone the colours are not known.
     colours = any(file.modality == "map" for file in files)
     return render_page(
         "rating/sheet.html.j2",
         title="Rating explanations",
-        data=data,
+        data=embedded(content),
         colours=colours,
         n_items=len(items),
         n_questions=len(asked),
     )
+
+
+def embedded(content: dict[str, Any]) -> Markup:
+    """Return what a page asks as it stands in its script element, with a name by which answers are kept."""
+    asked = json.dumps([content["questions"], content["items"], content["seed"]])
+    content = content | {"id": hashlib.sha256(asked.encode()).hexdigest()[:12]}
+    # "<" is all that could end the script element early.
+    return Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
 
 
 def change_key(file: ExplanationFile) -> tuple[str, str]:
@@ -77,7 +82,7 @@ def readable(label: str) -> str:
     return label.replace("_", " ")
 
 
-class _Gallery:
+class Gallery:
     """The pictures of a page, each once."""
 
     def __init__(self, size: int, max_megabytes: float) -> None:
@@ -91,9 +96,7 @@ class _Gallery:
         """Return an image and its explanation."""
         if file.image is None:
             raise ValueError(f"People rate an explanation beside its image, but {file.path} has none. Leave it out.")
-        if file.image not in self._names:
-            self._add(file.image, resized(load_image(file.image), self.size))
-        section: dict[str, Any] = {"image": self._names[file.image], "told": readable(told)}
+        section: dict[str, Any] = {"image": self.image(file.image), "told": readable(told)}
         explanation = file.read()
         if isinstance(explanation, ConceptExplanation):
             section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]
@@ -102,12 +105,16 @@ class _Gallery:
             section["map"] = self._add(file.path, shown_picture(explanation, self.size))
         return section
 
-    def check(self, n_done: int, n_all: int) -> None:
+    def image(self, path: Path) -> str:
+        """Return the name of an image on the page."""
+        return self._names.get(path) or self._add(path, resized(load_image(path), self.size))
+
+    def check(self, n_done: int, n_all: int, noun: str = "explanations", fewer: str = "--n-items") -> None:
         """Raise where the pictures are too many."""
         if self.n_bytes > self.max_megabytes * MEGABYTE:
             raise ValueError(
-                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} explanations "
-                "fill it. Take fewer with --n-items, smaller pictures with --picture-size, or allow more with "
+                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} {noun} "
+                f"fill it. Take fewer with {fewer}, smaller pictures with --picture-size, or allow more with "
                 "--max-megabytes."
             )
 

@@ -1,0 +1,112 @@
+"""The command `substitute export`: what was kept, in the format in which SUB is published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from captum_concepts.lazy import check_extra
+from captum_concepts.progress import progress
+from captum_concepts.reading import read_json
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.rating.release import VOTES
+from quantus_concepts.studies.substitute.kept_images import kept_images
+from quantus_concepts.studies.substitute.options import ExportOptions
+from quantus_concepts.studies.substitute.sheet import ATTRIBUTE, BIRD, CHOICE, YES
+
+ANSWERS = "answers.csv"
+#: Images of a row group, the least that is read at once.
+ROWS_AT_ONCE = 100
+
+
+def export(options: ExportOptions) -> str:
+    """Write the files, and return what they hold."""
+    check_extra("pyarrow", "diffusion", "Writing Parquet files")
+    images = kept_images(options.generated, options.filtered)
+    told = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
+    rated = None
+    if options.ratings:
+        rated = read_ratings(options.ratings)
+        found = rated.groupby("pair")["found"].mean()
+        bad = set(found[found < options.min_yes].index) & set(images["pair"])
+        told.append(
+            f"{len(rated)} answers of {rated['annotator'].nunique()} people on {len(found)} pairs; the attribute is "
+            f"found in {rated['found'].mean():.1%}, and the bird is still the bird in {rated['faithful'].mean():.1%}. "
+            f"{len(bad)} pairs are left out, of whose answers fewer than {options.min_yes:.0%} find it."
+        )
+        images = images[~images["pair"].isin(bad)]
+        if images.empty:
+            raise ValueError("People found too few attributes: no pair is left. Lower --min-yes, or generate others.")
+    with OutputFolder("substitute-export", options.out, options.identity(), overwrite=options.overwrite) as folder:
+        _write(folder, images, options)
+        if rated is not None:
+            folder.write_text(ANSWERS, rated.to_csv(index=False))
+    told.append(f"{len(images)} images of {images['pair'].nunique()} pairs written.")
+    return "\n".join([*told, str(folder.path)])
+
+
+def read_ratings(files: Sequence[Path]) -> pd.DataFrame:
+    """Return a row for each answer: who, pair, image, whether the attribute was found, whether it is still the bird."""
+    rows = []
+    for file in files:
+        records = read_json(file, "File of answers")
+        try:
+            for record in records:
+                rows += [_row(record, votes, file) for votes in record[VOTES]]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{file} is not what the page of `substitute sheet` saves ({error!r}).") from None
+    columns = ["annotator", "pair", "image", "found", "faithful"]
+    table = pd.DataFrame([row for row in rows if row is not None], columns=columns)
+    if table.empty:
+        raise ValueError("Expected argument `--ratings` to hold answers but it holds none.")
+    return table.drop_duplicates(["annotator", "image"], keep="last")
+
+
+def _row(record: dict[str, Any], votes: dict[str, Any], file: Path) -> tuple[Any, ...] | None:
+    # Both pages count: of one it is said that the attribute is there, on the other it is named.
+    option = record["attribute"].partition("--")[2]
+    found = [votes[name] == right for name, right in ((ATTRIBUTE, YES), (CHOICE, option)) if name in votes]
+    if not found:
+        return None
+    faithful = float(votes[BIRD] == YES) if BIRD in votes else float("nan")
+    return votes.get("annotator") or file.stem, record["pair"], record["image"], float(found[0]), faithful
+
+
+def _write(folder: OutputFolder, images: pd.DataFrame, options: ExportOptions) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    birds, attributes = sorted(set(images["bird"])), sorted(set(images["attribute"]))
+    features = {
+        "image": {"_type": "Image"},
+        "attr_label": {"names": attributes, "_type": "ClassLabel"},
+        "bird_label": {"names": birds, "_type": "ClassLabel"},
+    }
+    picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = pa.schema(
+        [("image", picture), ("attr_label", pa.int64()), ("bird_label", pa.int64())],
+        metadata={"huggingface": json.dumps({"info": {"features": features}})},
+    )
+    n_files = -(-len(images) // options.rows_per_file)
+    with progress(total=len(images), description="writing", unit="image", show=options.progress) as bar:
+        for number in range(n_files):
+            rows = images.iloc[number * options.rows_per_file : (number + 1) * options.rows_per_file]
+            name = f"data/test-{number:05d}-of-{n_files:05d}.parquet"
+            with folder.file(name) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+                for start in range(0, len(rows), ROWS_AT_ONCE):
+                    part = rows.iloc[start : start + ROWS_AT_ONCE]
+                    pictures = [
+                        {"bytes": (options.generated / place).read_bytes(), "path": place.replace("/", "-")}
+                        for place in part["image"]
+                    ]
+                    columns = {
+                        "image": pictures,
+                        "attr_label": [attributes.index(each) for each in part["attribute"]],
+                        "bird_label": [birds.index(each) for each in part["bird"]],
+                    }
+                    writer.write_table(pa.table(columns, schema=schema))
+                    bar.update(len(part))

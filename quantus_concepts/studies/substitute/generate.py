@@ -1,0 +1,155 @@
+"""The command `substitute generate`: a folder of images for each pair of bird and attribute."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from captum_concepts.lazy import check_extra
+from captum_concepts.progress import progress
+from captum_concepts.reading import read_json
+from captum_concepts.writing import clear_abandoned, written
+from quantus_concepts.pasta.downloads import first_line
+from quantus_concepts.studies.rating.options import words
+from quantus_concepts.studies.substitute.options import GenerateOptions
+from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, write_pair
+
+SETTINGS = "generation.json"
+GUIDES = "guides"
+
+
+def generate(options: GenerateOptions) -> str:
+    """Generate what is not there yet, and return where it lies."""
+    check_extra("diffusers", "diffusion", "Generating")
+    pairs = choose_pairs(words(options.birds), words(options.attributes))
+    _check_settings(options)
+    left = {pair: _missing(options.out / pair.name, options.n_per_pair) for pair in pairs}
+    n_missing = sum(map(len, left.values()))
+    if n_missing:
+        made = _Generator(options)
+        with progress(total=n_missing, description="generating", unit="image", show=options.progress) as bar:
+            for pair, numbers in left.items():
+                for start in range(0, len(numbers), options.batch_size):
+                    chosen = numbers[start : start + options.batch_size]
+                    made.write(pair, chosen)
+                    bar.update(len(chosen))
+    total = len(pairs) * options.n_per_pair
+    return f"{total} images of {len(pairs)} pairs; {total - n_missing} were there already.\n{options.out}"
+
+
+def image_seed(seed: int, pair: Pair, number: int) -> int:
+    """Return the seed of an image: the same whatever else is generated beside it."""
+    return int(
+        np.random.SeedSequence([seed, zlib.crc32(pair.name.encode()), number]).generate_state(1, np.uint64)[0] >> 1
+    )
+
+
+def load_pipeline(model: str, precision: str, device: torch.device) -> Any:
+    """Load a pipeline of diffusers from a folder or from Hugging Face."""
+    from diffusers import DiffusionPipeline
+
+    try:
+        pipeline = DiffusionPipeline.from_pretrained(model, dtype=dtype_of(precision, device), use_safetensors=True)
+    except Exception as error:  # of the libraries, for whatever is wrong
+        raise ValueError(
+            f"Expected argument `--model` to be a pipeline of diffusers but {model} cannot be loaded "
+            f"({first_line(error)}). Fetch it into a folder and name that."
+        ) from None
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline.to(device)
+
+
+def dtype_of(precision: str, device: torch.device) -> torch.dtype:
+    """Return the type of a model's numbers that `--precision` names."""
+    name = {"auto": "bfloat16" if device.type == "cuda" else "float32"}.get(precision, precision)
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+class _Generator:
+    """A pipeline, and how it is called."""
+
+    def __init__(self, options: GenerateOptions) -> None:
+        self.options = options
+        self.pipeline = load_pipeline(options.model, options.precision, options.torch_device())
+        self.settings: dict[str, Any] = {"guidance_scale": options.guidance, "output_type": "pil"}
+        if options.steps is not None:
+            self.settings["num_inference_steps"] = options.steps
+        if options.image_size is not None:
+            self.settings |= {"height": options.image_size, "width": options.image_size}
+
+    def write(self, pair: Pair, numbers: Sequence[int]) -> None:
+        """Generate some images of a pair."""
+        from quantus_concepts.diffusion import TieSchedule, tied_pair
+
+        options = self.options
+        seeds = [image_seed(options.seed, pair, number) for number in numbers]
+        images = tied_pair(
+            self.pipeline,
+            [pair.prompt] * len(numbers),
+            [pair.guidance_prompt] * len(numbers),
+            TieSchedule(options.t_1, options.t_2, options.rate),
+            quantile=options.quantile,
+            generator=[torch.Generator().manual_seed(seed) for seed in seeds],
+            **self.settings,
+        )
+        folder = options.out / pair.name
+        try:
+            folder.mkdir(exist_ok=True)
+            write_pair(folder, pair)
+            for k, number in enumerate(numbers):
+                # A reference that is there has its guide.
+                if options.keep_guides:
+                    (folder / GUIDES).mkdir(exist_ok=True)
+                    _save(images.guide[k], folder / GUIDES / f"{number:05d}.png")
+                _save(images.reference[k], folder / f"{number:05d}.png")
+        except OSError as error:
+            raise OSError(
+                f"The images of {folder} cannot be written ({error.strerror or error}). Those that are complete stay; "
+                "make room, and give the same command again: it goes on."
+            ) from error
+
+
+def _save(image: Any, path: Path) -> None:
+    with written(path) as temporary:
+        image.save(temporary)
+
+
+def _missing(folder: Path, count: int) -> list[int]:
+    clear_abandoned(folder)
+    clear_abandoned(folder / GUIDES)
+    there = {path.name for path in folder.glob("*.png")}
+    return [number for number in range(count) if f"{number:05d}.png" not in there]
+
+
+def _check_settings(options: GenerateOptions) -> None:
+    """Make the folder, or raise where it holds something else than images of the same settings."""
+    file, ours = options.out / SETTINGS, options.identity()
+    try:
+        if options.out.is_dir() and any(options.out.iterdir()):
+            there = read_json(file, "Generation") if file.is_file() else None
+            if not isinstance(there, dict):
+                raise ValueError(f"The folder `{options.out}` holds other files. Choose another one (--out).")
+            unlike = [key for key in {**there, **ours} if there.get(key) != ours.get(key)]
+            if unlike:
+                told = "; ".join(
+                    f"{key}: {there.get(key, 'none')} there, {ours.get(key, 'none')} here" for key in unlike
+                )
+                raise ValueError(
+                    f"The folder `{options.out}` holds images of other settings ({told}). Give the same to go on, or "
+                    "choose another folder (--out)."
+                )
+            return
+        options.out.mkdir(parents=True, exist_ok=True)
+        with written(file) as temporary:
+            temporary.write_text(json.dumps(ours, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise ValueError(
+            f"The folder `{options.out}` cannot be written ({error.strerror or error}). Choose another one (--out)."
+        ) from error

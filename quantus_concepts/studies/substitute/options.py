@@ -1,0 +1,174 @@
+"""The options of `substitute generate`, `filter`, `sheet` and `export`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantus_concepts.studies.command import (
+    AUTO,
+    MANY,
+    RUN,
+    DeviceOptions,
+    OutOptions,
+    ProgressOptions,
+    SeedOptions,
+    option,
+)
+from quantus_concepts.studies.rating.options import words
+
+_MODEL, _PAIRS, _TIE, _PAGE = "Model", "Pairs", "Tied Diffusion Guidance", "Page"
+PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+#: What people are asked: whether what was asked for is there, or which of the group's attributes.
+VERIFY, CHOOSE = "verify", "choose"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
+    """Generate birds with one attribute replaced, as SUB was made: Tied Diffusion Guidance on a diffusers pipeline.
+
+    Writes a folder for each pair of bird and attribute. An interrupted generation goes on with the same command, and
+    several may work on one folder, each at other birds or attributes. The last line is the folder.
+    """
+
+    out: Path = option(help="Folder to write, or to go on in.", panel=RUN, matters=False)
+    model: str = option("black-forest-labs/FLUX.1-dev", "A folder of diffusers, or a name there.", panel=_MODEL)
+    precision: str = option("auto", "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
+    steps: int | None = option(None, "Of denoising; by default the pipeline's own.", panel=_MODEL, bounds=(1, 10_000))
+    guidance: float = option(3.5, "Guidance scale of the pipeline.", panel=_MODEL, bounds=(0, 1000))
+    image_size: int | None = option(
+        None, "Height and width in pixels; by default the pipeline's own.", panel=_MODEL, bounds=(8, 8192)
+    )
+    birds: str | None = option(None, "Of the paper's 33, with commas; by default all.", panel=_PAIRS, matters=False)
+    attributes: str | None = option(
+        None, "Of the paper's 33, such as has_crown_color--black; by default all.", panel=_PAIRS, matters=False
+    )
+    n_per_pair: int = option(500, "Images of each pair.", panel=_PAIRS, bounds=(1, MANY), matters=False)
+    keep_guides: bool = option(False, "Keep the guides' images as well.", panel=_PAIRS, matters=False)
+    t_1: float = option(0.3, "Share of the steps that are wholly tied.", panel=_TIE, bounds=(0, 1))
+    t_2: float = option(0.8, "Share of the steps after which nothing is tied.", panel=_TIE, bounds=(0, 2))
+    rate: float = option(3.0, "How fast the tied share falls in between.", panel=_TIE, bounds=(0, 1000))
+    quantile: str = option("element", "Of what the tied share is.", panel=_TIE, choices=("element", "pixel"))
+    device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN, matters=False)
+    batch_size: int = option(1, "Pairs of images at once.", panel=RUN, bounds=(1, MANY), matters=False)
+
+    def __post_init__(self) -> None:
+        """Raise for what is out of bounds or is not there."""
+        from captum_concepts.checks import check_path
+        from quantus_concepts.studies.naming import named_as_typed
+        from quantus_concepts.studies.substitute.pairs import choose_pairs
+
+        super().__post_init__()
+        check_path("--out", self.out)
+        if not self.model:
+            raise ValueError("Expected argument `--model` to name a pipeline but got ''.")
+        for name in ("birds", "attributes"):
+            if getattr(self, name) is not None and not words(getattr(self, name)):
+                raise ValueError(f"Expected argument `--{name}` to name some but got {getattr(self, name)!r}.")
+        with named_as_typed(GenerateOptions):
+            choose_pairs(words(self.birds), words(self.attributes))
+        if self.t_2 < self.t_1:
+            raise ValueError(f"Expected argument `--t-2` to be at least `--t-1`, {self.t_1}, but got {self.t_2}.")
+        self.torch_device()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedOptions(ProgressOptions, OutOptions):
+    """What was generated."""
+
+    generated: Path = option(help="Folder that `substitute generate` wrote.")
+
+    def __post_init__(self) -> None:
+        """Raise for what is not there."""
+        from captum_concepts.checks import check_folder
+        from quantus_concepts.studies.substitute.pairs import read_pairs
+
+        super().__post_init__()
+        check_folder("--generated", self.generated)
+        read_pairs(self.generated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions(GeneratedOptions, DeviceOptions):
+    """Keep the generated images of which a model that answers questions is surest that they show their attribute.
+
+    It is asked for the attribute with all of its group and "Other" as lettered choices. Wrong answers are dropped, and
+    of each pair the surest are kept, or, if there are fewer, none. The last line is the folder with manifest.csv: what
+    was answered on each image, how surely, and what became of it.
+    """
+
+    model: str = option(
+        "OpenGVLab/InternVL3-8B-hf",
+        "Of transformers, from image and text to text: a folder, or a name on Hugging Face. The paper's is "
+        "InternVL2.5-8B, whose repository needs code of its own, which is not run.",
+        panel=_MODEL,
+    )
+    precision: str = option("auto", "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
+    keep_share: float = option(
+        0.1, "Share of each pair's images that is kept.", panel=_PAIRS, bounds=(0, 1), open_low=True
+    )
+    batch_size: int = option(8, "Images at once.", panel=RUN, bounds=(1, MANY), matters=False)
+
+    def __post_init__(self) -> None:
+        """Raise for what is out of bounds or is not there."""
+        super().__post_init__()
+        if not self.model:
+            raise ValueError("Expected argument `--model` to name a model but got ''.")
+        self.torch_device()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilteredOptions(GeneratedOptions):
+    """What was kept of it."""
+
+    filtered: Path | None = option(None, "Folder that `substitute filter` wrote; by default all images count.")
+
+    def __post_init__(self) -> None:
+        """Raise for what is not there."""
+        from captum_concepts.checks import check_folder
+
+        super().__post_init__()
+        if self.filtered is not None:
+            check_folder("--filtered", self.filtered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(FilteredOptions, SeedOptions):
+    """Write a page on which people say whether the attribute is there and the bird still the same.
+
+    Or, with --ask choose, which of the group's attributes is there. For a browser without network; answers are saved
+    as a file, for `substitute export`. The last line is the folder with rate.html.
+    """
+
+    ask: str = option(
+        VERIFY,
+        "verify (attribute and bird) or choose (among the group's).",
+        panel=_PAGE,
+        choices=(
+            VERIFY,
+            CHOOSE,
+        ),
+    )
+    n_per_attribute: int = option(40, "Images of each attribute, drawn with --seed.", panel=_PAGE, bounds=(1, MANY))
+    picture_size: int = option(512, "Longer side of the pictures in pixels.", panel=_PAGE, bounds=(32, 2048))
+    max_megabytes: float = option(50.0, "Most the page may hold.", panel=_PAGE, bounds=(0, 2000), open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(FilteredOptions):
+    """Write the images that were kept in the format in which SUB is published: Parquet files.
+
+    With the answers of people, pairs whose attribute too few found are left out. The last line is the folder.
+    """
+
+    ratings: list[Path] | None = option(None, "What people saved on the page; may be given several times.")
+    min_yes: float = option(0.5, "Share of the answers that must find a pair's attribute.", bounds=(0, 1))
+    rows_per_file: int = option(5000, "Images of each Parquet file.", bounds=(1, MANY), matters=False)
+
+    def __post_init__(self) -> None:
+        """Raise for what is out of bounds or is not there."""
+        from captum_concepts.checks import check_file
+
+        super().__post_init__()
+        for file in self.ratings or ():
+            check_file("--ratings", file)

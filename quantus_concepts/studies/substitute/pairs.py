@@ -1,0 +1,104 @@
+"""Which birds get which attribute, and with which words they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from captum_concepts.checks import check_choice
+from captum_concepts.reading import read_json
+from captum_concepts.writing import written
+
+PAIRS = Path(__file__).with_name("pairs.json")
+#: In the folder of a pair: what it is.
+PAIR = "pair.json"
+OTHER = "Other"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A bird, the attribute it gets, and the texts of reference and guide."""
+
+    bird: str
+    attribute: str
+    prompt: str
+    guidance_prompt: str
+
+    @property
+    def name(self) -> str:
+        """What its folder is called."""
+        return f"{self.bird}--{self.attribute}"
+
+    @property
+    def group(self) -> str:
+        """The group of the attribute."""
+        return self.attribute.partition("--")[0]
+
+    @property
+    def option(self) -> str:
+        """The attribute within its group."""
+        return self.attribute.partition("--")[2]
+
+
+@cache
+def known() -> dict[str, Any]:
+    """Return birds, attributes, options and prompts of the paper."""
+    found: dict[str, Any] = read_json(PAIRS, "File of pairs")
+    return found
+
+
+def choose_pairs(birds: Sequence[str] | None = None, attributes: Sequence[str] | None = None) -> list[Pair]:
+    """Return the pairs of some birds and attributes; all if None."""
+    table = {each["name"]: each for each in known()["attributes"]}
+    for name, chosen, there in (("birds", birds, known()["birds"]), ("attributes", attributes, [*table])):
+        for each in chosen or ():
+            check_choice(name, each, there)
+    pairs = []
+    for bird in birds or known()["birds"]:
+        for attribute in attributes or table:
+            said = table[attribute]
+            words = {"bird": bird.replace("_", " "), "words": said["words"], "guide": said["guide"]}
+            pairs.append(Pair(bird, attribute, *(text.format(**words) for text in known()["prompts"][said["kind"]])))
+    return pairs
+
+
+def options_of(group: str) -> list[str]:
+    """Return the attributes of a group."""
+    options: list[str] = known()["options"][group]
+    return options
+
+
+def words_of(group: str) -> str:
+    """Return a group as it is asked for."""
+    return group.removeprefix("has_").replace("_", " ")
+
+
+def write_pair(folder: Path, pair: Pair) -> None:
+    """Say in a folder which pair it is of."""
+    with written(folder / PAIR) as temporary:
+        temporary.write_text(json.dumps(asdict(pair), indent=1), encoding="utf-8")
+
+
+def read_pairs(root: Path) -> dict[str, Pair]:
+    """Return the pairs that were generated in a folder, by the names of their folders."""
+    found = {}
+    for file in sorted(root.glob(f"*/{PAIR}")):
+        said = read_json(file, "Pair")
+        try:
+            pair = Pair(**said)
+            check_choice("attribute", pair.option, options_of(pair.group))
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"{file} is not what `substitute generate` writes ({error}). Remove its folder.") from None
+        found[file.parent.name] = pair
+    if not found:
+        raise ValueError(f"There are no generated images in {root}. Give the folder that `substitute generate` wrote.")
+    return found
+
+
+def images_of(folder: Path) -> list[Path]:
+    """Return the images of a pair, in order."""
+    return sorted(folder.glob("[0-9]*.png"))

@@ -1,0 +1,84 @@
+"""The command `substitute sheet`: a page on which people check generated birds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from captum_concepts.progress import progress
+from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies.page import render_page
+from quantus_concepts.studies.rating.sheet import PAGE
+from quantus_concepts.studies.rating.sheet_page import MEGABYTE, Gallery, embedded, readable
+from quantus_concepts.studies.substitute.kept_images import kept_images
+from quantus_concepts.studies.substitute.options import CHOOSE, VerifyOptions
+from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of
+
+#: Names of the questions in files of answers, and what is answered to the first two.
+ATTRIBUTE, BIRD, CHOICE = "attribute_there", "still_the_bird", "choice"
+YES, SOMEWHAT, NO = "yes", "somewhat", "no"
+
+
+def make_sheet(options: VerifyOptions) -> str:
+    """Write the page, and return what to do next."""
+    with OutputFolder("substitute-sheet", options.out, options.identity(), overwrite=options.overwrite) as folder:
+        images = _drawn(kept_images(options.generated, options.filtered), options)
+        page = _page(images, options)
+        size = folder.write_text(PAGE, page).stat().st_size / MEGABYTE
+    return "\n".join(
+        [
+            f"{len(images)} images of {images['pair'].nunique()} pairs. {PAGE} has {size:.1f} MB and needs no network.",
+            f"Send {PAGE} to whoever checks. Their files go to quantus-concepts substitute export --ratings FILE.",
+            str(folder.path),
+        ]
+    )
+
+
+def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
+    gallery = Gallery(options.picture_size, options.max_megabytes)
+    chosen = options.ask == CHOOSE
+    items = []
+    for row in progress(images.itertuples(), "drawing", unit="image", show=options.progress, total=len(images)):
+        group, _, option = row.attribute.partition("--")
+        bird, words = readable(row.bird), words_of(group)
+        item = {
+            "record": {name: getattr(row, name) for name in ("image", "pair", "bird", "attribute")},
+            # Who is to choose is told neither.
+            "label": words if chosen else f"{bird} with {words} {readable(option)}",
+            "sections": {"shown": {"image": gallery.image(options.generated / row.image), "told": ""}},
+        }
+        if chosen:
+            item["answers"] = {CHOICE: [*options_of(group), OTHER]}
+        items.append(item)
+        gallery.check(len(items), len(images), "images", "--n-per-attribute")
+    if chosen:
+        questions = [{"name": CHOICE, "text": "Which of these does this bird have?"}]
+    else:
+        scale = [YES, SOMEWHAT, NO]
+        questions = [
+            {"name": ATTRIBUTE, "text": "Is what was to be changed to be seen as asked for?", "answers": scale},
+            {"name": BIRD, "text": "Is it, but for that, still the kind of bird?", "answers": scale},
+        ]
+    content = {
+        "questions": questions,
+        "pictures": gallery.pictures,
+        "items": items,
+        "seed": options.seed,
+        "says": "Look at its: " if chosen else "Asked for: ",
+        "noun": "Picture",
+    }
+    return render_page(
+        "substitute/sheet.html.j2",
+        title="What does this bird have?" if chosen else "Birds with one thing changed",
+        data=embedded(content),
+        colours=False,
+        chosen=chosen,
+        n_items=len(items),
+        n_questions=len(questions),
+    )
+
+
+def _drawn(images: pd.DataFrame, options: VerifyOptions) -> pd.DataFrame:
+    rng = np.random.default_rng([options.seed])
+    order = images.iloc[rng.permutation(len(images))]
+    return order.groupby("attribute").head(options.n_per_attribute).sort_values("image")

@@ -1,0 +1,215 @@
+"""Tied Diffusion Guidance on a tiny FLUX and a tiny Stable Diffusion."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("diffusers")
+
+import diffusers
+
+from quantus_concepts.diffusion import TiedScheduler, TieSchedule, plot_schedule, tied_pair
+from quantus_concepts.diffusion.scheduler import tie
+from reference.tying import elements, pixels, tied
+from tiny_pipelines import tiny_flux, tiny_stable_diffusion
+
+PROMPTS = ("a photo of Jay with red crown", "a photo of bird with red crown")
+SIZE = {"height": 16, "width": 16, "output_type": "latent", "num_inference_steps": 3}
+MADE = {"flux": cache(tiny_flux), "stable diffusion": cache(tiny_stable_diffusion)}
+
+
+@pytest.fixture(params=MADE)
+def pipeline(request: pytest.FixtureRequest) -> Any:
+    return MADE[request.param]()
+
+
+@pytest.fixture
+def stable() -> Any:
+    return MADE["stable diffusion"]()
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_all_tied_are_equal(pipeline: Any) -> None:
+    pair = tied_pair(pipeline, *PROMPTS, 1.0, **SIZE)
+    assert torch.equal(pair.reference, pair.guide)
+    assert pair.shares == [1.0] * 3
+    # And are not otherwise.
+    free = tied_pair(pipeline, *PROMPTS, 0.0, **SIZE)
+    assert not torch.equal(free.reference, free.guide)
+
+
+def test_none_tied_are_the_pipelines_own_to_the_bit(pipeline: Any) -> None:
+    pair = tied_pair(pipeline, *PROMPTS, 0.0, generator=3, **SIZE)
+    own = pipeline(list(PROMPTS), generator=[seeded(3), seeded(3)], **SIZE).images
+    assert torch.equal(torch.cat([pair.reference, pair.guide]), own)
+    assert pair.shares == [0.0] * 3
+
+
+@pytest.mark.parametrize("quantile", ["element", "pixel"])
+def test_the_shares_are_those_of_the_schedule(pipeline: Any, quantile: str) -> None:
+    schedule = TieSchedule(0.3, 0.8, 3.0)
+    pair = tied_pair(pipeline, *PROMPTS, schedule, quantile=quantile, **SIZE | {"num_inference_steps": 10})
+    asked = [schedule.eta(step, 10) for step in range(10)]
+    np.testing.assert_allclose(asked, [1, 1, 1, 0.7408, 0.5488, 0.4066, 0.3012, 0, 0, 0], atol=5e-5)
+    # FLUX has 64 tokens of 4 channels, or 16 of 16: so many places there are at least.
+    np.testing.assert_allclose(pair.shares, asked, atol=1 / 16)
+    assert all(share >= wanted - 1e-6 for share, wanted in zip(pair.shares, asked, strict=True))
+    assert not torch.equal(pair.reference, pair.guide)
+
+
+def test_one_generator_does_not_break_the_tie(pipeline: Any) -> None:
+    mine, other = seeded(5), seeded(5)
+    pair = tied_pair(pipeline, *PROMPTS, 1.0, generator=mine, **SIZE)
+    assert torch.equal(pair.reference, pair.guide)
+    # It moves on as it does for one image.
+    pipeline(PROMPTS[0], generator=other, **SIZE)
+    assert torch.equal(mine.get_state(), other.get_state())
+    # The pipeline alone gives each prompt other noise.
+    one = copy.copy(pipeline)
+    one.scheduler = TiedScheduler(pipeline.scheduler, 1.0)
+    alone = one(list(PROMPTS), generator=seeded(5), **SIZE).images
+    assert not torch.allclose(alone[0], alone[1], atol=0.1)
+
+
+def test_latents_are_shared(pipeline: Any) -> None:
+    drawn = tied_pair(pipeline, *PROMPTS, 0.5, generator=1, **SIZE)
+    latents = torch.randn(drawn.reference.shape, generator=seeded(2))
+    tied_up = tied_pair(pipeline, *PROMPTS, 1.0, latents=latents, **SIZE)
+    assert torch.equal(tied_up.reference, tied_up.guide)
+
+
+def test_several_pairs_are_those_of_each_alone(pipeline: Any) -> None:
+    references, guides = [PROMPTS[0], "a photo of Cardinal with blue crown"], [PROMPTS[1], "a bird with blue crown"]
+    both = tied_pair(pipeline, references, guides, 0.5, generator=[seeded(1), seeded(2)], **SIZE)
+    for k in range(2):
+        alone = tied_pair(pipeline, references[k], guides[k], 0.5, generator=k + 1, **SIZE)
+        torch.testing.assert_close(both.reference[k : k + 1], alone.reference)
+        torch.testing.assert_close(both.guide[k : k + 1], alone.guide)
+
+
+def test_several_images_a_prompt(stable: Any) -> None:
+    pair = tied_pair(stable, *PROMPTS, 1.0, num_images_per_prompt=2, **SIZE)
+    assert len(pair.reference) == 2
+    assert torch.equal(pair.reference, pair.guide)
+    assert not torch.equal(pair.reference[0], pair.reference[1])
+
+
+def test_the_pipeline_gets_its_scheduler_back(pipeline: Any) -> None:
+    scheduler, config, state = pipeline.scheduler, dict(pipeline.config), str(vars(pipeline.scheduler))
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    tied_pair(pipeline, *PROMPTS, **SIZE)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        tied_pair(pipeline, *PROMPTS, callback_on_step_end=fail, **SIZE)
+    assert pipeline.scheduler is scheduler
+    assert dict(pipeline.config) == config
+    assert str(vars(scheduler)) == state
+
+
+@pytest.mark.parametrize("quantile", ["element", "pixel"])
+@pytest.mark.parametrize(
+    "name",
+    ["DDPM", "PNDM", "EulerDiscrete", "EulerAncestralDiscrete", "HeunDiscrete", "DPMSolverMultistep", "LMSDiscrete"],
+)
+def test_every_scheduler_of_stable_diffusion(name: str, quantile: str) -> None:
+    scheduler = getattr(diffusers, f"{name}Scheduler")()
+
+    def run(stepping: Any) -> torch.Tensor:
+        takes, generators = inspect.signature(stepping.step).parameters, [seeded(2), seeded(2)]
+        drawn = {"generator": generators} if "generator" in takes else {}
+        stepping.set_timesteps(6)
+        sample = torch.randn(1, 4, 4, 4, generator=seeded(1)).repeat(2, 1, 1, 1)
+        aims = torch.randn(2, 4, 4, 4, generator=seeded(3))
+        for timestep in stepping.timesteps:
+            predicted = stepping.scale_model_input(sample, timestep) - aims
+            sample = stepping.step(predicted, timestep, sample, **drawn).prev_sample
+        return sample
+
+    one, other = run(TiedScheduler(scheduler, 1.0, quantile))
+    assert torch.equal(one, other)
+    partly = TiedScheduler(scheduler, TieSchedule(), quantile)
+    assert not torch.equal(*run(partly))
+    assert (partly.shares[0], partly.shares[-1]) == (1.0, 0.0)
+    assert torch.equal(run(TiedScheduler(scheduler, 0.0, quantile)), run(scheduler))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 3), (3, 2, 4, 3), (4, 5)])
+@pytest.mark.parametrize("quantile", ["element", "pixel"])
+@pytest.mark.parametrize("eta", [0.05, 0.5, 0.74, 1.0])
+def test_tied_is_what_the_formula_says(shape: tuple[int, ...], quantile: str, eta: float) -> None:
+    # A pair of images without a batch has rank 2 (tokens) or 3; here two pairs, then one.
+    predicted = torch.randn(4, *shape, generator=seeded(1), dtype=torch.float64)
+    if len(shape) == 4:
+        predicted = predicted[:, 0]
+    groups = (elements if quantile == "element" else pixels)(tuple(predicted.shape[1:]))
+    found, share = tie(predicted, eta, quantile)
+    expected = [tied(predicted[k].numpy(), predicted[k + 2].numpy(), eta, groups) for k in range(2)]
+    np.testing.assert_allclose(found.numpy(), np.concatenate([[e[0] for e in expected], [e[1] for e in expected]]))
+    equal = [np.isclose(e[0], e[1]).mean() for e in expected]
+    assert float(share) == pytest.approx(np.mean(equal))
+
+
+def test_tied_by_hand() -> None:
+    predicted = torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, -2.0, 3.0, 4.0]])
+    found, share = tie(predicted, 0.5)
+    assert found.tolist() == [[0.5, -1.0, 0.0, 0.0], [0.5, -1.0, 3.0, 4.0]]
+    assert float(share) == 0.5
+    half, _ = tie(predicted.bfloat16(), 0.5)
+    assert half.dtype == torch.bfloat16
+    assert half.float().equal(found)
+
+
+def test_a_run_that_begins_in_the_middle_ends_free() -> None:
+    # As pipelines from image to image do: they step through the last of the timesteps only.
+    scheduler = TiedScheduler(diffusers.DDIMScheduler(), TieSchedule(0.3, 0.8, 3.0))
+    scheduler.set_timesteps(10)
+    for _ in range(2):
+        for timestep in scheduler.timesteps[6:]:
+            scheduler.step(torch.randn(2, 1, 4, 4), timestep, torch.randn(2, 1, 4, 4))
+        assert scheduler.shares == pytest.approx([5 / 16, 0, 0, 0])
+
+
+def test_the_plot_shows_schedule_and_measurement() -> None:
+    _, ax = plot_schedule(TieSchedule(0.5, 0.9, 1.0), 10, [1.0, 0.5])
+    (points,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert points.get_xydata().tolist() == [[1, 1.0], [2, 0.5]]
+    steps = ax.lines[0].get_ydata()
+    assert [steps[0], steps[4], steps[8]] == [1.0, 1.0, 0.0]
+
+
+def test_odd_batches_and_pipelines_without_prompts_are_told(stable: Any) -> None:
+    ours = copy.copy(stable)
+    ours.scheduler = TiedScheduler(stable.scheduler, 0.5)
+    with pytest.raises(ValueError, match="as many guides but got 1 images"):
+        ours(PROMPTS[0], **SIZE)
+
+    class OfClasses:
+        scheduler = stable.scheduler
+
+        def __call__(self, class_labels: Any) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="takes no `prompt`"):
+        tied_pair(OfClasses(), *PROMPTS)
+
+
+def test_without_diffusers_one_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    for name in [name for name in sys.modules if name.startswith("quantus_concepts.diffusion")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=r"quantus-concepts\[diffusion\]"):
+        import_module("quantus_concepts.diffusion")
