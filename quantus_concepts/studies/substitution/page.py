@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 
 import pandas as pd
 
@@ -288,8 +289,8 @@ def moves_table(frame: pd.DataFrame) -> Table:
     )
 
 
-def _arranged(cells: pd.DataFrame, orders: dict[str, object]) -> pd.DataFrame:
-    ordered = {name: pd.Categorical(cells[name], list(of), ordered=True) for name, of in orders.items()}  # type: ignore[call-overload]
+def _arranged(cells: pd.DataFrame, orders: Mapping[str, Collection[str]]) -> pd.DataFrame:
+    ordered = {name: pd.Categorical(cells[name], list(of), ordered=True) for name, of in orders.items()}
     return cells.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
 
 
