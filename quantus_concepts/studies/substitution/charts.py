@@ -12,10 +12,10 @@ from matplotlib.patches import Rectangle
 
 from quantus_concepts.studies.charts import BAND, INK, PALETTE, WIDTH, new_axes, tidy
 from quantus_concepts.studies.results import names, one, pick
-from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM, SAVED
+from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM
 
 COLOURS = {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(MODELS)}
-MARKERS = dict(zip(("", *LABELS, SAVED), ("*", "o", "^", "s", "D", "P"), strict=True))
+MARKERS = dict(zip(("", *LABELS), ("*", "o", "^", "s", "D"), strict=True))
 
 
 def plane(frame: pd.DataFrame) -> Figure:
