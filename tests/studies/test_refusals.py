@@ -44,7 +44,6 @@ BESIDE = {
     "benchmark substitution": {
         "root": "--data sub --cub-root fruit",
         "cub_root": "--data sub --root fruit",
-        "cbm": "--data sub --root fruit --cub-root fruit",
         "per_pair": "--data sub --root fruit --cub-root fruit",
     },
     "pasta train": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
@@ -259,7 +258,6 @@ BAD = {
         "--correlations nonsense": "--correlations",
         "--n-concepts 4": "`--n-classes`",
         "--root fruit": "--root",
-        "--cbm file.txt": "--cbm",
         "--unnormalised": "--unnormalised",
         "--encoders siglop": "--encoders",
         "--encoders=": "--encoders",
@@ -274,7 +272,6 @@ BAD = {
         f"{SUB} --seeds 2": "--seeds",
         f"{SUB} --mean 0,0,0": "--std",
         f"{SUB} --std 1,1,1": "--mean",
-        f"{SUB} --cbm nowhere": "--cbm",
         f"{SUB} --backbone nonsense": "--backbone",
         f"{SUB} --backbone network.py:model": "CUB",
         "--out file.txt": "--out",

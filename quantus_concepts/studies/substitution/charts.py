@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,26 +12,30 @@ from matplotlib.patches import Rectangle
 
 from quantus_concepts.studies.charts import BAND, INK, PALETTE, WIDTH, new_axes, tidy
 from quantus_concepts.studies.results import names, one, pick
-from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM, SAVED
+from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM
 
 COLOURS = {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(MODELS)}
-MARKERS = dict(zip(("", *LABELS, SAVED), ("*", "o", "^", "s", "D", "P"), strict=True))
+MARKERS = dict(zip(("", *LABELS), ("*", "o", "^", "s", "D"), strict=True))
 
 
 def plane(frame: pd.DataFrame) -> Figure:
     """Draw every model at its S+ and S-, over where random directions lie."""
     fig, ax = new_axes(None, (WIDTH, 5.0))
     rows = pick(frame, item_kind="")
-    control = [one(rows, metric=metric, model=RANDOM) for metric in ("S+", "S-")]
-    if control[0] is not None and control[1] is not None:
+    control = _both(pick(rows, model=RANDOM))
+    if len(control) == 2:
         (left, right), (low, high) = ([100 * each["low"], 100 * each["high"]] for each in control)
         ax.add_patch(Rectangle((left, low), right - left, high - low, color=BAND, zorder=1, label="95 % of random"))
     for (model, labels), group in rows[rows["model"] != RANDOM].groupby(["model", "labels"], sort=False):
-        found = [one(group, metric=metric) for metric in ("S+", "S-")]
-        if found[0] is None or found[1] is None:
+        found = _both(group)
+        if len(found) < 2:
             continue
         (x, y), spread = zip(*((100 * row["value"], _spread(row)) for row in found), strict=True)
-        look = {"color": COLOURS[model], "marker": MARKERS[labels], "markersize": 11 if not labels else 7}
+        look: dict[str, Any] = {
+            "color": COLOURS[model],
+            "marker": MARKERS[labels],
+            "markersize": 11 if not labels else 7,
+        }
         name = f"{model}{f' ({labels})' if labels else ''}"
         ax.errorbar(x, y, spread[1], spread[0], linestyle="", capsize=2, elinewidth=0.9, zorder=4, label=name, **look)
     ax.set_xlim(-4, 104)
@@ -71,6 +77,10 @@ def curve(frame: pd.DataFrame) -> Figure:
     axes[0].set_ylabel("%")
     _legend(axes[1])
     return fig
+
+
+def _both(rows: pd.DataFrame) -> list[pd.Series]:
+    return [row for metric in ("S+", "S-") if (row := one(rows, metric=metric)) is not None]
 
 
 def _spread(row: pd.Series) -> list[list[float]]:

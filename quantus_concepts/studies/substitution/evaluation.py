@@ -271,7 +271,7 @@ def concept_models(
     for model, of in rows.items():
         for labels in of:
             targets = data.targets(labels)
-            network = networks.get((model, labels))
+            network: Any = networks.get((model, labels))
             if model == POST_HOC:
                 models |= post_hoc(run, backbone, embedded._replace(concept_labels=targets), labels, train, seed)
                 continue

@@ -13,9 +13,7 @@ ORACLE = "oracle"
 MEMORISER = "class-memoriser"
 RECITER = "class-memoriser, own class"
 RANDOM = "random directions"
-#: Of a post-hoc CBM that was saved, in place of labels.
-SAVED = "as saved"
-#: Of vision-language models, likewise: whether "none" is among the options.
+#: Of vision-language models, in place of labels: whether "none" is among the options.
 ASKED = (WITH_NONE, WITHOUT_NONE)
 
 #: In the order of every table.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 
 import pandas as pd
 
@@ -27,7 +28,6 @@ from quantus_concepts.studies.substitution.names import (
     POST_HOC,
     RANDOM,
     RECITER,
-    SAVED,
     SEPARATE,
 )
 from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
@@ -183,7 +183,7 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
     shown = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(SHOWN))
     cells = joined(shown)
     cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
-    order = {"labels": [*LABELS, SAVED, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
+    order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
     return Table(
         "Does the model see the concept, or recite its class?",
         "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
@@ -210,7 +210,7 @@ def paper_table(frame: pd.DataFrame) -> Table:
     cells["labels"] = cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS)
     cells.loc[(cells["source"] == "paper") & (cells["labels"] == GROUP_OF_CONTROLS), "labels"] = "others"
     order = {
-        "labels": [*LABELS, SAVED, GROUP_OF_CONTROLS, "others"],
+        "labels": [*LABELS, GROUP_OF_CONTROLS, "others"],
         "model": [*MODELS, *(name for name in names(cells, "model") if name not in MODELS)],
         "metric": metrics,
         "source": ("ours", "paper"),
@@ -288,8 +288,8 @@ def moves_table(frame: pd.DataFrame) -> Table:
     )
 
 
-def _arranged(cells: pd.DataFrame, orders: dict[str, object]) -> pd.DataFrame:
-    ordered = {name: pd.Categorical(cells[name], list(of), ordered=True) for name, of in orders.items()}  # type: ignore[call-overload]
+def _arranged(cells: pd.DataFrame, orders: Mapping[str, Collection[str]]) -> pd.DataFrame:
+    ordered = {name: pd.Categorical(cells[name], list(of), ordered=True) for name, of in orders.items()}
     return cells.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
 
 

@@ -10,7 +10,6 @@ import torch
 from torch.utils.data import DataLoader
 
 from captum_concepts.bottleneck import BottleneckCBM
-from captum_concepts.cbm import PostHocCBM
 from captum_concepts.embedding import embed
 from captum_concepts.heads import fit_logistic
 from quantus_concepts.datasets import CUB200, SUB
@@ -27,11 +26,8 @@ from quantus_concepts.studies.substitution.evaluation import ask, post_hoc
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     IMAGE_HARD,
-    POST_HOC,
     RANDOM,
     RECITER,
-    SAVED,
-    row_name,
 )
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
 
@@ -62,8 +58,6 @@ def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) ->
     ):
         labelled = embedded._replace(concept_labels=targets)
         models |= post_hoc(run, backbone, labelled, labels, train, options.seed)
-    if options.cbm is not None:
-        models[row_name(POST_HOC, SAVED)] = PostHocCBM.load(options.cbm, backbone).eval()
     recital = Recital(fit_logistic(embedded.features, train.labels, n_classes), (train.class_concepts >= 0.5).float())
     models[RECITER] = BottleneckCBM(backbone, recital, recital.head(), activation=None).eval().to(device)
     random = random_models(
