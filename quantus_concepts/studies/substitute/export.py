@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from captum_concepts.lazy import check_extra
 from captum_concepts.progress import progress
 from captum_concepts.reading import read_json
+from quantus_concepts.datasets.substitution.sub_files import ATTRIBUTE as ATTRIBUTE_LABEL
+from quantus_concepts.datasets.substitution.sub_files import BIRD as BIRD_LABEL
+from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arrow, schema_of
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.rating.release import VOTES
 from quantus_concepts.studies.substitute.kept_images import kept_images
@@ -25,7 +26,6 @@ ROWS_AT_ONCE = 100
 
 def export(options: ExportOptions) -> str:
     """Write the files, and return what they hold."""
-    check_extra("pyarrow", "diffusion", "Writing Parquet files")
     images = kept_images(options.generated, options.filtered)
     told = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
     rated = None
@@ -77,26 +77,15 @@ def _row(record: dict[str, Any], votes: dict[str, Any], file: Path) -> tuple[Any
 
 
 def _write(folder: OutputFolder, images: pd.DataFrame, options: ExportOptions) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
     birds, attributes = sorted(set(images["bird"])), sorted(set(images["attribute"]))
-    features = {
-        "image": {"_type": "Image"},
-        "attr_label": {"names": attributes, "_type": "ClassLabel"},
-        "bird_label": {"names": birds, "_type": "ClassLabel"},
-    }
-    picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    schema = pa.schema(
-        [("image", picture), ("attr_label", pa.int64()), ("bird_label", pa.int64())],
-        metadata={"huggingface": json.dumps({"info": {"features": features}})},
-    )
+    schema = schema_of(attributes, birds, licence="")
     n_files = -(-len(images) // options.rows_per_file)
     with progress(total=len(images), description="writing", unit="image", show=options.progress) as bar:
         for number in range(n_files):
             rows = images.iloc[number * options.rows_per_file : (number + 1) * options.rows_per_file]
-            name = f"data/test-{number:05d}-of-{n_files:05d}.parquet"
-            with folder.file(name) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+            name = f"{FOLDER}/test-{number:05d}-of-{n_files:05d}.parquet"
+            with folder.file(name) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
                 for start in range(0, len(rows), ROWS_AT_ONCE):
                     part = rows.iloc[start : start + ROWS_AT_ONCE]
                     pictures = [
@@ -104,9 +93,9 @@ def _write(folder: OutputFolder, images: pd.DataFrame, options: ExportOptions) -
                         for place in part["image"]
                     ]
                     columns = {
-                        "image": pictures,
-                        "attr_label": [attributes.index(each) for each in part["attribute"]],
-                        "bird_label": [birds.index(each) for each in part["bird"]],
+                        IMAGE: pictures,
+                        ATTRIBUTE_LABEL: [attributes.index(each) for each in part["attribute"]],
+                        BIRD_LABEL: [birds.index(each) for each in part["bird"]],
                     }
                     writer.write_table(pa.table(columns, schema=schema))
                     bar.update(len(part))

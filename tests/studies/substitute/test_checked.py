@@ -14,6 +14,7 @@ from PIL import Image
 
 from chromium import Visit, visit_all
 from generated_folders import ATTRIBUTES, BIRDS, write_filtered, write_generated
+from quantus_concepts.datasets import SUB
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitute.export import read_ratings
 from quantus_concepts.studies.substitute.options import VerifyOptions
@@ -122,6 +123,11 @@ def test_what_is_exported_is_subs_format(root: Path, tmp_path: Path, capsys: pyt
         expected = np.asarray(Image.open(root / "generated" / place))
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))), expected)
         assert row["image"]["path"] == place.replace("/", "-")
+    with pytest.warns(UserWarning, match="attribute"):  # CUB-200-2011 is not beside it
+        read = SUB(tmp_path / "out")
+    assert [read.attribute_names[each].replace("::", "--") for each in read.attribute] == [
+        names[row["attr_label"]] for row in rows
+    ]
     table = pd.read_csv(tmp_path / "out" / "answers.csv")
     assert table.groupby("annotator")["found"].mean().tolist() == [4 / 7, 0.0]
 
