@@ -15,7 +15,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 #: What users install, and what tests need beside it; linters are pinned, and not run with the oldest versions, and
 #: neither is diffusion, which needs a newer transformers than the rest.
-INSTALLED = [*PROJECT["dependencies"], *(each for name in ("cub", "coco", "blip", "ray", "sub") for each in EXTRAS[name])]
+INSTALLED = [
+    *PROJECT["dependencies"],
+    *(each for name in ("cub", "coco", "blip", "ray", "sub") for each in EXTRAS[name]),
+]
 TESTING = [each for each in EXTRAS["test"] if each.startswith("pytest")]
 SOURCES = sorted(path for folder in ("quantus_concepts", "adapters") for path in (ROOT / folder).rglob("*.py"))
 

@@ -123,7 +123,7 @@ def test_what_is_exported_is_subs_format(root: Path, tmp_path: Path, capsys: pyt
         expected = np.asarray(Image.open(root / "generated" / place))
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))), expected)
         assert row["image"]["path"] == place.replace("/", "-")
-    with pytest.warns(UserWarning, match="attribute"):  # CUB-200-2011 is not beside it
+    with pytest.warns(UserWarning, match="licensed"):
         read = SUB(tmp_path / "out")
     assert [read.attribute_names[each].replace("::", "--") for each in read.attribute] == [
         names[row["attr_label"]] for row in rows
