@@ -21,7 +21,7 @@ from quantus_concepts.metrics.concept_scorer import ConceptScorer, Score, Varian
 from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
-from quantus_concepts.metrics.score_rows import control_table, image_table, model_table
+from quantus_concepts.metrics.score_rows import control_table, image_table, model_rows, model_table
 from quantus_concepts.metrics.truth import checked_class_concepts, checked_parts
 
 #: Of a model that is given without a name, and of controls that are.
@@ -114,7 +114,8 @@ class ConceptScoring:
         ]
         tables = [model_table(scorer, name, *names) for name, scorer in zip(self._names, self._scorers, strict=False)]
         if self._control:
-            tables.append(control_table(self._scorers[len(self._names) :], self._control, *names))
+            drawn = self._scorers[len(self._names) :]
+            tables.append(control_table([model_rows(each, self._control, *names, intervals=False) for each in drawn]))
         return pd.concat(tables, ignore_index=True)
 
     def images(self) -> pd.DataFrame:

@@ -80,12 +80,13 @@ def _counted(value: float, n: int, of: int) -> Row:
 
 def model_table(scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str]) -> pd.DataFrame:
     """Sum the scores of one model up."""
-    return score_table(_model_rows(scorer, model, classes, concepts, intervals=True))
+    return score_table(model_rows(scorer, model, classes, concepts))
 
 
-def _model_rows(
-    scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str], *, intervals: bool
+def model_rows(
+    scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str], *, intervals: bool = True
 ) -> list[Row]:
+    """Sum the scores of one model up; intervals, which take longer than all else, where asked for."""
     columns = scorer.columns()
     labels, clusters = columns[LABEL], columns[PREDICTED].astype(np.int64)
     correct = labels == clusters
@@ -98,8 +99,8 @@ def _model_rows(
         pairs = pairs_of(labels, columns[ADDED])
         for score, chance in zip(SUBSTITUTED, (0.5, 0.5, math.nan), strict=True):
             if score in columns:
-                fields = {"clusters": pairs, "intervals": intervals, "chance": chance}
-                rows.append(mean_row(columns[score], **fields, **_named(score)))
+                by_pair = shared | {"clusters": pairs, "chance": chance}
+                rows.append(mean_row(columns[score], **by_pair, **_named(score)))
     existence = {score: column for score, column in columns.items() if score.metric == "CEM"}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
@@ -128,12 +129,8 @@ def _named(score: Score) -> Row:
     return {name: value for name, value in score._asdict().items() if value is not None}
 
 
-def control_table(
-    scorers: Sequence[ConceptScorer], model: str, classes: Sequence[str], concepts: Sequence[str]
-) -> pd.DataFrame:
-    """Return of each number its mean over models that know nothing, and where 95 % of them lie."""
-    # The intervals of each would be thrown away, and take longer than all else here.
-    controls = [_model_rows(scorer, model, classes, concepts, intervals=False) for scorer in scorers]
+def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
+    """Return of each number, in the rows of models that know nothing, its mean and where 95 % of them lie."""
     values, chances = (
         np.array([[row.get(name, math.nan) for row in rows] for rows in controls]) for name in ("value", "chance")
     )

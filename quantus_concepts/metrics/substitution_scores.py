@@ -152,7 +152,7 @@ def score_substitutions(
         accuracies = [SeenScorer(each.model, each.threshold, about.put_in) for each in scorers]
         _run(accuracies, _batches(seen, {}, truth), display_progressbar)
     half = dict.fromkeys(("S+", "S-"), np.full(len(about.labels), CHANCE))
-    tables = []
+    tables, controlled = [], []
     for place, (name, _) in enumerate([*models, *drawn]):
         # What lies between controls is told by the controls.
         alone = place < len(models)
@@ -162,9 +162,13 @@ def score_substitutions(
             clusters = accuracy.pop(LABEL)
             chances = np.full(len(clusters), CHANCE)
             rows += [summed(metric, column, clusters, chances, alone) for metric, column in accuracy.items()]
-        tables.append(score_table([row | {"model": name} for row in rows]))
-    if drawn:
-        tables[len(models) :] = [control_table(tables[len(models) :])]
+        rows = [row | {"model": name} for row in rows]
+        if alone:
+            tables.append(score_table(rows))
+        else:
+            controlled.append(rows)
+    if controlled:
+        tables.append(control_table(controlled))
     return pd.concat(tables, ignore_index=True)
 
 
