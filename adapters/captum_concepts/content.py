@@ -72,8 +72,8 @@ def fingerprint(
         for name, value in vars(part).items():
             if name not in KEPT_BY_TORCH and (path, name) not in unread:
                 settings[path, name] = reader.describe(value)
-        held = vars(part)
-        tensors += [each for name in ("_parameters", "_buffers") for each in held[name].values() if each is not None]
+        tensors += part.parameters(recurse=False)
+        tensors += part.buffers(recurse=False)
     distinct = {id(tensor): tensor for tensor in tensors}
     # Which parts have the same tensors belongs to the architecture.
     order = {key: index for index, key in enumerate(distinct)}
