@@ -86,7 +86,7 @@ def load_letter_model(model: str, precision: str, device: torch.device) -> Lette
 
     try:
         processor = AutoProcessor.from_pretrained(model, trust_remote_code=False)
-        loaded = AutoModelForImageTextToText.from_pretrained(
+        loaded: Any = AutoModelForImageTextToText.from_pretrained(
             model, dtype=dtype_of(precision, device), use_safetensors=True, trust_remote_code=False
         )
     except Exception as error:  # of the library, for whatever is wrong

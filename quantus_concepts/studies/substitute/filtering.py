@@ -28,7 +28,7 @@ def filter_images(options: FilterOptions) -> str:
     pairs = read_pairs(options.generated)
     model: LetterModel | None = None
     with OutputFolder("substitute-filter", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        decided = []
+        decided: list[pd.DataFrame] = []
         for name, pair in progress(pairs.items(), "asking", unit="pair", show=options.progress):
             images = images_of(options.generated / name)
             # More images may have been generated since an interruption.

@@ -52,7 +52,7 @@ def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
         items.append(item)
         gallery.check(len(items), len(images), "images", "--n-per-attribute")
     if chosen:
-        questions = [{"name": CHOICE, "text": "Which of these does this bird have?"}]
+        questions: list[dict[str, Any]] = [{"name": CHOICE, "text": "Which of these does this bird have?"}]
     else:
         scale = [YES, SOMEWHAT, NO]
         questions = [
