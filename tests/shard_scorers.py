@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -40,6 +41,8 @@ class Noted:
         once = what and what != "raise" and not (self.folder / f"done {start}").exists()
         if once:
             (self.folder / f"done {start}").touch()
+            if what != "die":
+                self.wait_for(start - 16)
             os.kill(os.getpid() if what == "die" else int(what.removeprefix("kill ")), signal.SIGKILL)
         if what == "raise":
             raise ArithmeticError("no such number")
@@ -49,6 +52,12 @@ class Noted:
         table = pd.DataFrame(values, columns=list("abc"))
         table.insert(0, "image", range(start, stop))
         return table.assign(name=[f"image {row}" for row in range(start, stop)], code=[row.tobytes() for row in values])
+
+    def wait_for(self, start: int) -> None:
+        """Wait until the driver, which may be slow, has written a range."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not any((self.folder.parent / "out").glob(f"{start:09d}-*.parquet")):
+            time.sleep(0.05)
 
     def note(self, what: str) -> None:
         self.folder.mkdir(exist_ok=True)

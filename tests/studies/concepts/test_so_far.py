@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 
 from quantus_concepts.datasets import PaintedBirds
-from quantus_concepts.studies.concepts import data_option
+from quantus_concepts.studies import loading
 from quantus_concepts.studies.concepts.data_option import load_data
 from quantus_concepts.studies.concepts.names import ORACLE, POST_HOC, RANDOM
 from quantus_concepts.studies.concepts.options import ConceptOptions
@@ -40,7 +40,7 @@ def test_one_seed_has_no_interval_and_two_have_the_wide_one_over_both():
 
 
 def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them(monkeypatch):
-    monkeypatch.setattr(data_option, "PAINTED_AT_ONCE", 12)
+    monkeypatch.setattr(loading, "PAINTED_AT_ONCE", 12)
     options = ConceptOptions(n_train=27, n_test=10, n_classes=5, image_size=32, seeds=2)
     before = torch.get_num_threads()
     drawn = []
