@@ -15,6 +15,7 @@ import xxhash
 from torch import Tensor, nn
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_EXACTLY_PLAIN = frozenset(PLAIN)
 #: What `nn.Module` keeps for itself; what is of interest of it is read in other ways.
 KEPT_BY_TORCH = frozenset(vars(nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
 #: How deep the attributes of a module are followed.
@@ -72,8 +73,8 @@ def fingerprint(
         for name, value in vars(part).items():
             if name not in KEPT_BY_TORCH and (path, name) not in unread:
                 settings[path, name] = reader.describe(value)
-        tensors += part.parameters(recurse=False)
-        tensors += part.buffers(recurse=False)
+        tensors += [each for each in part._parameters.values() if each is not None]
+        tensors += [each for each in part._buffers.values() if each is not None]
     distinct = {id(tensor): tensor for tensor in tensors}
     # Which parts have the same tensors belongs to the architecture.
     order = {key: index for index, key in enumerate(distinct)}
@@ -99,7 +100,8 @@ class _Reader:
         self._read: dict[tuple[int, int], Any] = {}
 
     def describe(self, value: Any, depth: int = DEPTH) -> Any:
-        if isinstance(value, PLAIN):
+        # Most attributes are of these types, and every call of a metric reads all of a model's.
+        if type(value) in _EXACTLY_PLAIN or isinstance(value, PLAIN):
             # 1, 1.0 and True are equal, and NaN is not equal to itself.
             return type(value).__name__, repr(value)
         if isinstance(value, Tensor | np.ndarray):

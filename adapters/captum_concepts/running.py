@@ -92,7 +92,8 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
         for part in parts:
             count, training = _flags.get(part, (0, part.training))
             _flags[part] = count + 1, training
-            part.training = False
+            if training:
+                part.training = False
     try:
         yield
     finally:
@@ -101,7 +102,7 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
                 count, training = _flags.pop(part)
                 if count > 1:
                     _flags[part] = count - 1, training
-                else:
+                elif part.training != training:
                     part.training = training
 
 

@@ -231,7 +231,7 @@ def terminal_method_table(frame: pd.DataFrame, truth: GroundTruth, width: int) -
     wide = width >= WIDE
     chosen = _main(frame, *(["correlation"] if wide else []))
     note = (
-        "≈ not told apart from its random mask (MCS) or from 50 % (IDR), ▼ below it.\n"
+        "≈ not told apart from its random mask (MCS) or from 50 % (IDR), ▼ below it. "
         "± and brackets: 95 % intervals. Pert.: average perturbation, lower is better."
     )
     return _of_methods(
