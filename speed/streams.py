@@ -49,8 +49,8 @@ class Sizes(NamedTuple):
 
     few: int = 4_800
     many: int = 38_400
-    concepts: int = 384
-    explanations: int = 1_024
+    concepts: int = 192
+    explanations: int = 512
     repeats: int = 5
     side: int = 112
     shown: int = 224
