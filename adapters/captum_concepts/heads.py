@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_finite, check_flag, check_range, check_seed, check_shape, check_whole, to_array
@@ -174,7 +175,8 @@ def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, va
     shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
     spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
     spread[spread == 0] = 1.0
-    with warnings.catch_warnings():
+    # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
+    with threadpool_limits(1, "blas"), warnings.catch_warnings():
         # A head that has not quite converged is a head; its accuracy tells.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((x - shift) / spread, y)
