@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_finite, check_flag, check_range, check_seed, check_shape, check_whole, to_array
@@ -135,6 +136,12 @@ def fit_elastic_net(
     return _fit(model, x, y, k, standardise, values)
 
 
+@cache
+def _threads() -> ThreadpoolController:
+    """Return what sets the threads of BLAS; looking for its libraries takes longer than a small fit."""
+    return ThreadpoolController()
+
+
 HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
 
 
@@ -176,7 +183,7 @@ def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, va
     spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
     spread[spread == 0] = 1.0
     # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
-    with threadpool_limits(1, "blas"), warnings.catch_warnings():
+    with _threads().limit(limits=1, user_api="blas"), warnings.catch_warnings():
         # A head that has not quite converged is a head; its accuracy tells.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((x - shift) / spread, y)
