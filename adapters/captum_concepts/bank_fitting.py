@@ -11,7 +11,7 @@ from typing import Any, Self
 from torch import nn
 
 from captum_concepts.bank_value import BankValue
-from captum_concepts.checks import check_callable, check_kind, check_names, check_whole, to_array
+from captum_concepts.checks import check_callable, check_finite, check_kind, check_names, check_whole, to_array
 from captum_concepts.concept_folders import find_concept_folders, image_loader
 from captum_concepts.directions import HOLD_BACK, as_embeddings, check_settings, fit_directions
 from captum_concepts.embedding import run
@@ -214,16 +214,19 @@ class FittedBank(BankValue):
         module, pooling = resolve_stages(backbone, pool, maps, "backbone")
         found = find_concept_folders(root, random)
         paths = found.paths()
-        features = run(module, pooling, image_loader(paths, transform, batch_size, num_workers), 1, display_progressbar)
+        loader = image_loader(paths, transform, batch_size, num_workers)
+        features = as_embeddings(run(module, pooling, loader, 1, display_progressbar).features)
+        check_finite("features", features)
         fitted = fit_folders(
             found,
-            dict(zip(paths, as_embeddings(features.features), strict=True)),
+            dict(zip(paths, features, strict=True)),
             Fitting(method, n_pos, n_neg, C, hold_back, seed),
             display_progressbar,
         )
         settings = {
             "method": method,
             "folder": Path(root).resolve().name,
+            "random": random,
             "n_pos": "all" if n_pos is None else int(n_pos),
             "n_neg": "as many" if n_neg is None else int(n_neg),
             "seed": int(seed),

@@ -30,8 +30,8 @@ class Fitting(NamedTuple):
 
     def numbers(self, n_with: int, n_without: int) -> tuple[int, int]:
         """Return how many images to draw of each side."""
-        n_pos = self.n_pos or int(drawn_of(np.array(n_with), n_with, self.hold_back))
-        return n_pos, self.n_neg or int(drawn_of(np.array(n_without), n_pos, self.hold_back))
+        drawn = int(drawn_of(np.array(n_with), self.n_pos or n_with, self.hold_back))
+        return drawn, self.n_neg or int(drawn_of(np.array(n_without), drawn, self.hold_back))
 
     def fit(self, shown: Tensor, others: Tensor) -> Directions:
         """Fit the direction from some embeddings to others."""

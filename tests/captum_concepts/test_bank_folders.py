@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from captum_concepts import ConceptBank, embed
 from captum_concepts.backbones import Backbone
 from captum_concepts.folder_directions import set_p_values
+from simulated_device import simulated_device
 from untouched import untouched
 
 N, SIZE, N_SETS = 24, 4, 6
@@ -117,6 +119,7 @@ def test_images_are_seen_once_and_nothing_else_is_changed(root: Path, bank: Conc
     assert bank.settings | {"folder": ""} == {
         "method": "svm",
         "folder": "",
+        "random": "random",
         "n_pos": "all",
         "n_neg": "as many",
         "seed": 0,
@@ -152,6 +155,18 @@ def test_transform_gets_an_upright_image_of_pillow(tmp_path: Path) -> None:
     backbone = Backbone(Colours(), "mean", None, 3)
     ConceptBank.from_folders(backbone, tmp_path, transform=transform, method="mean")
     assert sorted(set(seen)) == [("RGB", (4, 4)), ("RGB", (5, 8))]
+
+
+def test_banks_are_on_the_device_of_the_backbone(tmp_path: Path) -> None:
+    for name in ("red", "random_0", "random_1", "random_2"):
+        write(tmp_path / name, 5, red=80 * (name == "red"), seed=len(name))
+    backbone = nn.Conv2d(3, 3, 1)
+    here = ConceptBank.from_folders(backbone, tmp_path, method="mean")
+    with simulated_device() as simulation:
+        there = ConceptBank.from_folders(copy.deepcopy(backbone).to(simulation.device), tmp_path, method="mean")
+        both = ConceptBank.join([there, here], names=["there", "here"])
+        assert there.device == both.device == simulation.device
+        assert torch.equal(both.cavs.cpu(), torch.cat([here.cavs, here.cavs]))
 
 
 def test_p_values_by_hand() -> None:
