@@ -89,7 +89,8 @@ def _concept(folder: Path) -> ConceptImages:
             f"Expected nothing but the folders `positive` and `negative` in {folder} but there are other folders, or "
             "images, of which nobody knows on which side they are. Move them into one of the two."
         )
-    return ConceptImages(folder.name, *(_images(inside[side]) if side in inside else None for side in _SIDES))
+    negative = _images(inside["negative"]) if "negative" in inside else None
+    return ConceptImages(folder.name, _images(inside["positive"]), negative)
 
 
 def _sets(folder: Path) -> list[Path]:

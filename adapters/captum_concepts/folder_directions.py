@@ -62,8 +62,8 @@ def fit_folders(
     shown = [embedded(each.positive) for each in found.concepts]
     others = [torch.cat(sets) if each.negative is None else embedded(each.negative) for each in found.concepts]
     if fitting.n_pos is not None or fitting.n_neg is not None:
-        counts = [np.array([len(rows) for rows in side]) for side in (shown, others)]
-        tell_short(names, *counts, fitting.n_pos or 1, fitting.n_neg or 1, fitting.hold_back)
+        n_with, n_without = (np.array([len(rows) for rows in side]) for side in (shown, others))
+        tell_short(names, n_with, n_without, fitting.n_pos or 1, fitting.n_neg or 1, fitting.hold_back)
     pairs = list(zip(shown, others, strict=True))
     fitted = [fitting.fit(*pair) for pair in progress(pairs, "Concepts", show=display_progressbar, leave=True)]
     directions = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))

@@ -57,22 +57,21 @@ def embed_texts(
 
 def _encoder(model: Any) -> Callable[[Callable[..., Any], list[str], torch.device], Tensor]:
     """Return what tokenises and encodes texts with a model."""
-    of_open_clip, of_transformers = (
-        None if isinstance(model, type) else getattr(model, name, None) for name in ("encode_text", "get_text_features")
-    )
-    if not callable(of_open_clip) and not callable(of_transformers):
+    methods = {name: getattr(model, name, None) for name in ("encode_text", "get_text_features")}
+    name = next((name for name, method in methods.items() if callable(method)), None)
+    if isinstance(model, type) or name is None:
         raise TypeError(
             f"Expected argument `model` to have a method `encode_text`, as models of open_clip have, or "
             f"`get_text_features`, as CLIP and SigLIP of transformers, but got {type(model).__name__}."
         )
 
     def encoded(tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
-        if callable(of_open_clip):
-            rows: Any = of_open_clip(_on(device, tokenizer(texts)))
+        if name == "encode_text":
+            rows = model.encode_text(_on(device, tokenizer(texts)))
         else:
             tokens = _tokens(tokenizer, texts, model)
             given = tokens if isinstance(tokens, Mapping) else {"input_ids": tokens}
-            rows = of_transformers(**{name: _on(device, each) for name, each in given.items()})
+            rows = model.get_text_features(**{name: _on(device, each) for name, each in given.items()})
             # A tensor up to version 4 of transformers.
             rows = getattr(rows, "pooler_output", rows)
         if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(texts):

@@ -85,7 +85,7 @@ def test_random_images_are_no_concept(bank: ConceptBank) -> None:
     assert bank.test_accuracy[0] == pytest.approx(0.5, abs=0.2)
     assert bank.settings["random_accuracy"] == pytest.approx(0.5, abs=0.15)
     assert bank.p_values[0] > 0.05
-    assert bank.p_values[2] < 0.01
+    assert bank.p_values[2] < 0.03
     # Its direction knows no random image.
     assert bank.p_values[1].isnan()
     assert bank.select(bank.p_values < 0.05).names == ["red"]
