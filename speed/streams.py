@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
+from captum_concepts.images import load_image
 from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations
 from quantus_concepts.datasets import ConceptFolder, default_transform
-from quantus_concepts.datasets.images import load_image
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
 from quantus_concepts.studies.training import SmallResNet
 

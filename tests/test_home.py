@@ -106,6 +106,7 @@ def cached() -> Path:
 
 CALLS: dict[str, Callable[[], object]] = {
     "ConceptBank": saved_bank,
+    "ConceptBank.from_folders": lambda: ConceptBank.from_folders(nn.Identity(), "~/images", random="cat", hold_back=0),
     "Scorer": saved_scorer,
     "Embedder": cached,
     "run_file": lambda: run_file("~/code.py"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from captum_concepts.controls import RandomAttribution, SobelEdges
     from captum_concepts.embedding import Embeddings, embed
     from captum_concepts.explain import explain_func
+    from captum_concepts.heads import fit_elastic_net, fit_logistic
     from captum_concepts.layers import LayerFeatures
     from captum_concepts.method_spec import method_from_spec
     from captum_concepts.paper_methods import (
@@ -54,6 +55,8 @@ __all__ = [
     "build_methods",
     "embed",
     "explain_func",
+    "fit_elastic_net",
+    "fit_logistic",
     "from_open_clip",
     "from_timm",
     "from_torchvision",

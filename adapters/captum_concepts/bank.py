@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.bank_value import BankValue, check_names
+from captum_concepts.bank_file import P_VALUES, TENSORS
+from captum_concepts.bank_fitting import FittedBank
+from captum_concepts.bank_value import BankValue
 from captum_concepts.captum_cavs import read_cavs
-from captum_concepts.checks import as_list, check_callable, check_finite, check_seed, check_shape, check_whole, to_array
-from captum_concepts.directions import HOLD_BACK, as_embeddings, fit_directions
-from captum_concepts.running import device_of, evaluation_mode
+from captum_concepts.checks import as_list, check_finite, check_kind, check_names, check_seed, check_shape, check_whole
+from captum_concepts.directions import as_embeddings, some
+from captum_concepts.text_embeddings import check_texts, embed_texts
 
 
-class ConceptBank(BankValue):
+class ConceptBank(FittedBank):
     """Concept activation vectors (CAVs), one for each concept.
 
     A bank is a plain value: all methods that change something return a new one.
@@ -34,6 +37,8 @@ class ConceptBank(BankValue):
         side of its boundary) among those it was fitted on; NaN where unknown.
     test_accuracy : Tensor or array, optional
         The same among samples held back.
+    p_values : Tensor or array, optional
+        (L,), those of `from_folders`; NaN where unknown.
     settings : mapping, optional
         How the bank was made; kept with it in files.
 
@@ -49,8 +54,11 @@ class ConceptBank(BankValue):
         (L,), NaN where unknown.
     test_accuracy : Tensor
         (L,), NaN where unknown.
+    p_values : Tensor
+        (L,), how likely random images were to be told from others as well as the concept is; NaN where unknown.
+        `PostHocCBM` does not keep them.
     settings : dict
-        Of str, float and int.
+        What JSON can hold.
     weak : list of str
         Names of concepts whose `test_accuracy` is below .6, chance being .5: their directions say little.
 
@@ -69,118 +77,36 @@ class ConceptBank(BankValue):
     """
 
     @classmethod
-    def fit(
-        cls,
-        features: Any,
-        labels: Any,
-        names: Sequence[str] | None = None,
-        method: str = "svm",
-        n_pos: int = 100,
-        n_neg: int = 100,
-        C: float = 1.0,
-        seed: int = 0,
-        display_progressbar: bool = False,
-        hold_back: float = HOLD_BACK,
-    ) -> Self:
-        r"""Learn one direction for each concept from images with and without it.
-
-        For each concept `n_pos` images that show it and `n_neg` that do not are drawn without replacement; at
-        least a share `hold_back` of the images of either side, and at least one, is held back to test it on (a
-        side's only image is drawn). Of those drawn,
-
-        - "svm" takes the normal and the intercept of a linear SVM, as post-hoc CBM does;
-        - "mean" takes the mean of the positives less the mean of all drawn (FastCAV, whose global mean is
-          that of concept and random images together), with no solver and all concepts in one product. The
-          intercept puts the boundary midway between the two class means along the direction; FastCAV puts
-          it through the global mean, which is the same where as many of either kind were drawn.
-
-        Either way images with the concept score positive. One warning each names concepts with fewer images
-        than asked for, concepts with the same labels on all images, whose directions are the same, and concepts
-        that are hardly recognised on the images held back (`weak`).
-
-        Parameters
-        ----------
-        features : Tensor or array
-            (N, d), the embeddings. "mean" computes on their device, "svm" on the CPU in float64.
-        labels : Tensor or array
-            (N, L) of 0 and 1: which concepts each image shows.
-        names : sequence of str, optional
-            L names.
-        method : str
-            "svm" or "mean".
-        n_pos : int
-            Images with the concept; where there are fewer, what there is without the share held back.
-        n_neg : int
-            Images without it, likewise.
-        C : float
-            Inverse of the SVM's regularisation strength; the paper tries 0.001 to 10.
-        seed : int
-            Of the draw.
-        display_progressbar : bool
-            Whether to show progress over the SVMs.
-        hold_back : float
-            Share of the images of either side to hold back at least, in [0, 1). With 0 all asked for are drawn.
-
-        Returns
-        -------
-        ConceptBank
-            On the device of the features, in their type (half precision becomes float32). Accuracies are
-            balanced, of all images drawn and of all images left; NaN where a side has none left.
-
-        Raises
-        ------
-        TypeError
-            If an array is masked or complex.
-        ValueError
-            If a shape, a setting or an entry is wrong, or a concept has no image on one of the sides.
-        """
-        if names is not None:
-            shape = to_array("labels", labels).shape
-            names = check_names(names, shape[-1] if shape else 0)
-        fitted = fit_directions(features, labels, names, method, n_pos, n_neg, C, seed, display_progressbar, hold_back)
-        settings: dict[str, str | float | int] = {
-            "method": method,
-            "n_pos": int(n_pos),
-            "n_neg": int(n_neg),
-            "seed": int(seed),
-            "hold_back": float(hold_back),
-            "accuracy": "balanced",
-        }
-        if method == "svm":
-            settings["C"] = float(C)
-        return cls(
-            fitted.cavs,
-            fitted.intercepts,
-            names,
-            train_accuracy=fitted.train_accuracy,
-            test_accuracy=fitted.test_accuracy,
-            settings=settings,
-        )
-
-    @classmethod
     def from_text(
         cls,
         model: Any,
-        tokenizer: Callable[[list[str]], Tensor],
+        tokenizer: Callable[..., Any],
         prompts: Sequence[str],
         names: Sequence[str] | None = None,
         batch_size: int = 256,
+        *,
+        templates: Sequence[str] | None = None,
     ) -> Self:
         """Take the text embeddings of a CLIP-like model as directions.
 
         Parameters
         ----------
         model : nn.Module
-            With ``encode_text(tokens)`` giving (n, d), as the models of open_clip. It runs in eval mode and
-            without gradient, and is left as it was.
+            With ``encode_text(tokens)`` giving (n, d), as the models of open_clip, or ``get_text_features``, as
+            CLIP and SigLIP of transformers. It runs in eval mode and without gradient, and is left as it was.
         tokenizer : callable
-            List of texts to tokens (n, length), as ``open_clip.get_tokenizer`` gives it.
+            List of texts to tokens (n, length), as ``open_clip.get_tokenizer`` gives it; for a model of transformers
+            its tokenizer or processor (texts are cut, and for SigLIP filled up, to the length of the model), or what
+            gives tokens or a mapping of arguments.
         prompts : sequence of str
             L texts.
         names : sequence of str, optional
             L names; the prompts by default.
         batch_size : int
-            Prompts encoded at once.
+            Texts encoded at once.
+        templates : sequence of str, optional
+            Texts with ``{}``, "a photo of a {}." for instance. Each prompt is put into each; their embeddings are
+            brought to length 1, averaged, and brought to length 1 again, as in CLIP's zero-shot classification.
 
         Returns
         -------
@@ -190,44 +116,17 @@ class ConceptBank(BankValue):
         Raises
         ------
         ValueError
-            If there are no prompts, or names and prompts differ in number.
+            If there are no prompts, names and prompts differ in number, or a template has no ``{}``.
         TypeError
-            If `model` has no ``encode_text``, or `prompts` is one string.
+            If `model` has neither method, or `prompts` or `templates` is one string.
         """
-        if isinstance(model, type) or not callable(getattr(model, "encode_text", None)):
-            raise TypeError(
-                f"Expected argument `model` to have a method `encode_text`, as models of open_clip have, but "
-                f"got {type(model).__name__}."
-            )
-        if isinstance(prompts, str):
-            raise TypeError(f"Expected argument `prompts` to be a sequence of texts but got one: {prompts!r}.")
-        texts = as_list("prompts", prompts, "texts")
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"Expected argument `prompts` to hold texts but got {texts[:3]}.")
-        if not texts:
-            raise ValueError("Expected argument `prompts` to hold at least one text but it is empty.")
+        texts = check_texts("prompts", prompts)
         names = check_names(texts if names is None else names, len(texts))
-        batch_size = check_whole("batch_size", batch_size, 1)
-        check_callable("tokenizer", tokenizer)
-        device = device_of(model)
-
-        def encoded(some: list[str]) -> Tensor:
-            tokens = tokenizer(some)
-            if not callable(getattr(tokens, "to", None)):
-                raise TypeError(f"Expected argument `tokenizer` to return a tensor but got {type(tokens).__name__}.")
-            rows = model.encode_text(tokens.to(device))
-            if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(some):
-                got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-                raise ValueError(
-                    f"Expected argument `model` to encode texts as (n, d) = ({len(some)}, *) but got {got}."
-                )
-            return rows
-
-        with evaluation_mode(model), torch.no_grad():
-            rows = [encoded(texts[start : start + batch_size]) for start in range(0, len(texts), batch_size)]
-        return cls(
-            nn.functional.normalize(as_embeddings(torch.cat(rows)), dim=1), names=names, settings={"method": "text"}
-        )
+        rows = embed_texts(model, tokenizer, texts, templates, batch_size)
+        settings: dict[str, Any] = {"method": "text"}
+        if templates is not None:
+            settings["templates"] = list(templates)
+        return cls(rows, names=names, settings=settings)
 
     @classmethod
     def from_captum(
@@ -318,3 +217,60 @@ class ConceptBank(BankValue):
         drawn = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
         cavs = nn.functional.normalize(torch.as_tensor(drawn).to(centre), dim=1)
         return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})
+
+    @classmethod
+    def join(cls, banks: Iterable[BankValue], names: Sequence[str] | None = None) -> Self:
+        """Put the concepts of several banks into one.
+
+        Parameters
+        ----------
+        banks : sequence of ConceptBank
+            Of one width, the embeddings being those of one backbone.
+        names : sequence of str, optional
+            Names of all concepts in the order of the banks; by default they keep theirs.
+
+        Returns
+        -------
+        ConceptBank
+            On the device of the first, with the accuracies and p-values of all. Settings that are the same in all
+            stay as they are; else "method" is "joined" and "banks" has those of each.
+
+        Raises
+        ------
+        TypeError
+            If one is no bank.
+        ValueError
+            If there are none, they differ in width, or a name occurs twice.
+
+        Examples
+        --------
+        >>> colours = ConceptBank([[1.0, 0.0]], names=["red"])
+        >>> ConceptBank.join([colours, ConceptBank([[0.0, 2.0]], names=["long"])]).names
+        ['red', 'long']
+        """
+        parts = as_list("banks", banks, "banks")
+        for part in parts:
+            check_kind("banks", part, BankValue, "a sequence of ConceptBank")
+        if not parts:
+            raise ValueError("Expected argument `banks` to hold at least one bank but it is empty.")
+        widths = [part.cavs.shape[1] for part in parts]
+        if len(set(widths)) > 1:
+            raise ValueError(
+                f"Expected argument `banks` to hold banks of one width, that of the embeddings of one backbone, but "
+                f"got {widths}."
+            )
+        every = [name for part in parts for name in part.names]
+        twice = sorted(name for name, count in Counter(every).items() if count > 1)
+        if names is None and twice:
+            raise ValueError(
+                f"Expected argument `banks` to have concepts of different names but {some([*map(repr, twice)])} occur "
+                "more than once. Rename them first (`bank.rename({'old': 'new'})`), or pass `names`."
+            )
+        tensors = {
+            name: torch.cat([getattr(part, name).to(parts[0].device) for part in parts])
+            for name in (*TENSORS, P_VALUES)
+        }
+        settings = [part.settings for part in parts]
+        same = all(each == settings[0] for each in settings)
+        joined = settings[0] if same else {"method": "joined", "banks": settings}
+        return cls(**tensors, names=every if names is None else names, settings=joined)

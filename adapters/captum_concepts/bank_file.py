@@ -16,6 +16,8 @@ from captum_concepts.reading import parse_json, shortened
 from captum_concepts.writing import check_target, written
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
+#: Only where they are known: files of banks that have none are as they were before there were any.
+P_VALUES = "p_values"
 _KIND = "captum_concepts.ConceptBank"
 
 
@@ -30,10 +32,11 @@ class BankContents(NamedTuple):
 def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
     """Write a file that appears under its name only when it is complete."""
     target = check_target(check_path("path", path), "a concept bank")
+    tensors = {name: each for name, each in contents.tensors.items() if name != P_VALUES or not each.isnan().all()}
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
-    header["sha256"] = _checksum(header, contents.tensors)
+    header["sha256"] = _checksum(header, tensors)
     with written(target) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in contents.tensors.items()}, temporary, header)
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, header)
 
 
 def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
@@ -45,13 +48,13 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
         with safe_open(source, framework="pt", device=device) as file:
             header = file.metadata() or {}
             there = sorted(file.keys())
-            tensors = {name: file.get_tensor(name) for name in TENSORS if name in there}
+            tensors = {name: file.get_tensor(name) for name in (*TENSORS, P_VALUES) if name in there}
     except SafetensorError as error:
         raise ValueError(
             f"{source} is not a complete safetensors file ({shortened(error)}). It may be cut short or of another "
             f"format; write banks with `ConceptBank.save`."
         ) from error
-    if header.get("kind") != _KIND or len(tensors) < len(TENSORS):
+    if header.get("kind") != _KIND or not tensors.keys() >= {*TENSORS}:
         raise ValueError(
             f"{source} is a safetensors file of another kind: it holds {shortened(there[:5])} instead of a "
             f"concept bank. Pass a file written by `ConceptBank.save`."
@@ -80,7 +83,7 @@ def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for key in ("names", "settings"):
         digest.update(f"{key}={header.get(key)};".encode())
-    for name in TENSORS:
+    for name in (each for each in (*TENSORS, P_VALUES) if each in tensors):
         tensor = tensors[name].cpu().contiguous()
         digest.update(f"{name}:{tensor.dtype}{tuple(tensor.shape)};".encode())
         digest.update(tensor.flatten().view(uint8).numpy().tobytes())

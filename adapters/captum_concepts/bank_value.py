@@ -6,7 +6,6 @@ import difflib
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -14,17 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.bank_file import TENSORS, BankContents, read_bank, write_bank
+from captum_concepts.bank_file import P_VALUES, TENSORS, BankContents, read_bank, write_bank
 from captum_concepts.checks import (
     as_list,
     check_device,
     check_finite,
     check_mapping,
+    check_names,
     check_path,
+    check_range,
     check_shape,
     to_tensor,
 )
-from captum_concepts.directions import weak_concepts
+from captum_concepts.directions import WEAK, some, warn_user, weak_concepts
 from captum_concepts.reading import shortened
 
 
@@ -39,7 +40,8 @@ class BankValue:
         *,
         train_accuracy: Any = None,
         test_accuracy: Any = None,
-        settings: Mapping[str, str | float | int] | None = None,
+        p_values: Any = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         values = to_tensor("cavs", cavs)
         if values.dtype == torch.bool:
@@ -54,8 +56,9 @@ class BankValue:
         check_finite("cavs", self.cavs)
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
         check_finite("intercepts", self.intercepts)
-        self.train_accuracy = self._accuracy("train_accuracy", train_accuracy)
-        self.test_accuracy = self._accuracy("test_accuracy", test_accuracy)
+        self.train_accuracy = self._share("train_accuracy", train_accuracy)
+        self.test_accuracy = self._share("test_accuracy", test_accuracy)
+        self.p_values = self._share("p_values", p_values)
         self.names = check_names(names, len(self.cavs))
         self.settings = {} if settings is None else dict(check_mapping("settings", settings))
 
@@ -66,7 +69,7 @@ class BankValue:
         check_shape(name, tensor, ("L",), (len(self.cavs),))
         return tensor.to(self.cavs, copy=True)
 
-    def _accuracy(self, name: str, value: Any) -> Tensor:
+    def _share(self, name: str, value: Any) -> Tensor:
         shares = self._per_concept(name, value, math.nan)
         if ((shares < 0) | (shares > 1)).any():
             raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {value}.")
@@ -158,7 +161,7 @@ class BankValue:
         return type(self)(**some, names=[self.names[j] for j in chosen], settings=self.settings)
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in TENSORS}
+        return {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
 
     def _positions(self, concepts: Any) -> list[int]:
         if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
@@ -210,6 +213,47 @@ class BankValue:
         if len(set(names)) < len(names):
             raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")
         return type(self)(**self._tensors(), names=names, settings=self.settings)
+
+    def cleaned(self, minimum: float = WEAK) -> Self:
+        """Return a bank without the concepts that are hardly recognised; one warning names them.
+
+        Parameters
+        ----------
+        minimum : float
+            The least `test_accuracy` of a concept that stays, in [0, 1]. Concepts whose accuracy is unknown (NaN, as
+            in banks from texts) stay: nothing speaks against them.
+
+        Returns
+        -------
+        ConceptBank
+            In the same order; `settings` keep the minimum as "cleaned".
+
+        Raises
+        ------
+        TypeError
+            If `minimum` is no number.
+        ValueError
+            If it is not in [0, 1], or no concept would stay.
+        """
+        check_range("minimum", minimum, 0, 1)
+        drop = (self.test_accuracy < minimum).tolist()
+        dropped = [
+            f"{name!r} ({accuracy:.2f})"
+            for name, accuracy, gone in zip(self.names, self.test_accuracy.tolist(), drop, strict=True)
+            if gone
+        ]
+        if all(drop):
+            raise ValueError(
+                f"Expected argument `minimum` to leave at least one concept but got {minimum}, and the highest "
+                f"balanced accuracy is {self.test_accuracy.max().item():.3g}. Add images, or lower it."
+            )
+        if dropped:
+            warn_user(
+                f"{len(dropped)} of {len(self)} concepts have a balanced accuracy below {minimum:g} on images held "
+                f"back and were left out: {some(dropped)}."
+            )
+        kept = self.select([not gone for gone in drop])
+        return type(self)(**kept._tensors(), names=kept.names, settings=self.settings | {"cleaned": float(minimum)})
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """Return a bank on another device or in another floating-point type.
@@ -295,23 +339,3 @@ class BankValue:
             return cls(names=names, settings=settings, **tensors)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} is a damaged concept bank: {shortened(error)}") from error
-
-
-def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
-    """Return L different names: those given, or numbers."""
-    if names is None:
-        return [f"concept {j}" for j in range(n_concepts)]
-    if isinstance(names, str):
-        raise ValueError(f"Expected argument `names` to be a sequence of {n_concepts} names but got one: {names!r}.")
-    listed = as_list("names", names, "names")
-    if any(name is None for name in listed):
-        raise TypeError(f"Expected argument `names` to hold texts but got {listed[:3]}.")
-    listed = [str(name) for name in listed]
-    if len(listed) != n_concepts:
-        raise ValueError(
-            f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."
-        )
-    twice = sorted(name for name, count in Counter(listed).items() if count > 1)
-    if twice:
-        raise ValueError(f"Expected argument `names` to hold different names but {twice[:3]} occur more than once.")
-    return listed

@@ -13,6 +13,7 @@ from torch.utils.data import RandomSampler
 
 from captum_concepts.bank import ConceptBank
 from captum_concepts.bank_file import TENSORS
+from captum_concepts.bank_fitting import check_given
 from captum_concepts.chain import ConceptChain, check_width, is_training
 from captum_concepts.checks import (
     check_binary,
@@ -208,6 +209,7 @@ class PostHocCBM(ConceptChain):
         features: Any,
         loader: Iterable[Any],
         *,
+        bank: ConceptBank | None = None,
         concept_labels: Any = None,
         names: Sequence[str] | None = None,
         values: str = "margin",
@@ -222,7 +224,7 @@ class PostHocCBM(ConceptChain):
         seed: int = 0,
         display_progressbar: bool = False,
     ) -> PostHocCBM:
-        """Fit the concept bank, then the head, in one pass over the images.
+        """Fit the concept bank, unless it is given, then the head, in one pass over the images.
 
         The backbone runs in eval mode and without gradient, and is left as it was; embeddings (N, d) are
         all that is kept of the images (`embed` gives them to whoever wants to try many banks).
@@ -232,8 +234,11 @@ class PostHocCBM(ConceptChain):
         features : nn.Module or Backbone
             As in the class.
         loader : iterable
-            Of batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` beside
+            Of batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` beside `bank` or
             `concept_labels`. Labels are classes from 0.
+        bank : ConceptBank, optional
+            A bank of one's own, of the width of the embeddings, in place of fitting one: concept labels, `names` and
+            the settings of a fit are then left out.
         concept_labels : Tensor or array, optional
             (N, L) of 0 and 1, in the order of a loader that does not shuffle.
         names : sequence of str, optional
@@ -270,10 +275,10 @@ class PostHocCBM(ConceptChain):
         Raises
         ------
         TypeError
-            If `head` is neither a name nor callable, or as in the class.
+            If `head` is neither a name nor callable, `bank` is no ConceptBank, or as in the class.
         ValueError
-            If a choice is unknown, the loader is empty, shuffles beside `concept_labels` or gives other
-            batches, or as in `ConceptBank.fit`.
+            If a choice is unknown, `bank` is of another width or beside what it replaces, the loader is empty,
+            shuffles beside `concept_labels` or gives other batches, or as in `ConceptBank.fit`.
         """
         check_choice("values", values, VALUES)
         check_choice("method", method, METHODS)
@@ -284,18 +289,28 @@ class PostHocCBM(ConceptChain):
         loader = check_loader(loader)
         check_seed(seed)
         module, pooling = resolve_stages(features, pool, maps)
+        width = None
+        if bank is not None:
+            replaced = {"method": method, "n_pos": n_pos, "n_neg": n_neg, "C": C}
+            width = check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
+            # Where a vector has no margin, this is found before the images are gone through.
+            ConceptLayer(bank, values)
         if n_classes is not None:
             check_whole("n_classes", n_classes, 1)
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
 
-        embedded = run(module, pooling, loader, 3 if concept_labels is None else 2, display_progressbar)
-        given = embedded.concept_labels
-        if concept_labels is not None:
-            given = concept_labels
-            check_shape("concept_labels", given, ("N", "L"), (len(embedded.features), None))
-        bank = ConceptBank.fit(embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar)
+        labelled = concept_labels is not None or bank is not None
+        embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
+        if bank is None:
+            given = embedded.concept_labels
+            if concept_labels is not None:
+                given = concept_labels
+                check_shape("concept_labels", given, ("N", "L"), (len(embedded.features), None))
+            bank = ConceptBank.fit(embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar)
+        else:
+            bank = bank.to(embedded.features.device, at_least_float32(embedded.features).dtype)
         with torch.no_grad():
             u = ConceptLayer(bank, values)(embedded.features)
         fitted = _fit_head(head, u, embedded.labels, n_classes, seed)

@@ -6,6 +6,7 @@ import difflib
 import math
 import operator
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -159,6 +160,26 @@ def as_list(name: str, value: Any, what: str = "values") -> list[Any]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"Expected argument `{name}` to be a sequence of {what} but got {_shown(value)}.")
     return list(value)
+
+
+def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
+    """Return L different names: those given, or numbers."""
+    if names is None:
+        return [f"concept {j}" for j in range(n_concepts)]
+    if isinstance(names, str):
+        raise ValueError(f"Expected argument `names` to be a sequence of {n_concepts} names but got one: {names!r}.")
+    listed = as_list("names", names, "names")
+    if any(name is None for name in listed):
+        raise TypeError(f"Expected argument `names` to hold texts but got {listed[:3]}.")
+    listed = [str(name) for name in listed]
+    if len(listed) != n_concepts:
+        raise ValueError(
+            f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."
+        )
+    twice = sorted(name for name, count in Counter(listed).items() if count > 1)
+    if twice:
+        raise ValueError(f"Expected argument `names` to hold different names but {twice[:3]} occur more than once.")
+    return listed
 
 
 def check_finite(name: str, value: Any) -> None:

@@ -62,12 +62,12 @@ def draw_samples(
     positive = np.empty_like(shuffled)
     negative = np.empty_like(shuffled)
     counts = shuffled.sum(axis=0)
-    positive[order] = shuffled & (rank <= _drawn(counts, n_pos, hold_back))
-    negative[order] = ~shuffled & (rank_without <= _drawn(n_images - counts, n_neg, hold_back))
+    positive[order] = shuffled & (rank <= drawn_of(counts, n_pos, hold_back))
+    negative[order] = ~shuffled & (rank_without <= drawn_of(n_images - counts, n_neg, hold_back))
     return positive, negative
 
 
-def _drawn(counts: np.ndarray, wanted: int, hold_back: float) -> np.ndarray:
+def drawn_of(counts: np.ndarray, wanted: int, hold_back: float) -> np.ndarray:
     """How many of a side's images are drawn: a share, at least one, is held back, but a single image is drawn."""
     held_back = np.maximum((counts * hold_back).astype(int), 1) if hold_back else 0
     return np.minimum(wanted, np.maximum(counts - held_back, 1))
@@ -154,6 +154,19 @@ def fit_directions(
     hold_back: float,
 ) -> Directions:
     """Check all, draw and fit; parameters and errors as in `ConceptBank.fit`."""
+    check_settings(method, n_pos, n_neg, C, seed, hold_back)
+    x, present = _check_samples(features, labels)
+    names = names or [f"concept {j}" for j in range(present.shape[1])]
+    _check_counts(present, names)
+    positives = present.sum(axis=0)
+    tell_short(names, positives, len(present) - positives, n_pos, n_neg, hold_back)
+    fitted = fit_checked(x, present, method, n_pos, n_neg, C, seed, hold_back, display_progressbar)
+    tell_weak(fitted.test_accuracy, names)
+    return fitted
+
+
+def check_settings(method: str, n_pos: int, n_neg: int, C: float, seed: int, hold_back: float) -> None:
+    """Raise unless directions can be drawn and fitted so."""
     check_choice("method", method, METHODS)
     for name, count in (("n_pos", n_pos), ("n_neg", n_neg)):
         if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
@@ -163,16 +176,24 @@ def fit_directions(
     check_seed(seed)
     if not 0 <= check_number("hold_back", hold_back) < 1:
         raise ValueError(f"Expected argument `hold_back` to lie in [0, 1) but got {hold_back}.")
-    x, present = _check_samples(features, labels)
-    names = names or [f"concept {j}" for j in range(present.shape[1])]
-    _check_counts(present, names, n_pos, n_neg, hold_back)
+
+
+def fit_checked(
+    features: Tensor,
+    present: np.ndarray,
+    method: str,
+    n_pos: int,
+    n_neg: int,
+    C: float,
+    seed: int,
+    hold_back: float,
+    display_progressbar: bool = False,
+) -> Directions:
+    """Draw and fit, of samples and with settings that are checked."""
     positive, negative = draw_samples(present, n_pos, n_neg, seed, hold_back)
     if method == "svm":
-        fitted = svm_directions(x, present, positive, negative, C, display_progressbar)
-    else:
-        fitted = mean_directions(x, present, positive, negative)
-    _tell_weak(fitted.test_accuracy, names)
-    return fitted
+        return svm_directions(features, present, positive, negative, C, display_progressbar)
+    return mean_directions(features, present, positive, negative)
 
 
 def as_embeddings(value: Any, name: str = "features") -> Tensor:
@@ -198,24 +219,16 @@ def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
     return x, y.astype(bool)
 
 
-def _check_counts(present: np.ndarray, names: list[str], n_pos: int, n_neg: int, hold_back: float) -> None:
+def _check_counts(present: np.ndarray, names: list[str]) -> None:
     positives = present.sum(axis=0)
     negatives = len(present) - positives
     for kind, counts in (("with", positives), ("without", negatives)):
         none = [names[j] for j in np.flatnonzero(counts == 0)]
         if none:
             raise ValueError(
-                f"No image is {kind} {_listed([repr(name) for name in none])}. A direction needs images with and "
+                f"No image is {kind} {some([repr(name) for name in none])}. A direction needs images with and "
                 "without its concept: leave these concepts out, or add images."
             )
-    too_few = (_drawn(positives, n_pos, hold_back) < n_pos) | (_drawn(negatives, n_neg, hold_back) < n_neg)
-    short = np.flatnonzero(too_few)
-    if len(short):
-        listed = [f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)" for j in short]
-        warn_user(
-            f"{len(short)} of {len(names)} concepts have fewer images than n_pos={n_pos} with and n_neg={n_neg} "
-            f"without, beside the share of {hold_back:g} that is held back; what there is was used: {_listed(listed)}."
-        )
     groups: dict[bytes, list[str]] = {}
     for name, column in zip(names, np.packbits(present, axis=0).T, strict=True):
         groups.setdefault(column.tobytes(), []).append(name)
@@ -224,7 +237,21 @@ def _check_counts(present: np.ndarray, names: list[str], n_pos: int, n_neg: int,
         listed = [" = ".join(map(repr, group)) for group in twins]
         warn_user(
             f"{sum(map(len, twins))} of {len(names)} concepts have the labels of another one on all images, so that "
-            f"nothing tells them apart and their directions are the same: {_listed(listed)}. Keep one of each."
+            f"nothing tells them apart and their directions are the same: {some(listed)}. Keep one of each."
+        )
+
+
+def tell_short(
+    names: list[str], positives: np.ndarray, negatives: np.ndarray, n_pos: int, n_neg: int, hold_back: float
+) -> None:
+    """Warn of concepts with fewer images than asked for."""
+    too_few = (drawn_of(positives, n_pos, hold_back) < n_pos) | (drawn_of(negatives, n_neg, hold_back) < n_neg)
+    short = np.flatnonzero(too_few)
+    if len(short):
+        listed = [f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)" for j in short]
+        warn_user(
+            f"{len(short)} of {len(names)} concepts have fewer images than n_pos={n_pos} with and n_neg={n_neg} "
+            f"without, beside the share of {hold_back:g} that is held back; what there is was used: {some(listed)}."
         )
 
 
@@ -233,12 +260,13 @@ def weak_concepts(test_accuracy: Tensor, names: list[str]) -> list[str]:
     return [names[j] for j in torch.nonzero(test_accuracy < WEAK).flatten().tolist()]
 
 
-def _tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
+def tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
+    """Warn of concepts that are hardly told from chance."""
     weak = weak_concepts(test_accuracy, names)
     if weak:
         warn_user(
             f"{len(weak)} of {len(names)} concepts have a balanced accuracy below {WEAK} on images held back (chance "
-            f"is 0.5), so that their directions say little: {_listed([repr(name) for name in weak])}. See `bank.weak`."
+            f"is 0.5), so that their directions say little: {some([repr(name) for name in weak])}. See `bank.weak`."
         )
 
 
@@ -250,6 +278,7 @@ def warn_user(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-def _listed(items: list[str]) -> str:
+def some(items: list[str]) -> str:
+    """Write out the first few."""
     more = f" and {len(items) - 5} more" if len(items) > 5 else ""
     return ", ".join(items[:5]) + more

@@ -73,9 +73,14 @@ def embed(
 
 
 def run(
-    features: nn.Module, pooling: Pooling, loader: Iterable[Any], required: int, display_progressbar: bool
+    features: nn.Module,
+    pooling: Pooling,
+    loader: Iterable[Any],
+    required: int,
+    display_progressbar: bool,
+    width: int | None = None,
 ) -> Embeddings:
-    """Do the work of `embed`, insisting on the first items of each batch."""
+    """Do the work of `embed`, insisting on the first items of each batch, and on a width of the embeddings."""
     check_materialised("features", features)
     reference = first_floating(features)
     rows: list[Tensor] = []
@@ -86,7 +91,7 @@ def run(
         for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
             items = _items(batch, required)
             images = items[0] if reference is None else items[0].to(reference)
-            rows.append(pooling(features(images)))
+            rows.append(pooling(features(images), width))
             n = len(rows[-1])
             if len(items) > 1:
                 labels.append(_check_labels(items[1], n))

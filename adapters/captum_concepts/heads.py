@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_range, check_seed, check_shape, check_whole, to_array
+from captum_concepts.checks import check_finite, check_flag, check_range, check_seed, check_shape, check_whole, to_array
 
 # A logit that no other comes near, and that half precision still holds.
 _NEVER = -1e4
@@ -27,9 +29,49 @@ def fit_logistic(
     max_iter: int = 1000,
     standardise: bool = True,
 ) -> nn.Linear:
-    """Fit multinomial logistic regression (scikit-learn's `LogisticRegression`, lbfgs, L2)."""
+    """Fit multinomial logistic regression from concept values to classes.
+
+    scikit-learn's `LogisticRegression` (lbfgs, L2) in float64 on the CPU. Where values are standardised, which the
+    penalty is then the same for all of, the standardisation is folded into the weights: the head takes values as
+    they are.
+
+    Parameters
+    ----------
+    values : Tensor or array
+        (N, L), concept values or any other inputs of a head.
+    labels : Tensor or array
+        (N,) of int from 0: classes.
+    n_classes : int, optional
+        K; one more than the largest label by default. Classes without a sample are never predicted, and told.
+    C : float
+        Inverse of the regularisation strength.
+    max_iter : int
+        Steps of the solver at most; a head that has not quite converged is returned as it is.
+    standardise : bool
+        Whether values are brought to mean 0 and deviation 1 for the fit.
+
+    Returns
+    -------
+    nn.Linear
+        (N, L) to logits (N, K), on the device and in the floating-point type of `values`. Of two classes either gets
+        half of the one logit that is fitted.
+
+    Raises
+    ------
+    TypeError
+        If an array holds no numbers, or a count is not whole.
+    ValueError
+        If a shape or a setting is wrong, a value is not finite, or there are fewer than two classes.
+
+    Examples
+    --------
+    >>> values = torch.tensor([[-2.0, 0.0], [-1.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
+    >>> fit_logistic(values, [0, 0, 1, 1])(values).argmax(1).tolist()
+    [0, 0, 1, 1]
+    """
     check_range("C", C, 0.0, np.inf, open_low=True)
     check_whole("max_iter", max_iter, 1)
+    check_flag("standardise", standardise)
     x, y, k = _check(values, labels, n_classes)
     model = LogisticRegression(C=C, max_iter=max_iter)
     return _fit(model, x, y, k, standardise, values)
@@ -46,17 +88,58 @@ def fit_elastic_net(
     max_iter: int = 10_000,
     standardise: bool = True,
 ) -> nn.Linear:
-    """Fit one-against-all logistic regression with an elastic net, as the release of post-hoc CBM does."""
-    # ``SGDClassifier(loss="log_loss", penalty="elasticnet")``; most weights come out as 0.
+    """Fit one-against-all logistic regression with an elastic net, which most concepts have no part in.
+
+    scikit-learn's ``SGDClassifier(loss="log_loss", penalty="elasticnet")``, as the release of post-hoc CBM (Yuksekgonul
+    et al. 2023) fits its heads; most weights come out as 0. Standardisation is folded into the weights.
+
+    Parameters
+    ----------
+    values : Tensor or array
+        As in `fit_logistic`.
+    labels : Tensor or array
+        As in `fit_logistic`.
+    n_classes : int, optional
+        As in `fit_logistic`.
+    alpha : float
+        Strength of the penalty, above 0.
+    l1_ratio : float
+        Share of the L1 norm in the penalty, in [0, 1]; the rest is L2.
+    seed : int
+        Of the order of the samples.
+    max_iter : int
+        Passes over the samples at most.
+    standardise : bool
+        As in `fit_logistic`.
+
+    Returns
+    -------
+    nn.Linear
+        As of `fit_logistic`.
+
+    Raises
+    ------
+    TypeError
+        As in `fit_logistic`.
+    ValueError
+        As in `fit_logistic`, or if a setting is out of its range.
+    """
     check_range("alpha", alpha, 0.0, np.inf, open_low=True)
     check_range("l1_ratio", l1_ratio, 0.0, 1.0)
     check_whole("max_iter", max_iter, 1)
+    check_flag("standardise", standardise)
     check_seed(seed)
     x, y, k = _check(values, labels, n_classes)
     model = SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
     )
     return _fit(model, x, y, k, standardise, values)
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return what sets the threads of BLAS; looking for its libraries takes longer than a small fit."""
+    return ThreadpoolController()
 
 
 HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
@@ -99,7 +182,8 @@ def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, va
     shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
     spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
     spread[spread == 0] = 1.0
-    with warnings.catch_warnings():
+    # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
+    with _threads().limit(limits=1, user_api="blas"), warnings.catch_warnings():
         # A head that has not quite converged is a head; its accuracy tells.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((x - shift) / spread, y)

@@ -78,15 +78,15 @@ class Pooling(nn.Module):
         return maps
 
 
-def resolve_stages(features: Any, pool: Pool, maps: Maps | None) -> tuple[nn.Module, Pooling]:
+def resolve_stages(features: Any, pool: Pool, maps: Maps | None, name: str = "features") -> tuple[nn.Module, Pooling]:
     """Take backbone, pool and maps from the arguments, or all three from a Backbone."""
     if isinstance(features, type):
-        check_module("features", features)
+        check_module(name, features)
     if isinstance(features, nn.Module):
         return features, Pooling(pool, maps, owner=features)
     if not all(hasattr(features, name) for name in ("features", "pool", "maps")):
         raise TypeError(
-            f"Expected argument `features` to be an nn.Module or a Backbone but got {type(features).__name__}."
+            f"Expected argument `{name}` to be an nn.Module or a Backbone but got {type(features).__name__}."
         )
     if not (isinstance(pool, str) and pool == "mean" and maps is None):
         raise ValueError("Expected arguments `pool` and `maps` to be left out, since the Backbone has its own.")

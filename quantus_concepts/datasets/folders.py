@@ -7,27 +7,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts.reading import check_plain_file, quoted, shortened
-
-
-def class_folders(root: Path) -> list[Path]:
-    """Return the folders in a folder, hidden ones left out, in the order of their names."""
-    found = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    for path in found:
-        # Where a byte is no UTF-8, Python has half a character, which can be neither drawn nor written.
-        if any("\ud800" <= letter <= "\udfff" for letter in path.name):
-            raise ValueError(f"Expected the folder of a class to have a name in UTF-8 but got {quoted(str(path))}.")
-    return found
-
-
-def image_files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the images in a folder, hidden files left out, in the order of their names."""
-    found = sorted(
-        path for path in folder.iterdir() if path.suffix.lower() in suffixes and not path.name.startswith(".")
-    )
-    for path in found:
-        check_plain_file(path, "Image")
-    return found
+from captum_concepts.folders import image_files, subfolders
+from captum_concepts.reading import quoted, shortened
 
 
 def leads_out(name: str) -> bool:
@@ -50,7 +31,7 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
     """Return the names of the classes, the images, and the class of each."""
     if not root.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder with one folder per class but got {root}.")
-    folders = class_folders(root)
+    folders = subfolders(root)
     if not folders:
         raise ValueError(f"Expected one folder per class in {root} but there is no folder.")
     found = [image_files(folder, suffixes) for folder in folders]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from captum.concept import CAV, Concept
+from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.svm import SVC
 from torch import nn
@@ -486,6 +487,55 @@ def test_rename(bank):
         bank.rename({"beek": "bill"})
     with pytest.raises(ValueError, match="more than once"):
         bank.rename({"beak": "red wing"})
+
+
+def test_join_keeps_rows_accuracies_and_settings():
+    first = ConceptBank([[1.0, 0.0]], [0.5], ["red"], test_accuracy=[0.9], p_values=[0.01], settings={"seed": 1})
+    second = ConceptBank(np.eye(2), names=["blue", "long"], settings={"seed": 2})
+    bank = ConceptBank.join([first, second])
+    assert bank.names == ["red", "blue", "long"]
+    assert bank.cavs.tolist() == [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    assert bank.intercepts.tolist() == [0.5, 0.0, 0.0]
+    np.testing.assert_allclose(bank.test_accuracy, [0.9, np.nan, np.nan])
+    np.testing.assert_allclose(bank.p_values, [0.01, np.nan, np.nan])
+    assert bank.settings == {"method": "joined", "banks": [{"seed": 1}, {"seed": 2}]}
+    assert ConceptBank.join([bank.select([0]), bank.select([2])]).settings == bank.settings
+    assert ConceptBank.join([first, first], names=["a", "b"]).names == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("banks", "error", "message"),
+    [
+        ([], ValueError, "at least one bank"),
+        ([np.eye(2)], TypeError, "a sequence of ConceptBank but got array"),
+        ([ConceptBank(np.eye(2)), ConceptBank(np.eye(3))], ValueError, r"of one width, .* but got \[2, 3\]"),
+        ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but 'concept 0', 'concept 1' occur .*rename"),
+    ],
+)
+def test_bad_input_of_join(banks, error, message):
+    with pytest.raises(error, match=f"`banks` .*{message}"):
+        ConceptBank.join(banks)
+
+
+def test_cleaned_drops_what_is_hardly_recognised_and_says_so():
+    bank = ConceptBank(np.eye(4), names=list("abcd"), test_accuracy=[0.59, 0.6, np.nan, 0.5], settings={"seed": 1})
+    with pytest.warns(UserWarning, match=r"2 of 4 concepts .* below 0.6 .* left out: 'a' \(0.59\), 'd' \(0.50\)\."):
+        kept = bank.cleaned()
+    assert kept.names == ["b", "c"]
+    assert kept.settings == {"seed": 1, "cleaned": 0.6}
+    assert kept.cleaned().names == kept.names
+    with pytest.raises(ValueError, match=r"`minimum` to leave at least one concept but got 0.6, .* is 0.59"):
+        bank.select(["a", "d"]).cleaned()
+
+
+def test_p_values_are_kept_in_files_that_have_them(bank, tmp_path):
+    known = ConceptBank(np.eye(2), p_values=[0.2, np.nan])
+    for each, there in ((known, True), (bank, False)):
+        each.save(tmp_path / "bank.safetensors")
+        with safe_open(tmp_path / "bank.safetensors", framework="pt") as file:
+            assert ("p_values" in file.keys()) == there  # noqa: SIM118
+        np.testing.assert_array_equal(ConceptBank.load(tmp_path / "bank.safetensors").p_values, each.p_values)
+    np.testing.assert_allclose(known.select([1, 0]).to(dtype=torch.float64).p_values, [np.nan, 0.2])
 
 
 def test_repr_names_what_matters(bank):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from captum_concepts.backbones import Backbone
 from captum_concepts.bank import ConceptBank
 from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import PostHocCBM
@@ -601,6 +602,46 @@ def test_fit_takes_concept_labels_beside_the_loader():
     beside = PostHocCBM.fit(Counted(), loader_of(x, y), concept_labels=concepts.numpy(), **FEW)
     assert torch.equal(inside.bank.cavs, beside.bank.cavs)
     assert torch.equal(inside.head.weight, beside.head.weight)
+
+
+@pytest.mark.parametrize("values", ["margin", "raw"])
+def test_fit_with_a_bank_of_the_user(values):
+    x, y, concepts = labelled_images()
+    features = Counted()
+    bank = ConceptBank.fit(embed(features, [(x,)]).features, concepts, ["red", "blue"], **FEW)
+    fitted = PostHocCBM.fit(features, loader_of(x, y, concepts), values=values, **FEW)
+    # Of another type than the embeddings, as banks of arrays are; the loader knows nothing of concepts.
+    given = PostHocCBM.fit(features, loader_of(x, y), bank=bank.to(dtype=torch.float64), values=values)
+    assert given.bank.names == ["red", "blue"]
+    assert given.bank.dtype == torch.float32
+    torch.testing.assert_close(given.bank.cavs, bank.cavs)
+    torch.testing.assert_close(given.head.weight, fitted.head.weight, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"concept_labels": np.ones((90, 2)), "names": ["a", "b"]}, "alone but got `concept_labels`, `names` beside"),
+        ({"method": "mean", "n_neg": 10, "C": 0.1}, "alone but got `method`, `n_neg`, `C` beside it"),
+        ({"bank": ConceptBank(np.zeros((1, 3)))}, "no CAV of length 0"),
+    ],
+)
+def test_bank_of_the_user_stands_alone(changes, message):
+    features = Counted()
+    with pytest.raises(ValueError, match=f"`bank`.* {message}"):
+        PostHocCBM.fit(features, loader_of(*labelled_images()), **{"bank": ConceptBank(np.eye(3))} | changes)
+    assert features.seen == []
+
+
+def test_bank_of_another_width_is_told_at_once():
+    features = Counted()
+    wide = ConceptBank(np.eye(17))
+    with pytest.raises(ValueError, match=r"`features` to give .* with d = 17, the width of the concepts"):
+        PostHocCBM.fit(features, loader_of(*labelled_images()), bank=wide)
+    assert len(features.seen) == 1
+    with pytest.raises(ValueError, match=r"`bank` to have the width of the embeddings, \(L, d\) = \(\*, 4\), .*17"):
+        PostHocCBM.fit(Backbone(features, "mean", None, 4), loader_of(*labelled_images()), bank=wide)
+    assert len(features.seen) == 1
 
 
 def test_fit_is_the_steps_it_is_made_of():

@@ -6,6 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from captum_concepts.heads import fit_elastic_net, fit_logistic
 from untouched import untouched
@@ -146,3 +147,15 @@ def test_bad_settings_of_heads(fit, kwargs, name):
     x, y = values_and_labels(2)
     with pytest.raises(ValueError, match=f"`{name}` to lie in"):
         fit(x, y, **kwargs)
+
+
+def test_fit_keeps_blas_to_one_thread_and_gives_the_others_back(monkeypatch):
+    def threads():
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    seen, fit = [], LogisticRegression.fit
+    monkeypatch.setattr(LogisticRegression, "fit", lambda *arguments: (seen.append(threads()), fit(*arguments))[1])
+    with threadpool_limits(3, "blas"):
+        fit_logistic(*values_and_labels(2, n=20))
+        assert seen == [{1}]
+        assert threads() == {3}

@@ -22,13 +22,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts.images import image_size, load_image
 from captum_concepts.weights import load_weights
 from damaged import in_room
 from fixtures_cub import write_cub
 from fixtures_pasta import read_records, write_pasta_release, write_records
 from quantus_concepts.datasets import CUB200, COCOObjects, ConceptFolder, CutoutFolder, PastaRatings, SceneFolder
 from quantus_concepts.datasets.folders import inside
-from quantus_concepts.datasets.images import image_size, load_image
 from quantus_concepts.datasets.ratings.files import load_concepts, load_map
 from quantus_concepts.datasets.scenes.bam_layout import read_boxes, read_labels
 from quantus_concepts.datasets.scenes.bam_masks import NumberedMasks

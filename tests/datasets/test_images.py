@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from captum_concepts.images import Head, image_head, image_size, load_image, turned_points
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, ConceptFolder
-from quantus_concepts.datasets.images import Head, image_head, image_size, load_image, turned_points
 from quantus_concepts.datasets.scenes.bam_masks import PNGMasks
 from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
 

@@ -17,6 +17,8 @@ from captum_concepts import (
     LayerFeatures,
     PostHocCBM,
     embed,
+    fit_elastic_net,
+    fit_logistic,
     from_open_clip,
     from_timm,
     from_torchvision,
@@ -27,6 +29,7 @@ from spoiling import (
     NAN,
     NO_ARRAY,
     NO_CHOICE,
+    NO_COUNT,
     NO_FUNCTION,
     NO_MODULE,
     NO_NUMBER,
@@ -81,6 +84,13 @@ NO_LOADER: Bad = {
     "of images of text": [(np.array(["a"]), CLASSES, CLASSES)],
     "of None": [None],
 }
+NO_FIT: dict[str, Bad] = {
+    "values": {**NO_ARRAY, "None": None, "of rank 1": FEATURES[:, 0], "infinite": FEATURES + INF},
+    "labels": {**NO_ARRAY, "None": None, "of one class": CLASSES * 0, "negative": CLASSES - 1, "halves": CLASSES / 2},
+    "n_classes": {"text": "2", "a fraction": 2.5, "a bool": True, "too few": 1},
+    "max_iter": NO_POSITIVE,
+    "standardise": {"text": "yes", "None": None, "a number": 3},
+}
 NO_CONCEPTS: Bad = {"text": "red", "None in it": [None], "NaN": [NAN], "too large": [3], "nested": [[[0]]]}
 
 
@@ -93,6 +103,7 @@ TABLE: Table = {
         names={"a number": 3, "twice the same": ["a", "a", "b"], "not texts": [None, 1, 2]},
         train_accuracy={"text": ["a"] * 3, "above 1": [2.0, 0.5, 0.5], "negative": [-1.0, 0, 0], "of two": [0.5, 0.5]},
         test_accuracy={"text": ["a"] * 3, "above 1": [2.0, 0.5, 0.5], "infinite": [INF, 0, 0], "a number": 0.5},
+        p_values={"text": ["a"] * 3, "above 1": [2.0, 0.5, 0.5], "a number": 0.5},
         settings={"a list": [1], "text": "svm"},
     ),
     "ConceptBank.fit": spoilt(
@@ -108,6 +119,32 @@ TABLE: Table = {
         seed=NO_SEED,
         hold_back={**NO_NUMBER, "None": None, "NaN": NAN, "one": 1.0, "negative": -0.1},
     ),
+    # Below the working directory, which is empty, so that a good call would stop at `root` and name that.
+    "ConceptBank.from_folders": spoilt(
+        ConceptBank.from_folders,
+        {"backbone": BACKBONE, "root": "."},
+        backbone=NO_MODULE,
+        root={"None": None, "a number": 3, "empty": "", "without folders": "."},
+        transform=NO_FUNCTION,
+        pool={"a number": 3, "unknown": "max"},
+        maps=NO_FUNCTION,
+        random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
+        method=NO_CHOICE,
+        n_pos=NO_POSITIVE,
+        n_neg=NO_POSITIVE,
+        C={**NO_NUMBER, "None": None, "NaN": NAN, "zero": 0.0},
+        hold_back={**NO_NUMBER, "None": None, "NaN": NAN, "one": 1.0},
+        seed=NO_SEED,
+        batch_size=NO_POSITIVE,
+        num_workers={**NO_COUNT, "negative": -1},
+    ),
+    "ConceptBank.join": spoilt(
+        ConceptBank.join,
+        {"banks": [BANK]},
+        banks={"None": None, "text": "bank", "empty": [], "of arrays": [np.eye(2)], "of one name": [BANK, BANK]},
+        names={"a number": 3, "text": "abc", "one too few": ["a", "b"], "twice the same": ["a", "a", "b"]},
+    ),
+    "ConceptBank.cleaned": spoilt(BANK.cleaned, {}, minimum={**NO_NUMBER, "None": None, "NaN": NAN, "above 1": 1.1}),
     "ConceptBank.from_text": spoilt(
         ConceptBank.from_text,
         {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
@@ -116,6 +153,7 @@ TABLE: Table = {
         prompts={"None": None, "a number": 3, "not texts": [None, 1]},
         names={"a number": 3, "text": "ab", "twice the same": ["a", "a"]},
         batch_size=NO_POSITIVE,
+        templates={"a number": 3, "text": "a {}", "empty": [], "not texts": [None], "without a place": ["a photo"]},
     )
     | {
         f"model that gives {what}": Refusal(
@@ -186,6 +224,7 @@ TABLE: Table = {
         PostHocCBM.fit,
         {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2},
         features=NO_MODULE,
+        bank={"text": "bank.safetensors", "an array": np.eye(3), "beside numbers of images": BANK},
         loader={**NO_LOADER, "of bool classes": [(IMAGES, CLASSES > 0, torch.from_numpy(PRESENT))]},
         concept_labels={**NO_ARRAY, "of rank 1": PRESENT[:, 0], "halves": PRESENT / 2, "one too few": PRESENT[:7]},
         names={"a number": 3, "text": "ab", "one too few": ["a"], "twice the same": ["a", "a"]},
@@ -244,6 +283,20 @@ TABLE: Table = {
         loader={**NO_LOADER, "empty": []},
         pool={"None": None, "a number": 3, "unknown": "max"},
         maps=NO_FUNCTION,
+    ),
+    "fit_logistic": spoilt(
+        fit_logistic,
+        {"values": FEATURES, "labels": CLASSES},
+        **NO_FIT,
+        C={**NO_NUMBER, "None": None, "NaN": NAN, "zero": 0.0},
+    ),
+    "fit_elastic_net": spoilt(
+        fit_elastic_net,
+        {"values": FEATURES, "labels": CLASSES},
+        **NO_FIT,
+        alpha={**NO_NUMBER, "None": None, "NaN": NAN, "zero": 0.0},
+        l1_ratio={**NO_NUMBER, "None": None, "NaN": NAN, "above 1": 1.5},
+        seed=NO_SEED,
     ),
     **{
         function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})

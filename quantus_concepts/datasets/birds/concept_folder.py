@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_file, check_index, check_path, check_whole
+from captum_concepts.folders import subfolders
+from captum_concepts.images import image_size as size_of_image
+from captum_concepts.images import load_image
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,
@@ -17,9 +20,7 @@ from quantus_concepts.datasets.birds.concept_tables import (
     read_part_of_concept,
     read_points,
 )
-from quantus_concepts.datasets.folders import class_folders, list_classes
-from quantus_concepts.datasets.images import image_size as size_of_image
-from quantus_concepts.datasets.images import load_image
+from quantus_concepts.datasets.folders import list_classes
 from quantus_concepts.datasets.transforms import Transform, apply_transform, check_image_size, default_transform
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -185,7 +186,7 @@ class ConceptFolder(ConceptDataset):
 
 def _find_images(root: Path) -> tuple[list[str], list[Path], np.ndarray, np.ndarray | None]:
     """Return names of classes, files, class of each, and whether each is for training where folders say so."""
-    folders = {split: class_folders(root / split) for split in SPLITS if (root / split).is_dir()}
+    folders = {split: subfolders(root / split) for split in SPLITS if (root / split).is_dir()}
     if not any(folders.values()):
         return *list_classes(root, SUFFIXES), None
     if not all(folders.get(split) for split in SPLITS):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_index
+from captum_concepts.images import image_head, load_image, turned_points
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS
 from quantus_concepts.datasets.birds.cub200_attributes import (
@@ -29,7 +30,6 @@ from quantus_concepts.datasets.birds.cub200_files import (
     read_rows,
 )
 from quantus_concepts.datasets.folders import leads_out
-from quantus_concepts.datasets.images import image_head, load_image, turned_points
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
 LABELS = ("image", "majority")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captum_concepts.images import MAX_PIXELS
 from captum_concepts.reading import no_file, printable, read_json, reason_of, shortened
-from quantus_concepts.datasets.images import MAX_PIXELS
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 

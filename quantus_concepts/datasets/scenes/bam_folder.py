@@ -12,10 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_path, check_whole
+from captum_concepts.folders import image_files, subfolders
+from captum_concepts.images import image_size as size_of_image
+from captum_concepts.images import load_pixels
 from quantus_concepts.datasets.base import SPLITS
-from quantus_concepts.datasets.folders import class_folders, image_files, some_names
-from quantus_concepts.datasets.images import image_size as size_of_image
-from quantus_concepts.datasets.images import load_pixels
+from quantus_concepts.datasets.folders import some_names
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -199,7 +200,7 @@ class BAMFolder(ComposedDataset):
         if self.split == "train":
             return {
                 path.name: label
-                for label, folder_of in enumerate(class_folders(base))
+                for label, folder_of in enumerate(subfolders(base))
                 for path in image_files(folder_of, SUFFIXES)
             }
         labels = read_labels(base.with_name("val.txt"))
@@ -227,7 +228,7 @@ class BAMFolder(ComposedDataset):
     def _class_names(self, folder: str, labels: dict[str, int]) -> list[str]:
         """Return names by label: those of the training folders, else those in the names of the images."""
         train = self.root / folder / SPLIT_FOLDERS["train"]
-        names = [path.name for path in class_folders(train)] if train.is_dir() else []
+        names = [path.name for path in subfolders(train)] if train.is_dir() else []
         told = [(label, parse_name(name)[folder == SCENE]) for name, label in labels.items()]
         if not names:
             known = dict(told)

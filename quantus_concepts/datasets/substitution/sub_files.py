@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts.checks import check_folder
+from captum_concepts.images import FORMATS, MAX_PIXELS
 from captum_concepts.reading import check_plain_file, parse_json, reason_of, shortened
-from quantus_concepts.datasets.images import FORMATS, MAX_PIXELS
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
 COLUMNS = (IMAGE, ATTRIBUTE, BIRD)

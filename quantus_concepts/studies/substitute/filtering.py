@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
+from captum_concepts.images import load_pixels
 from captum_concepts.progress import progress
 from captum_concepts.reading import quoted
 from captum_concepts.writing import written
-from quantus_concepts.datasets.images import load_pixels
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.substitute.answering import LetterModel, load_letter_model
 from quantus_concepts.studies.substitute.options import FilterOptions

@@ -1,0 +1,266 @@
+"""Banks of folders of images: what is planted is found, random images are nothing, folders not as said are named."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from captum_concepts import ConceptBank, embed
+from captum_concepts.backbones import Backbone
+from captum_concepts.folder_directions import set_p_values
+from simulated_device import simulated_device
+from untouched import untouched
+
+N, SIZE, N_SETS = 24, 4, 6
+
+
+class Colours(nn.Module):
+    """The mean colour of an image as its embedding, in batches that are counted; dropout tells its mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+        self.seen: list[int] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen.append(len(images))
+        return self.dropout(images)
+
+
+def write(folder: Path, n: int, red: int = 0, seed: int = 0, size: int = SIZE) -> list[Path]:
+    """Save images of random colours, some with more red."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{i:02d}.png" for i in range(n)]
+    for path in paths:
+        colour = rng.integers(40, 140, 3) + np.array([red, 0, 0])
+        pixels = colour + rng.integers(-20, 20, (size, size, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One concept of its own negatives, one that shares random sets, and one that is random itself."""
+    root = tmp_path_factory.mktemp("concepts")
+    write(root / "own" / "positive", N, red=80, seed=1)
+    write(root / "own" / "negative", N, seed=2)
+    write(root / "red", N, red=80, seed=3)
+    write(root / "nothing", N, seed=4)
+    for i in range(N_SETS - 1):
+        write(root / f"random_{i}", N, seed=10 + i)
+    write(root / "random" / "more", N, seed=30)
+    (root / "red" / "notes.txt").write_text("from the garden")
+    (root / ".cache").mkdir()
+    return root
+
+
+def bank_of(root: Path, **settings: object) -> ConceptBank:
+    with warnings.catch_warnings():
+        # `nothing` is hardly recognised, as it should be.
+        warnings.filterwarnings("ignore", "1 of 3 concepts have a balanced accuracy below")
+        return ConceptBank.from_folders(Colours().train(), root, **settings)
+
+
+@pytest.fixture(scope="module")
+def bank(root: Path) -> ConceptBank:
+    return bank_of(root)
+
+
+def test_planted_directions_are_recovered(bank: ConceptBank) -> None:
+    assert bank.names == ["nothing", "own", "red"]
+    red = (bank.cavs / bank.norms[:, None])[:, 0]
+    assert (red[1:] > 0.95).all()
+    assert (bank.test_accuracy[1:] > 0.8).all()
+
+
+def test_random_images_are_no_concept(bank: ConceptBank) -> None:
+    assert bank.test_accuracy[0] == pytest.approx(0.5, abs=0.2)
+    assert bank.settings["random_accuracy"] == pytest.approx(0.5, abs=0.15)
+    assert bank.p_values[0] > 0.05
+    assert bank.p_values[2] < 0.03
+    # Its direction knows no random image.
+    assert bank.p_values[1].isnan()
+    assert bank.select(bank.p_values < 0.05).names == ["red"]
+
+
+@pytest.mark.parametrize(("method", "n_pos", "n_neg"), [("svm", None, None), ("mean", 8, 12)])
+def test_each_concept_is_fitted_as_by_fit(root: Path, method: str, n_pos: int | None, n_neg: int | None) -> None:
+    bank = bank_of(root, method=method, n_pos=n_pos, n_neg=n_neg, seed=3, C=0.5)
+    sets = [root / "random" / "more", *(root / f"random_{i}" for i in range(N_SETS - 1))]
+    for name, folders in (("own", [root / "own" / "negative"]), ("red", sets)):
+        with_it = root / name / "positive" if name == "own" else root / name
+        files = [path for folder in (with_it, *folders) for path in sorted(folder.glob("*.png"))]
+        images = torch.stack([torch.from_numpy(np.array(Image.open(path))) for path in files])
+        features = embed(nn.Identity(), [(images.permute(0, 3, 1, 2).contiguous().float() / 255,)]).features
+        labels = (torch.arange(len(files)) < N)[:, None]
+        # A fifth of 24 images is 4.
+        fitted = ConceptBank.fit(features, labels, [name], method, n_pos or 20, n_neg or 20, seed=3, C=0.5)
+        ours = bank.select(name)
+        for tensor in ("cavs", "intercepts", "train_accuracy", "test_accuracy"):
+            assert torch.equal(getattr(ours, tensor), getattr(fitted, tensor)), tensor
+
+
+def test_images_are_seen_once_and_nothing_else_is_changed(root: Path, bank: ConceptBank) -> None:
+    backbone = Colours().train()
+    with untouched(backbone), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = ConceptBank.from_folders(backbone, root, batch_size=100)
+    assert sum(backbone.seen) == (4 + N_SETS) * N
+    assert max(backbone.seen) == 100
+    assert torch.equal(again.cavs, bank.cavs)
+    assert bank.settings | {"folder": ""} == {
+        "method": "svm",
+        "folder": "",
+        "random": "random",
+        "n_pos": "all",
+        "n_neg": "as many",
+        "seed": 0,
+        "hold_back": 0.2,
+        "accuracy": "balanced",
+        "random_sets": N_SETS,
+        "random_accuracy": bank.settings["random_accuracy"],
+        "C": 1.0,
+    }
+
+
+def test_without_three_random_sets_nothing_is_said_of_significance(tmp_path: Path) -> None:
+    write(tmp_path / "red", 10, red=80)
+    for name in ("0", "1"):
+        write(tmp_path / "chance" / name, 10, seed=int(name))
+    bank = ConceptBank.from_folders(Colours(), tmp_path, random="chance", method="mean")
+    assert bank.settings["random_sets"] == 2
+    assert bank.p_values.isnan().all()
+
+
+def test_transform_gets_an_upright_image_of_pillow(tmp_path: Path) -> None:
+    seen = []
+
+    def transform(image: Image.Image) -> Tensor:
+        seen.append((image.mode, image.size))
+        return torch.from_numpy(np.array(image.resize((2, 2)))).permute(2, 0, 1) / 255
+
+    for side in ("positive", "negative"):
+        write(tmp_path / "grey" / side, 3, red=80 * (side == "positive"))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("L", (8, 5), 200).save(tmp_path / "grey" / "positive" / "turned.jpg", exif=exif)
+    backbone = Backbone(Colours(), "mean", None, 3)
+    ConceptBank.from_folders(backbone, tmp_path, transform=transform, method="mean")
+    assert sorted(set(seen)) == [("RGB", (4, 4)), ("RGB", (5, 8))]
+
+
+def test_banks_are_on_the_device_of_the_backbone(tmp_path: Path) -> None:
+    for name in ("red", "random_0", "random_1", "random_2"):
+        write(tmp_path / name, 5, red=80 * (name == "red"), seed=len(name))
+    backbone = nn.Conv2d(3, 3, 1)
+    here = ConceptBank.from_folders(backbone, tmp_path, method="mean")
+    with simulated_device() as simulation:
+        there = ConceptBank.from_folders(copy.deepcopy(backbone).to(simulation.device), tmp_path, method="mean")
+        both = ConceptBank.join([there, here], names=["there", "here"])
+        assert there.device == both.device == simulation.device
+        assert torch.equal(both.cavs.cpu(), torch.cat([here.cavs, here.cavs]))
+
+
+def test_p_values_by_hand() -> None:
+    # Means of the sets 0.45, 0.5, 0.55: deviation 0.05, times 2 for what sets share, times sqrt(4 / 3): 0.11547.
+    among = np.array([[np.nan, 0.4, 0.5], [0.4, np.nan, 0.6], [0.5, 0.6, np.nan]])
+    # (0.5 - 0.5) / 0.11547 = 0; 0.23094 / 0.11547 = 2, beyond which Student's t with 2 degrees lies with 0.0918.
+    found = set_p_values(np.array([[0.5, 0.5, 0.5], [0.63094, 0.73094, 0.83094]]), among)
+    np.testing.assert_allclose(found, [0.5, 0.0918], atol=1e-4)
+
+
+@pytest.mark.parametrize(("n_sets", "own"), [(4, 1.0), (10, 0.0)])
+def test_random_sets_in_the_place_of_concepts_are_significant_as_often_as_said(n_sets: int, own: float) -> None:
+    # Accuracies vary with the set, with the pair, or both; among 1500 sets 5 % are 75 +- 8.
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(1500):
+        part = own * rng.normal(size=n_sets + 1)
+        pair = np.triu(rng.normal(size=(n_sets + 1, n_sets + 1)), 1)
+        table = part[:, None] + part + pair + pair.T
+        np.fill_diagonal(table, np.nan)
+        found.append(set_p_values(table[:1, 1:], table[1:, 1:])[0])
+    assert np.mean(np.array(found) < 0.05) < 0.065
+
+
+#: What is done to a folder that is right, and what the error has to say.
+FAULTS = {
+    "empty": (lambda r: (r / "blue").mkdir(), r"Expected images .* in .*blue but it holds nothing"),
+    "no images": (
+        lambda r: ((r / "blue").mkdir(), (r / "blue" / "a.txt").write_text("a")),
+        r"blue but it holds 1 files of other kinds, 'a.txt'",
+    ),
+    "one image": (lambda r: write(r / "blue", 1), r"at least 2 images in .*blue, .* but there is 1"),
+    "a folder inside": (lambda r: write(r / "red" / "more", 2), r"images in .*red but there is a folder 'more'"),
+    "no positive": (lambda r: write(r / "blue" / "negative", 2), r"folder `positive` beside `negative` in .*blue"),
+    "images beside": (
+        lambda r: (write(r / "blue" / "positive", 2), write(r / "blue", 2)),
+        r"nothing but the folders `positive` and `negative` in .*blue",
+    ),
+    "of two sizes": (lambda r: write(r / "blue", 2, size=5), r"images of one size but .* = \(5, 5\) .*\(4, 4\)"),
+    "unreadable": (lambda r: (r / "red" / "a.png").write_text("a"), r"red/a.png cannot be read \(no known image"),
+    "cut short": (
+        lambda r: (r / "red" / "a.png").write_bytes((r / "red" / "00.png").read_bytes()[:60]),
+        r"red/a.png cannot be read",
+    ),
+    "two names": (lambda r: write(r / "Red", 2), r"different names in .* but 'Red' and 'red' are one"),
+    "no random": (lambda r: (r / "random").rename(r / "others"), r"a folder 'random' in .* but 'others' has neither"),
+    "one concept": (lambda r: write(r / "positive", 2), r"`root` to hold one folder for each concept but .*itself"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_folders_that_are_not_as_said(tmp_path: Path, fault: str) -> None:
+    write(tmp_path / "red", 2, red=80)
+    write(tmp_path / "random", 2)
+    spoil, message = FAULTS[fault]
+    spoil(tmp_path)
+    backbone = Colours()
+    with pytest.raises(ValueError, match=message):
+        ConceptBank.from_folders(backbone, tmp_path, batch_size=1)
+    assert fault == "cut short" or not backbone.seen
+
+
+def test_roots_without_concepts(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="`root` to name a folder with one folder of images for each concept"):
+        ConceptBank.from_folders(Colours(), tmp_path / "none")
+    with pytest.raises(ValueError, match=r"holds no folder\."):
+        ConceptBank.from_folders(Colours(), tmp_path)
+    write(tmp_path / "random", 2)
+    with pytest.raises(ValueError, match=r"holds no folder beside those of random images \(random\)"):
+        ConceptBank.from_folders(Colours(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (lambda image: image, r"give a tensor \(C, H, W\) .* but got Image"),
+        (
+            lambda image: torch.zeros(3, 4, 4, dtype=torch.uint8),
+            r"give a tensor .* got torch.uint8 of shape \(3, 4, 4\)",
+        ),
+        (lambda image: 1 / 0, r"take an RGB image of Pillow but it failed on .*png \(division by zero\)"),
+        (lambda image: torch.zeros(3, 4, image.width), r"give images of one size but got \(3, 4, 4\) and \(3, 4, 5\)"),
+    ],
+)
+def test_transforms_that_do_not_fit(tmp_path: Path, transform: object, message: str) -> None:
+    write(tmp_path / "red", 2)
+    write(tmp_path / "random", 2, size=5)
+    with pytest.raises(ValueError, match=f"`transform` to {message}"):
+        ConceptBank.from_folders(Colours(), tmp_path, transform=transform)
+
+
+def test_numbers_asked_for_that_are_not_there_are_told_once(tmp_path: Path) -> None:
+    for name, n in (("red", 6), ("blue", 20), ("random", 20)):
+        write(tmp_path / name, n, red=80 * (name != "random"))
+    with pytest.warns(UserWarning, match=r"1 of 2 concepts have fewer images than n_pos=12 .*'red' \(6 with, 20 with"):
+        bank = ConceptBank.from_folders(Colours(), tmp_path, n_pos=12, method="mean")
+    assert bank.settings["n_pos"] == 12
