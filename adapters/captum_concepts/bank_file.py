@@ -90,7 +90,7 @@ def digest_tensors(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None
     for name, tensor in tensors.items():
         there = tensor.detach().cpu().contiguous()
         digest.update(f"{name}:{there.dtype}{tuple(there.shape)};".encode())
-        digest.update(there.flatten().view(uint8).numpy())
+        digest.update(there.flatten().view(uint8).numpy().data)
 
 
 def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:

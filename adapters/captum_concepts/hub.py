@@ -38,7 +38,7 @@ def download(repo_id: str, file: str, revision: str | None, token: str | bool | 
         return Path(repo_id) / file
     _check_name(repo_id)
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.utils import EntryNotFoundError
+    from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 
     try:
         return Path(hf_hub_download(repo_id, file, revision=revision, token=token, library_name="quantus-concepts"))
@@ -52,9 +52,9 @@ def download(repo_id: str, file: str, revision: str | None, token: str | bool | 
 
 def _check_name(repo_id: str) -> None:
     check_kind("repo_id", repo_id, str, "a text")
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     try:
         validate_repo_id(repo_id)
-    except HFValidationError as error:
+    except ValueError as error:
         raise ValueError(f"Expected argument `repo_id` to name a repository, 'user/name', but: {error}") from error

@@ -222,7 +222,8 @@ def _clip(model: Any, projection: nn.Module | None = None) -> Backbone:
 
 def _siglip(model: Any) -> Backbone:
     tower = _tower(model)
-    if not tower.use_head:
+    # Before version 4.42 there was always one.
+    if not getattr(tower, "use_head", True):
         raise refusal(model, "transformers", _KNOWN, "without its pooling head")
     pool = ProbePool(tower.head, _grid(tower.config))
     tokens = HiddenStates(tower, without=("head",), size=tower.config.image_size)
