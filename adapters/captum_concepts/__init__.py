@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
-    from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision
+    from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision, from_transformers
     from captum_concepts.bank import ConceptBank
     from captum_concepts.bottleneck import BottleneckCBM
     from captum_concepts.cbm import PostHocCBM
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         build_method,
         build_methods,
     )
+    from captum_concepts.pyc import from_pyc
     from captum_concepts.steered_rise import SteeredRISE
     from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
     from captum_concepts.visualise import gallery, overlay, plot_coam
@@ -58,8 +59,10 @@ __all__ = [
     "fit_elastic_net",
     "fit_logistic",
     "from_open_clip",
+    "from_pyc",
     "from_timm",
     "from_torchvision",
+    "from_transformers",
     "gallery",
     "method_from_spec",
     "overlay",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
@@ -42,23 +44,8 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
 def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     """Read a file that `write_bank` has written; nothing in it is executed."""
     source = check_path("path", path)
-    if not source.is_file():
-        raise FileNotFoundError(f"There is no concept bank at {source}: no such file.")
-    try:
-        with safe_open(source, framework="pt", device=device) as file:
-            header = file.metadata() or {}
-            there = sorted(file.keys())
-            tensors = {name: file.get_tensor(name) for name in (*TENSORS, P_VALUES) if name in there}
-    except SafetensorError as error:
-        raise ValueError(
-            f"{source} is not a complete safetensors file ({shortened(error)}). It may be cut short or of another "
-            f"format; write banks with `ConceptBank.save`."
-        ) from error
-    if header.get("kind") != _KIND or not tensors.keys() >= {*TENSORS}:
-        raise ValueError(
-            f"{source} is a safetensors file of another kind: it holds {shortened(there[:5])} instead of a "
-            f"concept bank. Pass a file written by `ConceptBank.save`."
-        )
+    tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
+    check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept bank", "ConceptBank.save")
     # Files of the first version have none.
     if header.get("sha256", expected := _checksum(header, tensors)) != expected:
         raise ValueError(
@@ -75,7 +62,39 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
         raise ValueError(
             f"{source} is a damaged concept bank: its metadata are no list of names, and settings by name."
         )
+    tensors = {name: each for name, each in tensors.items() if name in (*TENSORS, P_VALUES)}
     return BankContents(tensors, names, settings)
+
+
+def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read tensors and metadata of a safetensors file; the errors name what it should be, and what writes that."""
+    if not source.is_file():
+        raise FileNotFoundError(f"There is no {what} at {source}: no such file.")
+    try:
+        with safe_open(source, framework="pt", device=device) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{source} is not a complete safetensors file ({shortened(error)}). It may be cut short or of another "
+            f"format; a {what} is written with `{writer}`."
+        ) from error
+
+
+def check_kind_of_file(source: Path, fits: bool, tensors: dict[str, Tensor], what: str, writer: str) -> None:
+    """Raise where a safetensors file holds something else."""
+    if not fits or not {*TENSORS} <= tensors.keys():
+        raise ValueError(
+            f"{source} is a safetensors file of another kind: it holds {shortened(sorted(tensors)[:5])} instead of a "
+            f"{what}. Pass a file written by `{writer}`."
+        )
+
+
+def digest_tensors(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
+    """Add names, types, shapes and bytes of tensors to a digest."""
+    for name, tensor in tensors.items():
+        there = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}:{there.dtype}{tuple(there.shape)};".encode())
+        digest.update(there.flatten().view(uint8).numpy().data)
 
 
 def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
@@ -83,8 +102,5 @@ def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for key in ("names", "settings"):
         digest.update(f"{key}={header.get(key)};".encode())
-    for name in (each for each in (*TENSORS, P_VALUES) if each in tensors):
-        tensor = tensors[name].cpu().contiguous()
-        digest.update(f"{name}:{tensor.dtype}{tuple(tensor.shape)};".encode())
-        digest.update(tensor.flatten().view(uint8).numpy().tobytes())
+    digest_tensors(digest, {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors})
     return digest.hexdigest()

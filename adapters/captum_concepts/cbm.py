@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import RandomSampler
 
+from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.bank import ConceptBank
 from captum_concepts.bank_file import TENSORS
 from captum_concepts.bank_fitting import check_given
-from captum_concepts.chain import ConceptChain, check_width, is_training
+from captum_concepts.cbm_store import StoredCBM
+from captum_concepts.chain import check_width, is_training
 from captum_concepts.checks import (
     check_binary,
     check_choice,
@@ -103,7 +105,7 @@ class ConceptLayer(nn.Module):
         self.values, self.names, self.settings = values, names, settings
 
 
-class PostHocCBM(ConceptChain):
+class PostHocCBM(StoredCBM):
     r"""Backbone, concept bank and head as a chain of three models.
 
     Values are ``u = C f`` ("raw", as Aysel et al. 2025 write it) or ``u_j = (c_j f + b_j) / |c_j|``
@@ -138,6 +140,10 @@ class PostHocCBM(ConceptChain):
     ----------
     concept_layer : ConceptLayer
         The second stretch: embeddings to concept values.
+    source : str or None
+        From what a Backbone was built, as files of the model name it.
+    normalisation : tuple or None
+        Of images, as a Backbone tells it.
 
     Raises
     ------
@@ -179,6 +185,8 @@ class PostHocCBM(ConceptChain):
         check_width(head, len(bank))
         layer.training = pooling.training = is_training(module)
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
+        if isinstance(features, Backbone):
+            self.source, self.normalisation = features.source, features.normalisation
 
     @property
     def bank(self) -> ConceptBank:

@@ -30,7 +30,8 @@ class CGIM(ConceptMetric):
     image; types 2 and 3, and other heads, leave out the classes without such a sample and say how many.
 
     - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L). Explanations that are the
-      weights of a linear head in every sample (Gradient) are type 1.
+      weights of a linear head in every sample (Gradient) are type 1. Concept models of tables and of texts are
+      evaluated here too, as ``cbm.head`` and ``cbm.concept_predictor(inputs)``.
     - **On images** ``model`` is a concept model and the metric computes values and importance itself; the
       explanation method then plays no role.
 

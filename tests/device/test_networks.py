@@ -27,6 +27,7 @@ from captum_concepts import (
     from_open_clip,
     from_timm,
     from_torchvision,
+    from_transformers,
 )
 from quantus_concepts import CEM, MCS
 
@@ -69,6 +70,13 @@ def clip_resnet() -> nn.Module:
     return open_clip.CLIP(embed_dim=12, vision_cfg=vision, text_cfg=text)
 
 
+def of_transformers(name: str) -> nn.Module:
+    transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
+    kind = getattr(transformers, name)
+    model: nn.Module = kind(kind.config_class(**TRANSFORMER))
+    return model
+
+
 FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[], nn.Module]]] = {
     "torchvision resnet": (from_torchvision, resnet),
     "torchvision vit": (from_torchvision, lambda: models.VisionTransformer(SIZE, 8, 2, 2, 16, 32)),
@@ -80,6 +88,8 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[], nn.Module]]] = {
     "timm siglip": (from_timm, lambda: of_timm("vit_base_patch16_siglip_224", patch_size=8)),
     "open_clip vit": (from_open_clip, lambda: VisionTransformer(SIZE, 8, 16, 2, 2, 2.0, output_dim=12)),
     "open_clip resnet": (from_open_clip, clip_resnet),
+    "transformers dinov2": (from_transformers, lambda: of_transformers("Dinov2ForImageClassification")),
+    "transformers siglip": (from_transformers, lambda: of_transformers("SiglipVisionModel")),
 }
 
 

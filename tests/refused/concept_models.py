@@ -20,8 +20,10 @@ from captum_concepts import (
     fit_elastic_net,
     fit_logistic,
     from_open_clip,
+    from_pyc,
     from_timm,
     from_torchvision,
+    from_transformers,
 )
 from refusals import Refusal
 from spoiling import (
@@ -91,6 +93,11 @@ NO_FIT: dict[str, Bad] = {
     "max_iter": NO_POSITIVE,
     "standardise": {"text": "yes", "None": None, "a number": 3},
 }
+#: Where None stands for the one that is named.
+NO_BACKBONE: Bad = {what: value for what, value in NO_MODULE.items() if value is not None}
+NO_SOURCE: Bad = {"a number": 3, "no model": "timm", "unknown": "keras:resnet50", "no weights": "open_clip:ViT-B-32"}
+NO_FLAG: Bad = {"None": None, "text": "yes", "a number": 2}
+NO_REPOSITORY: Bad = {"None": None, "a number": 3, "too deep": "a/b/c", "with a space": "my birds"}
 NO_CONCEPTS: Bad = {"text": "red", "None in it": [None], "NaN": [NAN], "too large": [3], "nested": [[[0]]]}
 
 
@@ -239,6 +246,41 @@ TABLE: Table = {
         n_classes={"text": "2", "a fraction": 2.5, "a bool": True, "too few": 1},
         seed=NO_SEED,
     ),
+    "PostHocCBM.save": spoilt(CBM.save, {"path": "cbm.safetensors"}, path=NO_PATH, backbone=NO_SOURCE)
+    | {
+        "head: of another kind": Refusal(
+            lambda: PostHocCBM(BACKBONE, BANK, nn.Bilinear(3, 3, 2)).save("cbm.safetensors"), "`head`"
+        )
+    },
+    "PostHocCBM.load": spoilt(
+        PostHocCBM.load,
+        {"path": "cbm.safetensors", "features": BACKBONE},
+        path=NO_PATH,
+        features=NO_BACKBONE,
+        pool={"None": None, "a number": 3, "unknown": "max"},
+        maps=NO_FUNCTION,
+        strict=NO_FLAG,
+    ),
+    "PostHocCBM.push_to_hub": spoilt(
+        CBM.push_to_hub,
+        {"repo_id": "someone/birds"},
+        repo_id=NO_REPOSITORY,
+        backbone=NO_SOURCE,
+        metrics={"text": "CEM", "a dict": {"CEM": 0.5}},
+        description={"None": None, "a number": 3},
+        license={"a number": 3},
+        private={"text": "yes"},
+    ),
+    "PostHocCBM.from_hub": spoilt(
+        PostHocCBM.from_hub,
+        {"repo_id": "someone/birds", "features": BACKBONE},
+        repo_id=NO_REPOSITORY,
+        features=NO_BACKBONE,
+        pool={"None": None, "a number": 3, "unknown": "max"},
+        maps=NO_FUNCTION,
+        revision={"a number": 3},
+        strict=NO_FLAG,
+    ),
     "PostHocCBM.concept_maps": spoilt(
         CBM.concept_maps, {"images": IMAGES}, images=NO_IMAGES, concepts={**NO_CONCEPTS, "a number": 3.5}
     ),
@@ -274,7 +316,27 @@ TABLE: Table = {
         pool={"None": None, "a number": 3},
         maps=NO_FUNCTION,
         channels=NO_POSITIVE,
+        normalisation={
+            "text": "imagenet",
+            "a mean alone": (0.5, 0.5, 0.5),
+            "of two lengths": ((0.5,) * 3, (0.5,)),
+            "a deviation of 0": ((0.5,) * 3, (0.5, 0.5, 0.0)),
+            "NaN": ((NAN,) * 3, (0.5,) * 3),
+        },
+        source={"a number": 3, "a path": Path("resnet")},
     ),
+    "Backbone.normalise": spoilt(
+        Backbone(BACKBONE, "mean", None, 2, ((0.5,) * 3, (0.5,) * 3)).normalise,
+        {},
+        images={
+            "None": None,
+            "text": "birds.png",
+            "bytes": IMAGES.byte(),
+            "of two channels": IMAGES[:, :2],
+            "of rank 2": IMAGES[0, 0],
+        },
+    )
+    | {"normalisation: unknown": Refusal(lambda: CUT.normalise(IMAGES), "`normalisation`")},
     "Backbone.embed": spoilt(CUT.embed, {}, images={"None": None, "a list": [1], "text": "a"}),
     "embed": spoilt(
         embed,
@@ -302,6 +364,14 @@ TABLE: Table = {
         function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})
         for function in (from_open_clip, from_timm, from_torchvision)
     },
+    # What else it takes is tried where a model of PyC's is at hand.
+    "from_pyc": spoilt(from_pyc, {}, model={**NO_MODULE, "of another library": nn.Linear(2, 2)}),
+    "from_transformers": spoilt(
+        from_transformers,
+        {"model": NET},
+        model={"None": None, "a number": 3, "a class": nn.Linear, "of another library": nn.Linear(2, 2)},
+        processor={"text": "google/vit", "a function": tokens},
+    ),
     "LayerFeatures": spoilt(
         LayerFeatures,
         {"model": NET, "layer": "0"},

@@ -8,10 +8,15 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_callable, check_choice, check_module, check_shape, check_whole
+from captum_concepts.checks import check_callable, check_choice, check_kind, check_module, check_shape, check_whole
+from captum_concepts.wrappers import unwrapped
+
+#: Mean and standard deviation of each channel of images in [0, 1].
+Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
@@ -37,19 +42,28 @@ class Backbone:
         is read as the model reads its embedding. Their average is then *not* the embedding.
     channels : int
         d, the width of the embedding.
+    normalisation : tuple of tuple of float, optional
+        Mean and standard deviation of each channel with which the model wants images of [0, 1] normalised, where
+        that is known (`normalise` does it).
+    source : str, optional
+        What the model was built from, as "library:model:weights", where that is known: files of concept models name
+        it.
 
     Raises
     ------
     TypeError
         If `features` is no module, or another argument of the wrong kind.
     ValueError
-        If `pool` is a string other than "mean", or `channels` is below 1.
+        If `pool` is a string other than "mean", `channels` is below 1, or `normalisation` is not one mean and one
+        deviation above 0 for each channel.
     """
 
     features: nn.Module
     pool: str | Callable[[Tensor], Tensor]
     maps: Callable[[Tensor], Tensor] | None
     channels: int
+    normalisation: Normalisation | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         check_module("features", self.features)
@@ -60,11 +74,51 @@ class Backbone:
         if self.maps is not None:
             check_callable("maps", self.maps)
         check_whole("channels", self.channels, 1)
+        if self.normalisation is not None:
+            check_normalisation(self.normalisation)
+        if self.source is not None:
+            check_kind("source", self.source, str, "a text")
 
     @property
     def linear_pool(self) -> bool:
         """Whether the embedding is the plain mean of the maps, so that maps decompose a linear value."""
         return self.pool == "mean"
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Return images as the model wants them.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, C, H, W), or one image (C, H, W), of floating-point numbers in [0, 1].
+
+        Returns
+        -------
+        Tensor
+            The same shape, less the mean and divided by the deviation of each channel.
+
+        Raises
+        ------
+        TypeError
+            If `images` is no tensor of floating-point numbers.
+        ValueError
+            If the normalisation is not known, or is for another number of channels.
+        """
+        if self.normalisation is None:
+            raise ValueError(
+                "How the model wants its images is not known. Normalise them with the transform of its weights, or "
+                "give argument `normalisation` to the Backbone: a mean and a deviation for each channel."
+            )
+        if not (isinstance(images, Tensor) and images.is_floating_point()):
+            got = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise TypeError(f"Expected argument `images` to be a tensor of numbers in [0, 1] but got {got}.")
+        mean, std = (images.new_tensor(each)[:, None, None] for each in self.normalisation)
+        if images.ndim not in (3, 4) or images.shape[-3] != len(mean):
+            raise ValueError(
+                f"Expected argument `images` to have shape (N, C, H, W) or (C, H, W), with C = {len(mean)}, but got "
+                f"{tuple(images.shape)}."
+            )
+        return (images - mean) / std
 
     def embed(self, images: Tensor) -> Tensor:
         """Return the embedding of images, as the model itself computes it.
@@ -100,6 +154,20 @@ class Backbone:
         return features if self.maps is None else self.maps(features)
 
 
+def check_normalisation(value: Any) -> None:
+    """Raise unless a value is a mean and a deviation above 0 for each channel."""
+    try:
+        mean, std = (np.asarray(each, dtype=np.float64) for each in value)
+        fits = mean.ndim == 1 and mean.shape == std.shape and bool(np.isfinite(mean).all()) and bool((std > 0).all())
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"Expected argument `normalisation` to be two sequences of numbers, the mean of each channel and its "
+            f"deviation above 0, but got {value!r:.80}."
+        )
+
+
 def is_family(model: nn.Module, family: type) -> bool:
     """Whether a model is of a family and runs as that family does."""
     # A subclass or an instance with a forward pass of its own may pool in any way, so it does not count.
@@ -122,11 +190,12 @@ def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "")
     )
 
 
-def check_model(model: Any, *, named: bool = False) -> None:
-    """Raise a TypeError unless `model` is a module, or where that is allowed a name; before a library is imported."""
+def check_model(model: Any, *, named: bool = False) -> Any:
+    """Return the network in a model, or a name where that is allowed, or raise; before a library is imported."""
     if not isinstance(model, (nn.Module, str) if named else nn.Module):
         alternative = " or a name" if named else ""
         raise TypeError(f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}.")
+    return unwrapped(model) if isinstance(model, nn.Module) else model
 
 
 def as_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -58,19 +59,19 @@ def from_open_clip(model: nn.Module) -> Backbone:
     TypeError
         If `model` is not a module.
     """
-    check_model(model)
+    model = check_model(model)
     # Imported here: who only wants another library's models need not wait for this one.
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.timm_model import TimmModel
     from open_clip.transformer import VisionTransformer
 
     tower: Any = getattr(model, "visual", model)
-    if is_family(tower, VisionTransformer):
-        return _vit(tower)
-    if is_family(tower, ModifiedResNet):
-        return _resnet(tower)
-    if is_family(tower, TimmModel):
-        return _timm(tower)
+    for family, cut in ((VisionTransformer, _vit), (ModifiedResNet, _resnet), (TimmModel, _timm)):
+        if is_family(tower, family):
+            mean, std = getattr(tower, "image_mean", None), getattr(tower, "image_std", None)
+            known = None if mean is None or std is None else (tuple(mean), tuple(std))
+            # That of a tower of timm's own configuration is not open_clip's.
+            return replace(cut(tower), normalisation=known, source=None)
     raise refusal(tower, "open_clip", _KNOWN)
 
 

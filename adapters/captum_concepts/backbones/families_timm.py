@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -62,15 +63,27 @@ def from_timm(model: nn.Module | str) -> Backbone:
     TypeError
         If `model` is neither a module nor a string.
     """
-    check_model(model, named=True)
+    model = check_model(model, named=True)
     # Imported here: who only wants another library's models need not wait for this one.
     from timm import create_model, is_model, list_models, models
 
     model = as_model(model, "timm", is_model, list_models, partial(create_model, pretrained=False))
     for name in _KNOWN:
         if is_family(model, getattr(models, name)):
-            return _tokens(model) if name in ("VisionTransformer", "Eva") else _convolutional(model)
+            cut = _tokens(model) if name in ("VisionTransformer", "Eva") else _convolutional(model)
+            return replace(cut, **_described(model))
     raise refusal(model, "timm", _KNOWN)
+
+
+def _described(model: Any) -> dict[str, Any]:
+    """Return normalisation and source of a model, as its configuration tells them."""
+    config = getattr(model, "pretrained_cfg", None) or {}
+    name = ".".join(filter(None, (config.get("architecture"), config.get("tag"))))
+    mean, std = config.get("mean"), config.get("std")
+    return {
+        "normalisation": None if mean is None or std is None else (tuple(mean), tuple(std)),
+        "source": f"timm:{name}" if name else None,
+    }
 
 
 class Trunk(nn.Module):

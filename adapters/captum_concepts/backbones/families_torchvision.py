@@ -47,7 +47,7 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
     TypeError
         If `model` is neither a module nor a string.
     """
-    check_model(model, named=True)
+    model = check_model(model, named=True)
     # Imported here: who only wants another library's models need not wait for this one.
     from torchvision import models
 

@@ -1,0 +1,67 @@
+"""Heads as files hold them: a list of plain layers, each by name and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.reading import reason_of
+
+# What each layer is made anew from; but for `bias`, attributes of the same names.
+_SETTINGS: dict[str, tuple[str, ...]] = {
+    "Linear": ("in_features", "out_features", "bias"),
+    "LayerNorm": ("normalized_shape", "eps", "elementwise_affine", "bias"),
+    "BatchNorm1d": ("num_features", "eps", "momentum", "affine", "track_running_stats"),
+    "Dropout": ("p",),
+    "GELU": ("approximate",),
+    "Identity": (),
+    "ReLU": (),
+    "Sigmoid": (),
+    "Tanh": (),
+}
+
+
+def describe_head(head: nn.Module) -> list[dict[str, Any]] | dict[str, Any]:
+    """Return a layer, or the layers of a Sequential, as names and settings; raise for any other head."""
+    if type(head) is nn.Sequential:
+        return [_described(layer) for layer in head]
+    return _described(head)
+
+
+def build_head(description: Any, tensors: dict[str, Tensor]) -> nn.Module:
+    """Build the head that `describe_head` has described, with its tensors; a ValueError if they do not fit."""
+    try:
+        # On the meta device nothing is drawn and no memory taken, whatever sizes a damaged file claims.
+        with torch.device("meta"):
+            many = isinstance(description, list)
+            layers = [_built(each) for each in (description if many else [description])]
+            head = nn.Sequential(*layers) if many else layers[0]
+        head.load_state_dict(tensors, assign=True)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"its head cannot be built ({reason_of(error)})") from error
+    return head
+
+
+def _described(layer: nn.Module) -> dict[str, Any]:
+    # The type itself: a subclass, or a parametrised layer, may compute something else.
+    name = type(layer).__name__
+    if type(layer) is not getattr(nn, name, None) or name not in _SETTINGS or "forward" in vars(layer):
+        raise ValueError(
+            f"Expected argument `head` of the model, to be written to a file, to be one or an nn.Sequential of "
+            f"{', '.join(f'nn.{each}' for each in _SETTINGS)} but got {type(layer).__name__}. Save the bank with "
+            "`cbm.bank.save(path)` and the head's own state dict, and build `PostHocCBM(features, bank, head, values)` "
+            "of both."
+        )
+    settings = {each: getattr(layer, each) for each in _SETTINGS[name]}
+    if "bias" in settings:
+        settings["bias"] = layer.bias is not None
+    return {"layer": name, "settings": settings}
+
+
+def _built(description: dict[str, Any]) -> nn.Module:
+    name, settings = description["layer"], description["settings"]
+    if settings.keys() != {*_SETTINGS[name]}:
+        raise ValueError(f"{name} has the settings {sorted(settings)}")
+    return getattr(nn, name)(**settings)

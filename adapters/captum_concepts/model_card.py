@@ -1,0 +1,123 @@
+"""The page that a concept model has on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from captum_concepts.bank import ConceptBank
+from captum_concepts.cbm_file import BackboneFacts
+from captum_concepts.checks import check_kind
+from captum_concepts.reading import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Rows of a table of scores that are shown.
+_ROWS = 100
+_VALUES = {
+    "margin": "signed distances of the embedding from each concept's boundary, in units of the embedding",
+    "raw": "products of the embedding and each concept's vector",
+}
+
+
+def check_metrics(metrics: Any) -> None:
+    """Raise unless scores are a table, or None."""
+    if metrics is not None:
+        import pandas as pd
+
+        check_kind("metrics", metrics, pd.DataFrame, "a pandas.DataFrame")
+
+
+def model_card(
+    repo_id: str,
+    bank: ConceptBank,
+    head: nn.Module,
+    values: str,
+    backbone: BackboneFacts,
+    metrics: pd.DataFrame | None = None,
+    description: str = "",
+    license: str | None = None,
+) -> str:
+    """Return a model card in Markdown, with metadata in YAML before it."""
+    from huggingface_hub import ModelCardData
+
+    check_kind("repo_id", repo_id, str, "a text")
+    check_kind("description", description, str, "a text")
+    if license is not None:
+        check_kind("license", license, str, "a text")
+    base = (backbone.source or "").split(":", 2)
+    metadata = ModelCardData(
+        library_name="quantus-concepts",
+        pipeline_tag="image-classification",
+        tags=["concept-bottleneck-model", "interpretability", "captum", "quantus"],
+        license=license,
+        base_model=base[2] if base[0] == "transformers" else f"timm/{base[1]}" if base[0] == "timm" else None,
+    )
+    sections = [
+        f"# {_text(repo_id.rpartition('/')[2])}",
+        description,
+        f"A post-hoc concept bottleneck model: {len(bank)} concepts, read from the embedding of a frozen backbone, "
+        f"from which {_classes(head)} are predicted.",
+        f"## Use\n\n```python\nfrom captum_concepts import PostHocCBM\n\n"
+        f"cbm = PostHocCBM.from_hub({repo_id!r}{'' if backbone.source else ', features=backbone'})\n"
+        "values = cbm.concept_predictor(images)  # (N, L)\nlogits = cbm(images)  # (N, K)\n```",
+        "## Backbone\n\n" + _backbone(backbone),
+        f"## Concepts\n\nValues are `{values}`: {_VALUES[values]}. Accuracies are balanced: chance is .5, also where "
+        "few images have the concept; those held back were not fitted on. "
+        + _settings(bank)
+        + "\n\n"
+        + _table(["concept", "held back", "fitted on"], _concepts(bank)),
+    ]
+    if metrics is not None:
+        shown = metrics.head(_ROWS)
+        more = f"\n\n{len(metrics) - _ROWS} more rows are not shown." if len(metrics) > _ROWS else ""
+        table = _table([str(name) for name in shown.columns], shown.itertuples(index=False, name=None))
+        sections.append(f"## Scores\n\n{table}{more}")
+    return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _classes(head: nn.Module) -> str:
+    widths = [layer.out_features for layer in head.modules() if isinstance(layer, nn.Linear)]
+    return f"{widths[-1]} classes" if widths else "classes"
+
+
+def _backbone(backbone: BackboneFacts) -> str:
+    lines = [
+        f"- {f'`{_text(backbone.source)}`' if backbone.source else 'Not named: give it when the model is loaded.'}",
+        f"- Embeddings of {backbone.channels} dimensions, pooled by `{_text(backbone.pool)}`"
+        + (f", of layer `{_text(backbone.layer)}`." if backbone.layer else "."),
+        f"- SHA-256 of its weights: `{backbone.weights}`",
+    ]
+    if backbone.normalisation is not None:
+        mean, std = ([round(float(number), 4) for number in each] for each in backbone.normalisation)
+        lines.append(f"- Images in [0, 1], normalised with mean {mean} and deviation {std}.")
+    return "\n".join(lines)
+
+
+def _settings(bank: ConceptBank) -> str:
+    if not bank.settings:
+        return ""
+    return "Fitted with " + ", ".join(f"{_text(name)} = {_cell(value)}" for name, value in bank.settings.items()) + "."
+
+
+def _concepts(bank: ConceptBank) -> list[tuple[Any, ...]]:
+    return list(zip(bank.names, bank.test_accuracy.tolist(), bank.train_accuracy.tolist(), strict=True))
+
+
+def _table(columns: list[str], rows: Any) -> str:
+    lines = [columns, ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(_text(each) for each in line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def _text(text: object) -> str:
+    """Return a text that breaks no table and brings no markup of its own."""
+    return printable(text).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

@@ -1,0 +1,267 @@
+"""Concept models in files: what comes back is what was saved, and what does not fit is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, from_timm
+from captum_concepts.backbones import named
+from captum_concepts.backbones.pools import MeanThen
+
+IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+
+
+def bank(**changed: Any) -> ConceptBank:
+    return ConceptBank.random(3, 4, ["red | wing", "long\ntail", "größer"], seed=2, mean=torch.ones(4))
+
+
+def head(*more: nn.Module) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(3, 5), *more).eval() if more else nn.Linear(3, 5).eval()
+
+
+HEADS = {
+    "linear": head(),
+    "float64": head().double(),
+    "without bias": nn.Linear(3, 5, bias=False).eval(),
+    "layers": head(nn.BatchNorm1d(5), nn.GELU("tanh"), nn.Dropout(0.3), nn.LayerNorm(5, bias=False), nn.Tanh()),
+}
+
+
+def own_pool(features: torch.Tensor) -> torch.Tensor:
+    return features.amax((2, 3))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.safetensors"
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("values", ["margin", "raw"])
+def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> None:
+    features = network().to(torch.float64 if kind == "float64" else torch.float32)
+    images = IMAGES.to(features[0].weight.dtype)
+    cbm = PostHocCBM(features, bank(), HEADS[kind], values)
+    before = torch.get_rng_state()
+    cbm.save(path)
+    found = PostHocCBM.load(path, features)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(found(images), cbm(images))
+    assert torch.equal(found.concept_predictor(images), cbm.concept_predictor(images))
+    assert found.bank.names == cbm.bank.names
+    assert found.bank.settings == cbm.bank.settings
+    assert found.values == values
+    assert str(found.head) == str(cbm.head)
+    assert not found.training
+    assert [part.name for part in path.parent.iterdir()] == [path.name]
+
+
+def test_the_mode_is_that_of_the_backbone(path: Path) -> None:
+    features = network()
+    PostHocCBM(features, bank(), head()).save(path)
+    features.train()
+    assert PostHocCBM.load(path, features).head.training
+    assert features.training
+
+
+def test_what_a_backbone_knows_is_kept(path: Path) -> None:
+    known = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
+    PostHocCBM(known, bank(), head()).save(path)
+    found = PostHocCBM.load(path, network())
+    assert found.normalisation == [[0.5] * 3, [0.25] * 3]
+    assert found.source == "timm:a.b"
+    # The name that is given to `save` is the one that counts.
+    found.save(path, backbone="torchvision:resnet18")
+    assert PostHocCBM.load(path, network()).source == "torchvision:resnet18"
+
+
+def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    model = timm.create_model("test_resnet").eval()
+    cut = from_timm(model)
+    assert cut.source is not None
+    assert cut.source.startswith("timm:test_resnet")
+    assert cut.normalisation is not None
+    cbm = PostHocCBM(cut, ConceptBank.random(3, cut.channels), head())
+    cbm.save(path)
+    asked: list[Any] = []
+
+    def create(name: str, pretrained: bool) -> nn.Module:
+        asked.append((name, pretrained))
+        return model
+
+    monkeypatch.setattr(timm, "create_model", create)
+    found = PostHocCBM.load(path)
+    assert asked == [(cut.source.removeprefix("timm:"), True)]
+    images = torch.ones(1, 3, 32, 32)
+    assert torch.equal(found(images), cbm(images))
+
+
+@pytest.mark.parametrize("source", ["torchvision:resnet18:nonsense", "timm:no_such_model"])
+def test_a_name_that_builds_nothing_is_told(source: str) -> None:
+    with pytest.raises(ValueError, match=f"The backbone {source} cannot be built .* as `features`"):
+        named.build_backbone(source)
+
+
+def pooled(features: nn.Module) -> Backbone:
+    pool = MeanThen(nn.Identity(), nn.LayerNorm(4).eval())
+    return Backbone(features, pool, pool.maps, 4)
+
+
+MADE: dict[str, Any] = {
+    "plain": network,
+    "layer": lambda: LayerFeatures(network(), "2"),
+    "pool": lambda: pooled(network()),
+}
+OTHERS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "other weights": ("plain", lambda: network(1), {}, "weights"),
+    "statistics of a norm": ("plain", lambda: nn.Sequential(network()[0], nn.BatchNorm2d(4)), {}, "weights"),
+    "half precision": ("plain", lambda: network().half(), {}, "weights"),
+    "another layer": ("layer", lambda: LayerFeatures(network(), "1"), {}, "layer: '1' instead of '2'"),
+    "another pool": ("plain", network, {"pool": own_pool}, "pool: 'own_pool' instead of 'mean'"),
+    "no pool": ("pool", network, {}, "pool: 'mean' instead of 'MeanThen'"),
+    "maps": ("plain", network, {"maps": lambda features: features}, "maps: '<lambda>' instead of None"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_another_backbone_is_told(path: Path, case: str) -> None:
+    made, other, arguments, told = OTHERS[case]
+    if case == "statistics of a norm":
+        with torch.no_grad():
+            changed = network()
+            changed[1].running_mean.add_(1)
+        other = lambda: changed  # noqa: E731
+    PostHocCBM(MADE[made](), bank(), head()).save(path)
+    with pytest.raises(ValueError, match=f"{told}.*strict=False"):
+        PostHocCBM.load(path, other(), **arguments)
+    with pytest.warns(UserWarning, match=told):
+        PostHocCBM.load(path, other(), **arguments, strict=False)
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, made: str) -> None:
+    PostHocCBM(MADE[made](), bank(), head()).save(path)
+    PostHocCBM.load(path, MADE[made]())
+    if made == "plain":
+        PostHocCBM.load(path, nn.DataParallel(network()))
+        PostHocCBM.load(path, nn.Sequential(network(), nn.Identity()))
+
+
+def test_another_width_is_told_also_if_not_strict(path: Path) -> None:
+    PostHocCBM(network(), bank(), head()).save(path)
+    wide = Backbone(nn.Conv2d(3, 6, 3), "mean", None, 6)
+    with pytest.raises(ValueError, match=r"embeddings \(N, 4\).* but got a Backbone of 6"):
+        PostHocCBM.load(path, wide, strict=False)
+
+
+class OwnHead(nn.Linear):
+    """Of another type, and so perhaps of another forward pass."""
+
+
+@pytest.mark.parametrize("made", [OwnHead(3, 5), nn.Sequential(nn.Linear(3, 5), nn.Bilinear(2, 2, 2))])
+def test_a_head_that_cannot_be_written_is_refused(path: Path, made: nn.Module) -> None:
+    cbm = PostHocCBM(network(), bank(), made)
+    with pytest.raises(ValueError, match=r"`head` .* Save the bank with `cbm.bank.save\(path\)`"):
+        cbm.save(path)
+    assert not path.exists()
+
+
+def rewritten(path: Path, **changed: Any) -> None:
+    """Write a file whose header differs and whose digest fits, as one of another program would."""
+    from captum_concepts import cbm_file
+
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    model = json.loads(header["model"])
+    header |= {name: value for name, value in changed.items() if name in header}
+    model |= {name: value for name, value in changed.items() if name in model}
+    header["model"] = json.dumps(model)
+    header["sha256"] = cbm_file._checksum(header["model"], tensors)
+    save_file(tensors, path, header)
+
+
+SPOILT: dict[str, tuple[Any, str]] = {
+    "a newer version": ({"version": "2"}, "version '2' but this is read: 1. Update"),
+    "another kind": ({"kind": "captum_concepts.ConceptBank"}, "of another kind"),
+    "one name too few": ({"names": ["a", "b"]}, "damaged concept model: .*one name for each of 3"),
+    "no backbone": ({"backbone": None}, "damaged concept model"),
+    "a layer that is none": ({"head": {"layer": "Embedding", "settings": {}}}, "its head cannot be built"),
+    "a head of other sizes": (
+        {"head": {"layer": "Linear", "settings": {"in_features": 10**9, "out_features": 10**9, "bias": True}}},
+        "its head cannot be built",
+    ),
+    "deep brackets": ({"head": "["}, "its head cannot be built"),
+    "unknown values": ({"values": "cosine"}, "`values`"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_files_that_do_not_fit_are_told(path: Path, case: str) -> None:
+    PostHocCBM(network(), bank(), head()).save(path)
+    changed, told = SPOILT[case]
+    rewritten(path, **changed)
+    with pytest.raises(ValueError, match=told):
+        PostHocCBM.load(path, network())
+
+
+@pytest.mark.parametrize("case", ["cut short", "a bit turned", "text", "a bank", "weights"])
+def test_damaged_files_are_told(path: Path, case: str) -> None:
+    PostHocCBM(network(), bank(), head()).save(path)
+    content = bytearray(path.read_bytes())
+    told = "not a complete safetensors file"
+    if case == "cut short":
+        path.write_bytes(content[:-5])
+    elif case == "a bit turned":
+        content[-5] ^= 1
+        path.write_bytes(content)
+        told = "damaged concept model: its content is not what was written"
+    elif case == "text":
+        path.write_text("a concept model")
+    elif case == "a bank":
+        bank().save(path)
+        told = "of another kind: it holds .* Pass a file written by `PostHocCBM.save`"
+    else:
+        save_file({"weight": torch.ones(2)}, path)
+        told = r"of another kind: it holds \['weight'\]"
+    with pytest.raises(ValueError, match=told):
+        PostHocCBM.load(path, network())
+
+
+def test_without_a_name_the_backbone_is_asked_for(path: Path) -> None:
+    PostHocCBM(network(), bank(), head()).save(path)
+    with pytest.raises(ValueError, match=r"Expected argument `features`.* Its embedding has 4 dimensions"):
+        PostHocCBM.load(path)
+
+
+def test_a_file_that_is_there_stays_if_writing_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cbm = PostHocCBM(network(), bank(), head())
+    cbm.save(path)
+    before = path.read_bytes()
+
+    def fail(*arguments: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("captum_concepts.cbm_file.save_file", fail)
+    with pytest.raises(OSError, match="No space left"):
+        cbm.save(path)
+    assert path.read_bytes() == before
+    assert [part.name for part in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,119 @@
+"""Concept models on the hub, which is a folder here: what is sent, what comes back, what the card says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pandas as pd
+import pytest
+import torch
+from huggingface_hub import HfApi, ModelCard
+from huggingface_hub.utils import EntryNotFoundError
+from torch import nn
+
+from captum_concepts import Backbone, ConceptBank, PostHocCBM
+
+SOURCE = "transformers:ViTModel:google/vit-base-patch16-224"
+ACCURACY = torch.tensor([0.9, 0.55, float("nan")])
+BANK = ConceptBank(
+    torch.eye(3, 4),
+    names=["red | wing", "<b>tail</b>", "song\n# of `a` bird"],
+    test_accuracy=ACCURACY,
+    settings={"method": "svm", "C": 0.1},
+)
+SCORES = pd.DataFrame({"metric": ["CEM", "CGIM"], "value": [0.75, float("nan")], "chance": [0.5, 0.125]})
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a folder for each repository."""
+
+    def create(api: HfApi, repo_id: str, *, private: bool | None, exist_ok: bool) -> None:
+        (tmp_path / repo_id).mkdir(parents=True, exist_ok=exist_ok)
+        (tmp_path / repo_id / "private").write_text(f"{private} {api.token}")
+
+    def upload(api: HfApi, *, repo_id: str, folder_path: Path, commit_message: str) -> Any:
+        shutil.copytree(folder_path, tmp_path / repo_id, dirs_exist_ok=True)
+        return SimpleNamespace(commit_url=f"https://huggingface.co/{repo_id}/commit/1")
+
+    def download(repo_id: str, filename: str, *, revision: str | None, token: Any, library_name: str) -> str:
+        path = tmp_path / repo_id / filename
+        if revision not in (None, "main") or not path.exists():
+            raise EntryNotFoundError("404")
+        return str(path)
+
+    monkeypatch.setattr(HfApi, "create_repo", create)
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def features() -> nn.Module:
+    return nn.Conv2d(3, 4, 3).eval()
+
+
+@pytest.fixture(scope="module")
+def cbm(features: nn.Module) -> PostHocCBM:
+    known = Backbone(features, "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), SOURCE)
+    return PostHocCBM(known, BANK, nn.Linear(3, 7)).eval()
+
+
+def test_a_model_comes_back_from_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) -> None:
+    url = cbm.push_to_hub("someone/birds", private=True, token="hf_x")
+    assert url == "https://huggingface.co/someone/birds/commit/1"
+    assert (hub / "someone/birds/private").read_text() == "True hf_x"
+    images = torch.ones(1, 3, 8, 8)
+    for place in ("someone/birds", str(hub / "someone/birds")):
+        found = PostHocCBM.from_hub(place, features, revision="main")
+        assert torch.equal(found(images), cbm(images))
+    with pytest.raises(ValueError, match=r"`repo_id`.* someone/birds has no concept_model\.safetensors"):
+        PostHocCBM.from_hub("someone/birds", features, revision="other")
+
+
+def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
+    cbm.push_to_hub("someone/birds", metrics=SCORES, description="Fitted on CUB.", license="mit")
+    card = ModelCard((hub / "someone/birds/README.md").read_text(encoding="utf-8"))
+    assert card.data.license == "mit"
+    assert card.data.pipeline_tag == "image-classification"
+    assert card.data.base_model == "google/vit-base-patch16-224"
+    lines = card.text.splitlines()
+    for line in (
+        "# birds",
+        "Fitted on CUB.",
+        "cbm = PostHocCBM.from_hub('someone/birds')",
+        f"- `{SOURCE}`",
+        "- Images in [0, 1], normalised with mean [0.5, 0.5, 0.5] and deviation [0.25, 0.25, 0.25].",
+        # No name breaks a table, or brings markup of its own.
+        "| red \\| wing | 0.9 |  |",
+        "| &lt;b>tail&lt;/b> | 0.55 |  |",
+        "| song\\n# of 'a' bird |  |  |",
+        "| metric | value | chance |",
+        "| CEM | 0.75 | 0.5 |",
+        "| CGIM |  | 0.125 |",
+    ):
+        assert line in lines, line
+    assert "3 concepts" in card.text
+    assert "7 classes are predicted" in card.text
+    assert "Fitted with method = svm, C = 0.1." in card.text
+
+
+def test_a_card_without_what_is_not_known(hub: Path, features: nn.Module) -> None:
+    PostHocCBM(features, BANK, nn.Linear(3, 7)).push_to_hub("birds", metrics=pd.concat([SCORES] * 60))
+    card = ModelCard((hub / "birds/README.md").read_text(encoding="utf-8"))
+    assert card.data.base_model is None
+    assert "from_hub('birds', features=backbone)" in card.text
+    assert "Not named" in card.text
+    assert card.text.count("| CEM |") == 50
+    assert "20 more rows are not shown." in card.text
+
+
+def test_nothing_is_sent_of_a_model_that_cannot_be_written(hub: Path, features: nn.Module) -> None:
+    cbm = PostHocCBM(features, BANK, nn.Sequential(nn.Linear(3, 7), nn.Softplus()))
+    with pytest.raises(ValueError, match="`head`"):
+        cbm.push_to_hub("someone/birds")
+    assert not list(hub.iterdir())
