@@ -142,8 +142,8 @@ class StoredCBM(ConceptChain):
         model: Self = make(features, found.bank, found.head, found.values, pool, maps)
         _check_same(found.backbone, model._facts(), path, strict)
         model.source = found.backbone.source
-        if model.normalisation is None:
-            model.normalisation = found.backbone.normalisation
+        if model.normalisation is None and found.backbone.normalisation is not None:
+            model.normalisation = tuple(map(tuple, found.backbone.normalisation))
         return model
 
     def push_to_hub(

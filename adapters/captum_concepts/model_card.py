@@ -61,9 +61,7 @@ def model_card(
         description,
         f"A post-hoc concept bottleneck model: {len(bank)} concepts, read from the embedding of a frozen backbone, "
         f"from which {_classes(head)} are predicted.",
-        f"## Use\n\n```python\nfrom captum_concepts import PostHocCBM\n\n"
-        f"cbm = PostHocCBM.from_hub({repo_id!r}{'' if backbone.source else ', features=backbone'})\n"
-        "values = cbm.concept_predictor(images)  # (N, L)\nlogits = cbm(images)  # (N, K)\n```",
+        _use(repo_id, backbone),
         "## Backbone\n\n" + _backbone(backbone),
         f"## Concepts\n\nValues are `{values}`: {_VALUES[values]}. Accuracies are balanced: chance is .5, also where "
         "few images have the concept; those held back were not fitted on. "
@@ -77,6 +75,16 @@ def model_card(
         table = _table([str(name) for name in shown.columns], shown.itertuples(index=False, name=None))
         sections.append(f"## Scores\n\n{table}{more}")
     return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _use(repo_id: str, backbone: BackboneFacts) -> str:
+    lines = ["from captum_concepts import PostHocCBM", ""]
+    lines.append(f"cbm = PostHocCBM.from_hub({repo_id!r}{'' if backbone.source else ', features=backbone'})")
+    if backbone.normalisation is not None:
+        lines.insert(1, "from torchvision.transforms.v2.functional import normalize")
+        lines.append("images = normalize(images, *cbm.normalisation)  # (N, C, H, W) in [0, 1]")
+    lines += ["values = cbm.concept_predictor(images)  # (N, L)", "logits = cbm(images)  # (N, K)"]
+    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```"
 
 
 def _classes(head: nn.Module) -> str:

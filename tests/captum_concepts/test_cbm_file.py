@@ -84,7 +84,7 @@ def test_what_a_backbone_knows_is_kept(path: Path) -> None:
     known = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
     PostHocCBM(known, bank(), head()).save(path)
     found = PostHocCBM.load(path, network())
-    assert found.normalisation == [[0.5] * 3, [0.25] * 3]
+    assert found.normalisation == ((0.5,) * 3, (0.25,) * 3)
     assert found.source == "timm:a.b"
     # The name that is given to `save` is the one that counts.
     found.save(path, backbone="torchvision:resnet18")

@@ -86,6 +86,7 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
         "# birds",
         "Fitted on CUB.",
         "cbm = PostHocCBM.from_hub('someone/birds')",
+        "images = normalize(images, *cbm.normalisation)  # (N, C, H, W) in [0, 1]",
         f"- `{SOURCE}`",
         "- Images in [0, 1], normalised with mean [0.5, 0.5, 0.5] and deviation [0.25, 0.25, 0.25].",
         # No name breaks a table, or brings markup of its own.
@@ -107,6 +108,7 @@ def test_a_card_without_what_is_not_known(hub: Path, features: nn.Module) -> Non
     card = ModelCard((hub / "birds/README.md").read_text(encoding="utf-8"))
     assert card.data.base_model is None
     assert "from_hub('birds', features=backbone)" in card.text
+    assert "normal" not in card.text
     assert "Not named" in card.text
     assert card.text.count("| CEM |") == 50
     assert "20 more rows are not shown." in card.text
