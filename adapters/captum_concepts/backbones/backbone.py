@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_callable, check_choice, check_module, check_shape, check_whole
+from captum_concepts.shown import one_line
 
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
@@ -50,6 +51,9 @@ class Backbone:
     pool: str | Callable[[Tensor], Tensor]
     maps: Callable[[Tensor], Tensor] | None
     channels: int
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def __post_init__(self) -> None:
         check_module("features", self.features)
