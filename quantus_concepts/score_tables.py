@@ -23,8 +23,8 @@ NAMES = frozenset(
     | {"modality", "class"}
 )
 NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted")}
-#: Of a key of MLflow; its parts are clipped to stay below.
-LONGEST_KEY = 250
+#: Letters of the parts of a key, of which MLflow takes 250 in all.
+_LONGEST_NAME, _LONGEST_KEY = 60, 160
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
@@ -125,11 +125,11 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
 def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
-    A number's key is what its row is about, joined by "/": ``"Saliency/CEM"``, and beside it
-    ``"Saliency/CEM/low"``, ``/high``, ``/n``, ``/undefined``, ``/chance``, ``/control`` and what else the table has.
-    What is NaN is left out, for a tracker would draw it as a 0 or break the line: a key without a value of its own but
-    with ``/undefined`` is an undefined score. Keys hold what MLflow allows, letters, digits and ``_-. /``; anything
-    else becomes "_", and a key that is taken gets a number. W&B takes the same keys, and groups by their first part.
+    A number's key is what its row is about, ``"Saliency/CEM"``, and beside it are ``"Saliency/CEM_low"``, ``_high``,
+    ``_n``, ``_undefined``, ``_chance``, ``_control`` and what else the table has. What is NaN is left out, for a
+    tracker would draw it as 0 or break the line: where a key is missing and its ``_undefined`` is not, the score is
+    undefined. Keys have two parts, by which MLflow and W&B group them, and hold what MLflow allows, letters, digits and
+    ``_-. /``; anything else becomes "_", long names are clipped, and a key that is taken gets a number.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
     --------
     >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}}, {"CEM": None})
     >>> list(summary_metrics(summary))
-    ['Saliency/CEM', 'Saliency/CEM/low', 'Saliency/CEM/high', 'Saliency/CEM/n', 'Saliency/CEM/undefined']
+    ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high', 'Saliency/CEM_n', 'Saliency/CEM_undefined']
     """
     _check_table(table)
     if "value" not in table:
@@ -161,17 +161,17 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
             "`summarise` returns, or a `score_` function that sums up."
         )
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
-    parts = [name for name in NUMBERS if name in table]
+    suffixes = {name: "" if name == "value" else f"_{name}" for name in NUMBERS if name in table}
     found: dict[str, float] = {}
     taken: set[str] = set()
     for row in table.to_dict("records"):
-        told = [_key(name, row[name]) for name in labels]
-        key = "/".join(filter(None, told))[: LONGEST_KEY - 20].rstrip("/ ") or "value"
-        key = next(name for name in _numbered(key) if name not in taken)
-        taken.add(key)
-        for part in parts:
-            if not pd.isna(row[part]):
-                found[key if part == "value" else f"{key}/{part}"] = float(row[part])
+        first, *rest = [_key(name, row[name]) for name in labels] or [""]
+        told = " ".join(filter(None, rest))[:_LONGEST_KEY]
+        # Always as deep: MLflow's files know no metric "a" beside a metric "a/b".
+        key = f"{first or '_'}/{told or '_'}" if rest else first or "_"
+        key = next(name for name in _numbered(key) if not taken & {name + suffix for suffix in suffixes.values()})
+        taken |= {key + suffix for suffix in suffixes.values()}
+        found |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
     return found
 
 
@@ -249,9 +249,9 @@ def _key(name: str, value: Any) -> str:
     if pd.isna(value) or value == "":
         return ""
     text = value if isinstance(value, str) else f"{name} {value:g}"
-    # A part of dots alone would be a folder.
-    clean = re.sub(r"[^A-Za-z0-9_\-. ]", "_", text).strip()[:100]
-    return clean if clean.strip(".") else "_" * max(1, len(clean))
+    clean = re.sub(r"[^A-Za-z0-9_\-. ]", "_", text).strip()[:_LONGEST_NAME].strip()
+    # Dots in front would lead out of a folder.
+    return re.sub(r"^\.+", lambda dots: "_" * len(dots[0]), clean)
 
 
 def _numbered(key: str) -> Iterator[str]:

@@ -102,44 +102,55 @@ def test_what_is_no_table_of_scores(content: bytes, tmp_path: Path) -> None:
 
 def test_metrics_by_hand(summary: pd.DataFrame) -> None:
     found = summary_metrics(summary)
-    assert list(found)[:5] == ["Saliency/CEM", *(f"Saliency/CEM/{part}" for part in ("low", "high", "n", "undefined"))]
+    assert list(found)[:5] == ["Saliency/CEM", *(f"Saliency/CEM_{part}" for part in ("low", "high", "n", "undefined"))]
     assert found["Saliency/CEM"] == pytest.approx(2 / 3)
-    assert (found["Saliency/CEM/n"], found["Saliency/CEM/undefined"], found["Saliency/CEM/chance"]) == (3, 1, 0.25)
-    assert found["random/CEM/control"] == pytest.approx(0.5)
-    assert "random/CEM/chance" not in found
+    assert (found["Saliency/CEM_n"], found["Saliency/CEM_undefined"], found["Saliency/CEM_chance"]) == (3, 1, 0.25)
+    assert found["random/CEM_control"] == pytest.approx(0.5)
+    assert "random/CEM_chance" not in found
     assert all(type(value) is float for value in found.values())
 
 
 def test_keys_of_every_table(tables: dict[str, pd.DataFrame]) -> None:
     found = summary_metrics(tables["concepts"])
     row = tables["concepts"].query("metric == 'CEM' and explanation == 'value' and set == 'all'").iloc[0]
-    assert found["NA/CEM/value/all/l 1"] == row["value"]
-    assert len([key for key in found if key.endswith("/n")]) == len(tables["concepts"])
-    undefined = summary_metrics(tables["undefined"])
-    assert undefined == {
-        f"{name}/{part}": {"n": 0.0, "undefined": 1.0}[part] for name in _cleaned() for part in ("n", "undefined")
+    assert found["NA/CEM value all l 1"] == row["value"]
+    assert len([key for key in found if key.endswith("_n")]) == len(tables["concepts"])
+    cleaned = ["NA", "1", "_", "a _b__ c", "x_y_", "_b__z___b_", "umlaut __second line", "___..", "nan"]
+    assert summary_metrics(tables["undefined"]) == {
+        f"{name}/CEM_{part}": value for name in cleaned for part, value in (("n", 0.0), ("undefined", 1.0))
     }
 
 
-def _cleaned() -> list[str]:
-    names = ["NA", "1", "", "a _b__ c", "x_y_", "_b__z___b_", "umlaut __second line", ".._..", "nan"]
-    return [f"{name}/CEM".lstrip("/") for name in names]
-
-
 def test_names_that_become_equal_stay_apart() -> None:
-    table = summarise({name: {"m": [1.0]} for name in ("a/b", "a:b", "..", "x" * 400)}, {"m": None})
-    keys = [key for key in summary_metrics(table) if key.endswith("/n")]
-    assert keys == ["a_b/m/n", "a_b/m 2/n", "__/m/n", f"{'x' * 100}/m/n"]
+    table = summarise({name: {"m": [1.0], "m_low": [1.0]} for name in ("a/b", "a:b")}, {"m": None, "m_low": None})
+    keys = [key for key in summary_metrics(table) if key.endswith("_n")]
+    assert keys == ["a_b/m_n", "a_b/m_low 2_n", "a_b/m 2_n", "a_b/m_low 3_n"]
+    long = summarise({"..": {"m": [1.0]}, "x" * 400: {"y" * 400: [1.0]}}, {"m": None, "y" * 400: None})
+    assert [key for key in summary_metrics(long) if key.endswith("_n")] == ["__/m_n", f"{'x' * 60}/{'y' * 60}_n"]
 
 
-def test_mlflow_takes_them(tables: dict[str, pd.DataFrame], summary: pd.DataFrame, tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    from mlflow.tracking import MlflowClient
+def test_mlflow_takes_them(
+    tables: dict[str, pd.DataFrame], summary: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    # Its files are the strictest store: a metric is a file, its key a path.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow.entities import Metric
+    from mlflow.store.tracking.file_store import FileStore
 
-    client = MlflowClient(f"sqlite:///{tmp_path / 'runs.db'}")
-    run = client.create_run(client.create_experiment("concepts")).info.run_id
-    found = {}
-    for table in (summary, tables["undefined"], tables["concepts"]):
+    store = FileStore(str(tmp_path / "runs"), (tmp_path / "files").as_uri())
+    run = store.create_run("0", "user", 0, [], "name").info.run_id
+    found = summary_metrics(summary)
+    for table in (tables["undefined"], tables["concepts"].tail(3)):
         found |= summary_metrics(table)
-    client.log_batch(run, [mlflow.entities.Metric(key, value, 0, 0) for key, value in found.items()])
-    assert client.get_run(run).data.metrics == found
+    store.log_batch(run, [Metric(key, value, 0, 0) for key, value in found.items()], [], [])
+    assert store.get_run(run).data.metrics == found
+
+
+def test_wandb_takes_them(tables: dict[str, pd.DataFrame]) -> None:
+    for table in (tables["concepts"], tables["undefined"], tables["substitutions"]):
+        found = summary_metrics(table)
+        # Plain numbers by name, one level deep, of one section each: what `wandb.log` asks for.
+        assert all(type(key) is str and math.isfinite(value) for key, value in found.items())
+        assert {key.count("/") for key in found} == {1}
+        assert not any(key.startswith("_") and key.split("/")[0] in {"_step", "_runtime"} for key in found)
