@@ -113,7 +113,7 @@ def _draw_metric(panel: Any, rows: pd.DataFrame, labels: list[str]) -> None:
     if np.isnan(value).all():
         panel.set_xticks([])
     panel.set_yticks(places, labels, fontsize="small")
-    panel.text(1.03, 1.02, "n", fontsize="x-small", color=CHANCE, transform=panel.transAxes)
+    panel.text(1.03, 1.0, "n", va="bottom", fontsize="x-small", color=CHANCE, transform=panel.transAxes)
     panel.set_ylim(len(rows) - 0.5, -0.5)
     beside = panel.secondary_yaxis("right")
     beside.set_ticks(places, [_counted(row) for _, row in rows.iterrows()], fontsize="x-small", color=CHANCE)

@@ -149,7 +149,11 @@ class DrawsScores:
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Draw, save and show, in this order, as Quantus does in another; a figure that is not shown is closed."""
+        """Draw, save and show, in this order, as Quantus does in another; a figure that is not shown is closed.
+
+        Further arguments go to `plot_func`, which is `plot_scores` unless the metric was given another: ``control=``,
+        what knows nothing, and ``names=`` of concepts or classes.
+        """
         # Once shown, a figure may be empty when it is saved.
         plot_func = self.default_plot_func if plot_func is None else plot_func
         if not callable(plot_func):

@@ -409,8 +409,12 @@ def test_everything_public_has_cases():
         assert not untold, (name, untold)
 
 
+@pytest.mark.filterwarnings("ignore:The images of sub are licensed")
 def test_objects_say_what_they_are(tmp_path: Path) -> None:
-    arguments = {name: good() for name, (good, _) in TABLE.items()} | {"CUB200": {"root": write_cub(tmp_path)}}
+    roots = {"CUB200": write_cub(tmp_path), "CutoutFolder": "cutouts", "SceneFolder": "scenes"}
+    arguments = {name: good() for name, (good, _) in TABLE.items()} | {
+        name: {"root": root} for name, root in roots.items()
+    }
     kinds = public_classes(datasets)
     examples = {name: kind(**arguments[name]) for name, kind in kinds.items() if name in arguments}
     wide = torch.arange(300.0)
@@ -428,4 +432,4 @@ def test_objects_say_what_they_are(tmp_path: Path) -> None:
         "ConceptFolder(2 images, 2 classes, 1 concepts, image_size=8, root='scenes')"
     )
     assert repr(examples["SceneFolder"]) == "SceneFolder(2 scenes, 2 classes, root='scenes')"
-    assert repr(examples["BAMFolder"]).endswith("view='os', split='train', root='bam')")
+    assert repr(examples["BAMFolder"]).endswith("view='os', split='test', root='bam')")
