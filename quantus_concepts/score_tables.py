@@ -55,6 +55,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
 
     Examples
     --------
+    >>> from quantus_concepts import summarise
     >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}, "random": {"CEM": [0.0, 0.5]}}, {"CEM": None})
     >>> print(to_markdown(summary, digits=2))
     | method   | metric | value                |    n | undefined |
@@ -67,7 +68,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     check_whole("digits", digits, 0, 15)
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
-    ends = {end for name, both in INTERVALS.items() if name in table for end in both}
+    ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
     kept = [
         place
         for place, name in enumerate(table)
@@ -102,6 +103,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     Examples
     --------
     >>> import tempfile
+    >>> from quantus_concepts import summarise
     >>> summary = summarise({"NA": {"CEM": [1.0, float("nan")]}}, {"CEM": None})
     >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
     ...     summary.to_csv(file.name, index=False)
@@ -150,6 +152,7 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
 
     Examples
     --------
+    >>> from quantus_concepts import summarise
     >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}}, {"CEM": None})
     >>> list(summary_metrics(summary))
     ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high', 'Saliency/CEM_n', 'Saliency/CEM_undefined']
@@ -193,7 +196,7 @@ def _cells(table: pd.DataFrame, place: int, digits: int) -> tuple[list[str], boo
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
         return [head, *("" if pd.isna(each) else _escaped(each) for each in column)], False
     if pd.api.types.is_integer_dtype(column) or name == "alpha":
-        return [head, *("" if pd.isna(each) else f"{each:g}" for each in column)], True
+        return [head, *("" if pd.isna(each) else f"{each:.10g}" for each in column)], True
     texts = [_rounded(each, digits) or ("undefined" if name == "value" else "") for each in column]
     low, high = INTERVALS.get(name, ("", ""))
     if low not in table or high not in table:

@@ -80,6 +80,7 @@ def _own(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):  # a DataFrame
         return f"<{shape}>"
-    text = repr(value) if type(value).__repr__ is not object.__repr__ else ""
+    plain: Any = object.__repr__
+    text = repr(value) if type(value).__repr__ is not plain else ""
     fits = 0 < len(text) <= VALUE and "\n" not in text and " at 0x" not in text
     return text if fits else type(value).__name__
