@@ -101,9 +101,6 @@ class TCAVContrast(NamedTuple):
     score: float
     baseline: float
 
-    def __repr__(self) -> str:
-        return one_line(self)
-
 
 def tcav_score(
     model: nn.Module,
