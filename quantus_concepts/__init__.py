@@ -44,7 +44,9 @@ if TYPE_CHECKING:
         score_substitutions,
         score_vision_language,
     )
-    from quantus_concepts.summary import plot_summary, summarise
+    from quantus_concepts.score_tables import read_scores, summary_metrics, to_markdown
+    from quantus_concepts.summary import summarise
+    from quantus_concepts.summary_plot import plot_summary
 else:
     from quantus_concepts.metrics.host import explaining
 
@@ -77,6 +79,7 @@ __all__ = [
     "pasta",
     "plot_summary",
     "positive_percentile",
+    "read_scores",
     "score_concepts",
     "score_contrasts",
     "score_explanations",
@@ -85,4 +88,6 @@ __all__ = [
     "score_substitutions",
     "score_vision_language",
     "summarise",
+    "summary_metrics",
+    "to_markdown",
 ]

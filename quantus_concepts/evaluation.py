@@ -14,6 +14,7 @@ from quantus.functions.explanation_func import explain
 
 from captum_concepts.checks import as_list, check_callable, check_mapping, check_materialised, check_shape, to_array
 from captum_concepts.running import evaluation_mode
+from captum_concepts.shown import one_line
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.records import Record
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
@@ -34,6 +35,9 @@ class Evaluation(NamedTuple):
 
     results: Any
     summary: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def evaluate(

@@ -6,19 +6,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.text import Text
 
 from captum_concepts.checks import as_list, check_mapping
 from quantus_concepts.functional.intervals import distribution, interval
+from quantus_concepts.metrics.plotting import ENOUGH_CONTROLS
 from quantus_concepts.metrics.records import Record
 
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
-#: From so many controls on, their 2.5 and 97.5 % quantiles are told.
-ENOUGH_CONTROLS = 30
 
 
 def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> pd.DataFrame:
@@ -52,6 +48,13 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
         If `results` are not of such a form.
     ValueError
         If `metrics` or `control` names what `results` do not hold.
+
+    See Also
+    --------
+    plot_summary : Draws it.
+    to_markdown : Writes it as a Markdown table; ``summary.to_csv(path, index=False)`` as CSV.
+    read_scores : Reads that CSV.
+    summary_metrics : Flattens it for MLflow or Weights & Biases.
 
     Examples
     --------
@@ -119,74 +122,6 @@ def _control_values(summary: pd.DataFrame, metrics: Mapping[str, Any], control: 
         ]
     frame = pd.DataFrame(rows, columns=["metric", "value"])
     return {name: group["value"].to_numpy(float) for name, group in frame.groupby("metric")}
-
-
-def plot_summary(summary: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
-    """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
-
-    Parameters
-    ----------
-    summary : DataFrame
-        What `summarise` returned.
-    ax : array of matplotlib Axes, optional
-        One for each metric; a new figure if None.
-
-    Returns
-    -------
-    tuple
-        Figure and array of axes, one for each metric. Nothing is shown or saved.
-
-    Raises
-    ------
-    TypeError
-        If `ax` holds something else than Axes.
-    ValueError
-        If `summary` lacks a column or holds nothing, or there are too few axes.
-    """
-    lacking = [name for name in COLUMNS if name not in getattr(summary, "columns", [])]
-    if lacking or summary.empty:
-        raise ValueError(
-            f"Expected argument `summary` to be what `summarise` returns, with a row for each method and metric, but "
-            f"{f'it has no column {lacking}' if lacking else 'it is empty'}."
-        )
-    names = list(dict.fromkeys(summary["metric"]))
-    methods = list(dict.fromkeys(summary["method"]))
-    if ax is None:
-        size = (1.6 + 2.6 * len(names), 1.3 + 0.32 * len(methods))
-        _, ax = plt.subplots(1, len(names), figsize=size, sharey=True, squeeze=False, layout="constrained")
-    axes = np.asarray(ax, dtype=object).ravel()
-    if len(axes) < len(names):
-        raise ValueError(f"Expected argument `ax` to hold {len(names)} axes, one for each metric, but got {len(axes)}.")
-    if not all(isinstance(panel, Axes) for panel in axes):
-        raise TypeError("Expected argument `ax` to hold nothing but Axes of matplotlib.")
-    for panel, name in zip(axes, names, strict=False):
-        _draw_metric(panel, summary[summary["metric"] == name].set_index("method").reindex(methods), name)
-    for text in axes[0].figure.findobj(Text):
-        # A $ in a name begins no formula.
-        text.set_parse_math(False)
-    return axes[0].figure, axes[: len(names)]
-
-
-def _draw_metric(panel: Any, rows: pd.DataFrame, name: str) -> None:
-    places = np.arange(len(rows))
-    value = rows["value"].to_numpy(float)
-    reach = np.stack([value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value])
-    chance, control = rows["chance"].mean(), rows["control"].astype(float).mean()
-    if "control_low" in rows and rows["control_low"].notna().any():
-        panel.axvspan(rows["control_low"].mean(), rows["control_high"].mean(), color="#c4522f", alpha=0.15, lw=0)
-    if not math.isnan(control):
-        panel.axvline(control, color="#c4522f", linestyle=":", label="control")
-    if not math.isnan(chance):
-        panel.axvline(chance, color="#777777", linestyle="--", label="chance")
-    panel.errorbar(value, places, xerr=np.nan_to_num(reach).clip(min=0), fmt="o", color="#3b6ea5", capsize=3)
-    for place, (_, row) in zip(places, rows.iterrows(), strict=True):
-        if row["n"] == 0:
-            panel.text(0.5, place, "undefined", ha="center", va="center", transform=panel.get_yaxis_transform())
-    if panel.get_legend_handles_labels()[0]:
-        panel.legend(frameon=False, fontsize="small", loc="best")
-    panel.set_yticks(places, list(rows.index))
-    panel.set_ylim(len(rows) - 0.5, -0.5)
-    panel.set(title=name)
 
 
 def _checked_results(name: str, results: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -242,14 +242,34 @@ def test_wrong_summaries(arguments, error, message):
         summarise(*arguments)
 
 
+def counts_of(ax):
+    (beside,) = ax.child_axes
+    return [label.get_text() for label in beside.get_yticklabels()]
+
+
+def test_plot_wraps_panels_and_tells_the_direction():
+    metrics = {"CEM": CEM(np.ones((2, 3))), "a very long name of a metric": None, "m": None, "n": None, "o": None}
+    summary = summarise({"a method of a very long name indeed": {name: [0.5] for name in metrics}}, metrics)
+    calls = pd.concat([summary.assign(call=call) for call in ("x", "y")], ignore_index=True)
+    _, axes = plot_summary(calls, metrics=metrics)
+    assert [ax.get_subplotspec().rowspan.start for ax in axes] == [0, 0, 0, 0, 1]
+    assert axes[0].get_xlabel() == "higher is better"
+    assert axes[1].get_title() == "a very long name of a\nmetric"
+    assert len(axes[0].get_yticklabels()) == 2
+    assert axes[0].get_yticklabels()[0].get_text() == "a method of a very long name\nindeed, x"
+
+
 def test_plot_shows_each_number_beside_what_knows_nothing():
     results = {"$x$": {"m": [0.5, 0.7], "n": [math.nan]}, "random": {"m": [0.1, 0.2], "n": [0.3]}}
     fig, axes = plot_summary(summarise(results, {"m": None, "n": None}, control="random"))
     assert [ax.get_title() for ax in axes] == ["m", "n"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["$x$", "random"]
-    assert [text.get_text() for text in axes[1].texts] == ["undefined"]
+    assert [text.get_text() for text in axes[1].texts] == ["undefined", "n"]
     assert axes[0].get_legend_handles_labels()[1] == ["control"]
     fig.canvas.draw()
+    assert [text.get_text() for text in fig.legends[0].texts] == ["control"]
+    assert [counts_of(ax) for ax in axes] == [["2", "2"], ["0 of 1", "1"]]
+    assert [ax.get_xlabel() for ax in axes] == ["", ""]
     with pytest.raises(ValueError, match="`ax` to hold 2 axes"):
         plot_summary(summarise(results, {"m": None, "n": None}), ax=axes[:1])
     with pytest.raises(ValueError, match=r"no column \['method'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_tcav_beside_an_explanation():
     together = concurrently([lambda: tcav(0), lambda: tcav(1), saliency])
     # By what they print: a score without a passed layer is NaN, which since Python 3.13 makes dataclasses unequal.
     for expected, found in zip(alone[:2], together[:2], strict=True):
-        assert [repr(each) for each in found] == [repr(expected)] * ROUNDS
+        assert [repr(asdict(each)) for each in found] == [repr(asdict(expected))] * ROUNDS
     for each in together[2]:
         np.testing.assert_array_equal(each, alone[2])
 

@@ -22,11 +22,14 @@ from quantus_concepts import (
     functional,
     metrics,
     plot_summary,
+    read_scores,
     summarise,
+    summary_metrics,
+    to_markdown,
 )
 from refusals import Refusal
 from refused.metric_classes import CHANGED, CLASSES, IMAGES, LABELS, MASKS, MODEL, OTHER, TRUTH
-from spoiling import NO_ARRAY, NO_MODULE, NOTHING, TEXT, Bad, Table, cases, public_callables, spoilt
+from spoiling import NO_ARRAY, NO_COUNT, NO_MODULE, NOTHING, TEXT, Bad, Table, cases, public_callables, spoilt
 
 
 def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
@@ -38,6 +41,7 @@ SCORES = {"a": {"m": [1.0, 0.5]}, "b": {"m": [0.0, 0.5]}}
 SUMMARY = summarise(SCORES, {"m": None})
 NO_DICT: Bad = {**TEXT, "a list": [1], "a number": 3, "a set": {"a"}}
 CALL = {"metrics": {"CEM": CEM(LABELS)}, "xai_methods": {"a": explain}, "model": MODEL, "x_batch": IMAGES}
+NO_SCORES: Bad = {**TEXT, **NOTHING, "a dict": SCORES, "without rows": SUMMARY[:0]}
 TABLE: Table = {
     "evaluate": spoilt(
         evaluate,
@@ -78,7 +82,18 @@ TABLE: Table = {
             "of columns": pd.DataFrame({"a": [1]}),
         },
         ax={**TEXT, "a number": 3, "a list of numbers": [1], "a figure": object()},
+        metrics={"a list": [1], "a metric": "CEM"},
     ),
+    "to_markdown": spoilt(
+        to_markdown, {"table": SUMMARY}, table=NO_SCORES, digits={**NO_COUNT, "negative": -1, "too many": 16}
+    ),
+    "summary_metrics": spoilt(
+        summary_metrics, {"table": SUMMARY}, table={**NO_SCORES, "of columns": pd.DataFrame({"a": [1]})}
+    ),
+    "read_scores": spoilt(read_scores, {}, path={**NOTHING, "a number": 3, "empty": ""}),
+    "read_scores of no file": {
+        "nowhere": Refusal(lambda: read_scores("nowhere.csv"), "nowhere.csv", FileNotFoundError)
+    },
 }
 EXCEPTIONS = {"Evaluation": "a result"}
 

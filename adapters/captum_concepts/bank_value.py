@@ -26,7 +26,9 @@ from captum_concepts.checks import (
     to_tensor,
 )
 from captum_concepts.directions import WEAK, some, warn_user, weak_concepts
+from captum_concepts.notebook import bank_html
 from captum_concepts.reading import shortened
+from captum_concepts.shown import described, written
 
 
 class BankValue:
@@ -106,8 +108,11 @@ class BankValue:
             known = accuracy[~accuracy.isnan()]
             if len(known):
                 parts.append(f"mean {label} accuracy {known.mean().item():.3f}")
-        shown = ", ".join(repr(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
-        return f"{type(self).__name__}({', '.join(parts)}, names: {shown})"
+        shown = ", ".join(written(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
+        return described(self, *parts, f"names: {shown}")
+
+    def _repr_html_(self) -> str:
+        return bank_html(self)
 
     def index(self, name: str) -> int:
         """Return the position of a concept, by name.

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_module, check_shape
+from captum_concepts.notebook import chain_html
 from captum_concepts.pooling import Pooling, check_concepts, project_maps
 
 
@@ -168,6 +169,9 @@ class ConceptChain(nn.Module, ABC):
         if concepts is not None:
             check_concepts(concepts, len(images), self.n_concepts())
         return self.maps_from_features(self.features(images), concepts)
+
+    def _repr_html_(self) -> str:
+        return chain_html(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return class logits (N, K) of images (N, C, H, W)."""

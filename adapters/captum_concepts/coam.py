@@ -27,6 +27,7 @@ from captum_concepts.layers import check_hookable, find_layer, watched
 from captum_concepts.outputs import as_targets, input_tensors
 from captum_concepts.pooling import project_maps
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output
+from captum_concepts.shown import described, written
 from captum_concepts.transfer import to_host
 
 
@@ -124,6 +125,11 @@ class CoAM(LayerAttribution):
         super().__init__(forward_func, layer, device_ids)
         self.cavs = _as_cavs(cavs)
         self._owner = _owner(forward_func, layer, self.cavs)
+
+    def __repr__(self) -> str:
+        if self.cavs is None:
+            return described(self, written(self.forward_func))
+        return described(self, written(self.forward_func), layer=self.layer, cavs=self.cavs)
 
     @classmethod
     def of(cls, model: Any) -> CoAM:

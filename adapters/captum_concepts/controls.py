@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from captum_concepts.checks import check_callable, check_seed, check_shape
 from captum_concepts.outputs import input_tensors
+from captum_concepts.shown import described, written
 from captum_concepts.transfer import to_host
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
@@ -54,6 +55,9 @@ class RandomAttribution(Attribution):
         check_callable("forward_func", forward_func)
         super().__init__(forward_func)
         self.seed = check_seed(seed)
+
+    def __repr__(self) -> str:
+        return described(self, written(self.forward_func), seed=self.seed)
 
     @log_usage()
     def attribute(
@@ -116,6 +120,9 @@ class SobelEdges(Attribution):
     forward_func : callable or nn.Module
         Kept, and never run.
     """
+
+    def __repr__(self) -> str:
+        return described(self, written(self.forward_func))
 
     @log_usage()
     def attribute(

@@ -12,6 +12,7 @@ from captum_concepts.checks import check_binary, check_materialised, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.progress import progress
 from captum_concepts.running import device_of, evaluation_mode, first_floating, kept_generators
+from captum_concepts.shown import one_line
 
 
 class Embeddings(NamedTuple):
@@ -30,6 +31,9 @@ class Embeddings(NamedTuple):
     features: Tensor
     labels: Tensor | None
     concept_labels: Tensor | None
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def embed(

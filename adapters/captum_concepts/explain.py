@@ -31,6 +31,7 @@ from captum_concepts.factories import check_arguments, check_factory, check_same
 from captum_concepts.layers import find_layer
 from captum_concepts.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
 from captum_concepts.running import alone_with, evaluation_mode, first_floating, seeded_generators
+from captum_concepts.shown import described, written
 
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -221,13 +222,10 @@ class ExplainFunc:
         return np.concatenate(results)
 
     def __repr__(self) -> str:
-        parts = [getattr(self.factory, "__name__", repr(self.factory))]
-        if self.layer is not None:
-            parts.append(f"layer={self.layer!r}")
-        for name, value in {**self.constructor_kwargs, **self.attribute_kwargs}.items():
-            large = isinstance(value, Tensor | np.ndarray) and value.ndim > 0
-            parts.append(f"{name}=<{tuple(value.shape)}>" if large else f"{name}={value!r}")
-        return f"explain_func({', '.join(parts)})"
+        line = described(
+            self, written(self.factory), layer=self.layer, **{**self.constructor_kwargs, **self.attribute_kwargs}
+        )
+        return line.replace("ExplainFunc", "explain_func", 1)
 
     def _build(self, model: Callable[..., Any]) -> Any:
         if self.layer is None:

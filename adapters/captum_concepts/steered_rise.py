@@ -29,6 +29,7 @@ from captum_concepts.outputs import as_targets, input_tensors
 from captum_concepts.progress import progress
 from captum_concepts.rise_masks import RandomMasks
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output, without_autocast
+from captum_concepts.shown import described, written
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
@@ -89,6 +90,9 @@ class SteeredRISE(Attribution):
                 f"{type(score_func).__name__}."
             )
         self.score_func = score_func
+
+    def __repr__(self) -> str:
+        return described(self, written(self.forward_func), score_func=self.score_func)
 
     @log_usage()
     def attribute(

@@ -36,6 +36,7 @@ from captum_concepts.layers import find_layer
 from captum_concepts.outputs import check_targets, scripted, tensor_outputs
 from captum_concepts.progress import progress
 from captum_concepts.running import alone_with, evaluation_mode, first_floating, seeded_generators, tensor_output
+from captum_concepts.shown import one_line
 from captum_concepts.tcav_classifier import ConceptBankClassifier
 from captum_concepts.tcav_span import (
     NEGLIGIBLE,
@@ -81,6 +82,9 @@ class TCAVScore:
     score: float
     random_mean: float
     layers: dict[str, LayerScore]
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 class TCAVContrast(NamedTuple):

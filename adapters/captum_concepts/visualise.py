@@ -26,6 +26,7 @@ from captum_concepts.checks import (
     to_array,
     to_numpy,
 )
+from captum_concepts.shown import signed
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 _MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
@@ -229,7 +230,7 @@ def gallery(
         ]
     if parts is not None:
         labels = [
-            [f"{name} ({_signed(part)})" for name, part in zip(*row, strict=True)]
+            [f"{name} ({signed(part)})" for name, part in zip(*row, strict=True)]
             for row in zip(labels, parts, strict=True)
         ]
     if class_maps is not None:
@@ -289,10 +290,6 @@ def _figure(ax: Axes) -> Figure:
         raise ValueError("Expected argument `ax` to belong to a figure but it was removed from its own.")
     # Of a part of a figure, the whole: `get_figure(root=True)`, which matplotlib has from 3.10 on.
     return figure.figure
-
-
-def _signed(number: float) -> str:
-    return f"{number:+.1f}".replace("-", "−")
 
 
 def _wrap(name: str) -> str:

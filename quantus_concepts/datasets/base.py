@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts.checks import check_range
+from captum_concepts.shown import described, one_line
 
 SPLITS = ("train", "test")
 
@@ -48,6 +49,9 @@ class ConceptSample(NamedTuple):
     concepts: Tensor
     points: Tensor
 
+    def __repr__(self) -> str:
+        return one_line(self)
+
 
 class ConceptDataset(Dataset[ConceptSample], ABC):
     """Images annotated with classes, concepts and, where there are any, parts.
@@ -82,6 +86,12 @@ class ConceptDataset(Dataset[ConceptSample], ABC):
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        kinds = {"classes": self.class_names, "concepts": self.concept_names, "parts": self.part_names}
+        facts = (f"{len(names)} {kind}" for kind, names in kinds.items() if names)
+        settings = {name: getattr(self, name, None) for name in ("split", "image_size", "root")}
+        return described(self, f"{len(self)} images", *facts, **settings)
 
     @abstractmethod
     def __getitem__(self, index: int) -> ConceptSample:

@@ -10,6 +10,7 @@ import torch
 from torch import Generator
 
 from captum_concepts.checks import as_list, check_kind, check_whole
+from captum_concepts.shown import one_line
 from quantus_concepts.diffusion.schedule import TieSchedule
 from quantus_concepts.diffusion.scheduler import TiedScheduler
 
@@ -30,6 +31,9 @@ class TiedPair(NamedTuple):
     reference: Any
     guide: Any
     shares: list[float]
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def tied_pair(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range
+from captum_concepts.shown import described
 from quantus_concepts.diffusion.schedule import TieSchedule
 
 QUANTILES = ("element", "pixel")
@@ -82,6 +83,9 @@ class TiedScheduler:
         vars(tied).update(copy.deepcopy(vars(scheduler)))
         tied.eta, tied.quantile, tied._shares = eta, quantile, {}
         return tied
+
+    def __repr__(self) -> str:
+        return described(self, eta=self.eta, quantile=self.quantile)
 
     @property
     def shares(self) -> list[float]:

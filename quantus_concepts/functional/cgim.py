@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_device, check_finite, check_flag, check_shape, check_whole
+from captum_concepts.shown import described
 from quantus_concepts.functional.arguments import check_bool, check_floating, check_indices
 
 
@@ -54,6 +55,9 @@ class ClassMeans:
         self._sums = torch.zeros(n_classes, n_concepts, device=device, dtype=dtype)
         check_floating("dtype", self._sums)
         self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
+
+    def __repr__(self) -> str:
+        return described(self, n_classes=len(self.counts), n_concepts=self._sums.shape[1])
 
     @torch.no_grad()
     def update(self, values: Tensor, classes: Tensor, mask: Tensor | None = None, *, checked: bool = False) -> None:

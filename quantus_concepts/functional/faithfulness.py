@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import as_list, check_shape, check_whole
+from captum_concepts.shown import one_line
 from quantus_concepts.functional.arguments import check_floating, check_indices
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.
@@ -31,6 +32,9 @@ class FaithfulnessScores(NamedTuple):
     faithfulness: Tensor
     sufficiency: Tensor
     necessity: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def check_thresholds(thresholds: Sequence[int]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_choice, check_finite, check_range, check_seed, check_shape, check_whole
+from captum_concepts.shown import one_line
 from quantus_concepts.functional.arguments import check_floating, check_indices, check_top_l, finite_rows
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
@@ -34,6 +35,9 @@ class RandomBank(NamedTuple):
     cavs: Tensor
     intercepts: Tensor
     head: nn.Linear
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
         """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""

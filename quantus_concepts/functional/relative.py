@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_seed, check_shape, check_whole
+from captum_concepts.shown import one_line
 from quantus_concepts.functional.arguments import check_bool, check_floating
 from quantus_concepts.functional.intervals import CONFIDENCE
 
@@ -29,6 +30,9 @@ class Estimate(NamedTuple):
     low: Tensor
     high: Tensor
 
+    def __repr__(self) -> str:
+        return one_line(self)
+
 
 class RelativeContrast(NamedTuple):
     """What `relative_contrast` returns.
@@ -46,6 +50,9 @@ class RelativeContrast(NamedTuple):
     score: Estimate
     drop: Estimate
     correlation: Estimate
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 @torch.no_grad()

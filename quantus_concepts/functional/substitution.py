@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_finite, check_number, check_shape
+from captum_concepts.shown import one_line
 from quantus_concepts.functional.arguments import check_floating, check_indices, check_zero_one
 
 #: In place of a concept's index: there is none.
@@ -30,6 +31,9 @@ class SubstitutionScores(NamedTuple):
     added: Tensor
     removed: Tensor
 
+    def __repr__(self) -> str:
+        return one_line(self)
+
 
 class Movement(NamedTuple):
     """How far concept values move from the image before to the image after.
@@ -51,6 +55,9 @@ class Movement(NamedTuple):
     removed: Tensor
     others: Tensor
     selectivity: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 @torch.no_grad()

@@ -26,6 +26,7 @@ from captum_concepts.checks import (
 )
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, predict_logits
+from captum_concepts.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.arguments import check_size
@@ -80,6 +81,9 @@ class Explainer:
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
     size: tuple[int, int] | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def __post_init__(self) -> None:
         check_module("model", self.model)

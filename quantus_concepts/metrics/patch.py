@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_finite, to_array, to_numpy
 from captum_concepts.running import to_model
+from captum_concepts.shown import one_line
 from quantus_concepts.metrics.patch_optimisation import (
     ETA1,
     PatchResult,
@@ -65,6 +66,9 @@ class Patch:
     tolerance: float = 0.05
     early_stop: bool = True
     chunk_size: int | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def __post_init__(self) -> None:
         if (self.mean is None) != (self.std is None):

@@ -22,6 +22,7 @@ from captum_concepts.checks import (
     to_tensor,
 )
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output, to_model
+from captum_concepts.shown import one_line
 from captum_concepts.transfer import to_host
 from quantus_concepts.functional.patch_objective import check_values_range, patch_objective
 from quantus_concepts.metrics.masks import listed
@@ -61,6 +62,9 @@ class PatchResult(NamedTuple):
     relative_distance: Tensor
     patch_size: Tensor
     converged: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def optimise_patch(

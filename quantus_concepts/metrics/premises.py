@@ -21,6 +21,7 @@ from captum_concepts.checks import (
 )
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, tensor_output, to_model
+from captum_concepts.shown import one_line
 from quantus_concepts.metrics.subjects import Subject, batches
 
 # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
@@ -79,6 +80,9 @@ class Premise:
     holds: bool
     sentence: str
 
+    def __repr__(self) -> str:
+        return one_line(self)
+
 
 @dataclass(frozen=True)
 class PremiseCheck:
@@ -124,6 +128,9 @@ class PremiseCheck:
     chance: float
     n: int
     limits: Limits = field(default_factory=Limits)
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     @property
     def premises(self) -> list[Premise]:

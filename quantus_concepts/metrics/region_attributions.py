@@ -13,6 +13,7 @@ from torch import Tensor
 from captum_concepts.checks import as_list, check_mapping, check_range, check_whole, to_numpy
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
+from captum_concepts.shown import one_line
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.masks import check_mask_size, region_masks
 from quantus_concepts.metrics.subjects import Subject, taken
@@ -42,6 +43,9 @@ class RegionAttributions:
     elsewhere: dict[Subject, Tensor] = field(default_factory=dict)
     maps: dict[Subject, np.ndarray] = field(default_factory=dict)
     failure: str = ""
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def attribute_regions(

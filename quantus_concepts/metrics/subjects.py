@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, RandomSampler
 
 from captum_concepts.checks import check_module, check_shape, check_whole, to_array, to_tensor
 from captum_concepts.running import evaluation_mode, predict_logits
+from captum_concepts.shown import one_line
 from quantus_concepts.metrics.row_buffer import RowBuffer
 from quantus_concepts.metrics.truth import class_labels
 
@@ -44,6 +45,9 @@ class Subject:
     model: nn.Module
     images: Any
     labels: Any
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def __post_init__(self) -> None:
         """Take arrays as tensors."""

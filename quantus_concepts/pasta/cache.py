@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_path
+from captum_concepts.shown import described
 from captum_concepts.writing import clear_abandoned, written
 
 _DIGEST = 16
@@ -47,6 +48,9 @@ class EmbeddingCache:
             raise ValueError(f"Expected argument `cache` to be a folder but {self.folder} is a file.")
         self._warned: set[str] = set()
         self._prepared = False
+
+    def __repr__(self) -> str:
+        return described(self, folder=self.folder)
 
     def get(self, keys: Iterable[str]) -> dict[str, Tensor]:
         """Look embeddings up.

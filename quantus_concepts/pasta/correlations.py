@@ -13,6 +13,7 @@ from scipy import stats
 
 from captum_concepts.checks import check_kind, check_numbers, check_shape
 from captum_concepts.progress import progress
+from captum_concepts.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.votes import join_votes
@@ -53,6 +54,9 @@ class RatingCorrelation:
     spearman_p: float
     n: int
     missing: int
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def rating_correlations(

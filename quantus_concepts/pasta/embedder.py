@@ -113,6 +113,9 @@ class Embedder:
         self.cache = EmbeddingCache(check_path("cache", cache)) if isinstance(cache, str | Path) else cache
         self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
+    def __repr__(self) -> str:
+        return self.presentation.line_of(self, repr(self.name), cache=self.cache)
+
     @classmethod
     def from_settings(cls, encoder: Encoder | str | Any, settings: Mapping[str, Any], **overrides: Any) -> Embedder:
         """Return an embedder with the settings of another.
@@ -138,8 +141,7 @@ class Embedder:
         """
         check_kind("settings", settings, Mapping, "a mapping")
         known = [field.name for field in fields(Presentation)]
-        unknown = sorted(set(settings) - set(known))
-        if unknown:
+        if unknown := sorted(set(settings) - set(known)):
             raise ValueError(f"Expected argument `settings` to have some of {known} but it has {unknown}.")
         return cls(encoder, **{**settings, **overrides})
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_shape
+from captum_concepts.shown import described
 from captum_concepts.transfer import to_host
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import ROUNDING
@@ -46,6 +47,9 @@ class Encoder(Protocol):
 
 class BatchEncoder(Encoder):
     """What the encoders of this package share: checks, empty batches, and the device of what is returned."""
+
+    def __repr__(self) -> str:
+        return described(self, repr(self.name))
 
     name = ""
 

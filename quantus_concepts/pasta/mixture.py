@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from captum_concepts.checks import check_kind, check_numbers, check_shape
+from captum_concepts.shown import one_line
 from quantus_concepts.datasets.ratings.questions import question_named
 
 #: In `Mixture.choice`, where no explainer has a score.
@@ -50,6 +51,9 @@ class Mixture:
     question: str
     tied: int
     leaders: np.ndarray
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     @property
     def wins(self) -> dict[str, int]:

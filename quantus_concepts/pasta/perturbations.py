@@ -13,6 +13,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
 from captum_concepts.checks import check_choice, check_kind, check_range, check_shape, check_whole
+from captum_concepts.shown import one_line
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import check_unit
 
@@ -59,6 +60,9 @@ class Perturbation:
     light: float = LIGHT
     strong: float = STRONG
     n_draws: int = 0
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def __post_init__(self) -> None:
         check_kind("function", self.function, Callable, "a function of images, magnitude and draws")

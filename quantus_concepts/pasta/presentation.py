@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
+from captum_concepts.shown import described
 from captum_concepts.transfer import to_host
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.functional.arguments import finite_rows
@@ -63,6 +64,11 @@ class Presentation:
         self.size, self.n_top = check_whole("size", self.size, 1), check_whole("n_top", self.n_top, 1)
         self.weight = float(self.weight)
         self.ascending, self.trailing_comma = bool(self.ascending), bool(self.trailing_comma)
+
+    def line_of(self, embedder: object, *facts: str, **settings: Any) -> str:
+        """Return an embedder on one line, with what is shown in another way than by default."""
+        changed = {name: value for name, value in vars(self).items() if value != getattr(Presentation, name)}
+        return described(embedder, *facts, **changed, **settings)
 
     def of_picture(self, normalise: str) -> dict[str, Any]:
         """Return what settles the picture of a map that is brought to [0, 1] in some way."""

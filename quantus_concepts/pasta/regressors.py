@@ -15,6 +15,7 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_kind, to_numpy
 from captum_concepts.running import kept_numpy_state
+from captum_concepts.shown import described
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training_data import item_rows, training_data
@@ -56,6 +57,9 @@ class Regressor:
         self.questions, self.labels, self.dim = template.questions, template.labels, template.dim
         self._template = template
         self._models = list(models)
+
+    def __repr__(self) -> str:
+        return described(self, self.kind, dim=self.dim, questions=self.questions, n_labels=len(self.labels or ()))
 
     def score(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
         """Predict ratings.

@@ -22,6 +22,7 @@ from captum_concepts.checks import (
 )
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode, predict_logits, to_model
+from captum_concepts.shown import one_line
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.perturbations import LARGEST, SEED, Perturbation, as_perturbations
@@ -74,6 +75,9 @@ class RobustnessPairs:
     indices: np.ndarray
     n_wrong: int
     n_unmatched: int
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def __len__(self) -> int:
         return len(self.indices)

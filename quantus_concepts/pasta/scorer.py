@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from captum_concepts.checks import check_kind, check_whole
 from captum_concepts.running import without_autocast
+from captum_concepts.shown import described
 from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -109,10 +110,9 @@ class Scorer(nn.Module):
         """Where the weights are."""
         return self.biases[0].device
 
-    def extra_repr(self) -> str:
-        """Return what is printed of it."""
+    def __repr__(self) -> str:
         n_labels = len(self.labels or ())
-        return f"dim={self.dim}, questions={self.questions}, n_labels={n_labels}, encoder={self.encoder!r}"
+        return described(self, dim=self.dim, questions=self.questions, n_labels=n_labels, encoder=self.encoder)
 
     def inputs(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
         """Put one-hot labels before embeddings.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_device, check_kind, check_range, check_whole
 from captum_concepts.progress import progress
+from captum_concepts.shown import one_line
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights
 from quantus_concepts.functional.rating_slopes import pasta_slopes
@@ -51,6 +52,9 @@ class TrainingSettings:
     loss: str = "paper"
     weights: Sequence[float] | None = None
 
+    def __repr__(self) -> str:
+        return one_line(self)
+
     def __post_init__(self) -> None:
         check_whole("epochs", self.epochs, 1)
         check_whole("batch_size", self.batch_size, 1)
@@ -84,6 +88,9 @@ class Training:
     curve: list[dict[str, Any]]
     best_epoch: dict[str, int]
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def train_scorer(

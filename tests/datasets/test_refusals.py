@@ -14,6 +14,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from block_sources import Blocks, Plains
+from fixtures_cub import write_cub
 from one_by_one import (
     INF,
     NAN,
@@ -26,6 +27,7 @@ from one_by_one import (
     refusals,
     told_arguments,
 )
+from one_line import check_all, public_classes
 from quantus_concepts import datasets
 from refusals import Refusal
 
@@ -405,3 +407,29 @@ def test_everything_public_has_cases():
     for name, (_, bad) in TABLE.items():
         untold = told_arguments(getattr(datasets, name)) - FREE - set(bad)
         assert not untold, (name, untold)
+
+
+@pytest.mark.filterwarnings("ignore:The images of sub are licensed")
+def test_objects_say_what_they_are(tmp_path: Path) -> None:
+    roots = {"CUB200": write_cub(tmp_path), "CutoutFolder": "cutouts", "SceneFolder": "scenes"}
+    arguments = {name: good() for name, (good, _) in TABLE.items()} | {
+        name: {"root": root} for name, root in roots.items()
+    }
+    kinds = public_classes(datasets)
+    examples = {name: kind(**arguments[name]) for name, kind in kinds.items() if name in arguments}
+    wide = torch.arange(300.0)
+    records = {
+        "ComposedSample": datasets.ComposedSample(wide, 0, 0, wide, wide),
+        "ConceptSample": datasets.ConceptSample(wide, 0, wide, wide),
+        "Cutout": datasets.Cutout(wide.numpy(), wide.numpy()),
+        "SUBSample": datasets.SUBSample(wide, 0),
+        "Split": datasets.leak_free_split([str(n) for n in range(50)], [str(n % 10) for n in range(50)]),
+        "SubstitutionSample": datasets.PaintedSubstitutions(birds())[0],
+    }
+    interfaces = frozenset({"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"})
+    check_all(datasets, examples | records, interfaces)
+    assert repr(folder_of_concepts(image_size=8)) == (
+        "ConceptFolder(2 images, 2 classes, 1 concepts, image_size=8, root='scenes')"
+    )
+    assert repr(examples["SceneFolder"]) == "SceneFolder(2 scenes, 2 classes, root='scenes')"
+    assert repr(examples["BAMFolder"]).endswith("view='os', split='test', root='bam')")

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from quantus_concepts import CEM
+from quantus_concepts import CEM, CGIM, IIR
 
 LABELS = np.array([[1, 0, 1], [0, 0, 1], [0, 1, 1]])
 VALUES = np.array([[3.0, 2, 1], [3, 1, 2], [np.nan, 0, 1]])
@@ -36,6 +36,62 @@ def test_mean_chance_and_what_is_undefined(metric: CEM, tmp_path: Path) -> None:
         _, ax = metric.plot_scores(scores)
         assert ax.get_legend_handles_labels()[1] == shown
     plt.close("all")
+
+
+def test_chance_controls_and_direction(metric: CEM) -> None:
+    _, ax = metric.plot_scores(control=np.linspace(0, 0.4, 41))
+    assert ax.get_legend_handles_labels()[1] == ["mean 0.500", "chance 0.500", "control 0.200"]
+    # Where 95 % of many controls lie.
+    (band,) = (patch for patch in ax.patches if patch.get_alpha() == 0.15)
+    assert band.get_x() == pytest.approx(0.01)
+    assert band.get_width() == pytest.approx(0.38)
+    assert ax.get_xlabel() == "score (higher is better)"
+    assert IIR(average=True).plot_scores([0.5])[1].get_xlabel() == "score (lower is better)"
+    assert metric.plot_scores(control=0.1)[1].get_legend_handles_labels()[1][-1] == "control 0.100"
+    plt.close("all")
+
+
+def test_few_different_scores_are_bars(metric: CEM) -> None:
+    _, ax = metric.plot_scores([0.0, 1.0, 1.0, np.nan])
+    assert [(round(bar.get_center()[0], 6), bar.get_height()) for bar in ax.patches] == [(0, 1), (1, 2)]
+    _, ax = metric.plot_scores(np.linspace(0.2, 0.4, 50))
+    assert sum(bar.get_height() for bar in ax.patches) == 50
+    assert ax.get_xlim() == pytest.approx((-0.04, 1.04))
+    plt.close("all")
+
+
+def test_concepts_are_named_and_sorted(tmp_path: Path) -> None:
+    metric = CGIM(np.eye(3), disable_warnings=True)
+    figure, ax = metric.plot_scores([0.1, np.nan, 0.7], names=["$bill$", "wing", "t" * 99])
+    assert [label.get_text() for label in ax.get_yticklabels()] == [f"{'t' * 19}...{'t' * 18}", "$bill$"]
+    assert [bar.get_width() for bar in ax.patches] == [0.7, 0.1]
+    figure.savefig(tmp_path / "a.png")
+    _, ax = metric.plot_scores(np.arange(100.0))
+    shown = [label.get_text() for label in ax.get_yticklabels()]
+    assert [shown[0], *shown[14:17], shown[-1]] == ["99", "85", "... 70 between", "14", "0"]
+    with pytest.raises(ValueError, match="a name for each of 3 scores but got 2"):
+        metric.plot_scores([0.1, 0.2, 0.3], names=["a", "b"])
+    plt.close("all")
+
+
+def test_nothing_defined_says_why() -> None:
+    metric = CEM(LABELS, disable_warnings=True)
+    metric(None, np.ones((3, 3)), np.zeros(3, int), VALUES * np.nan)
+    _, ax = metric.plot_scores()
+    (text,) = (each.get_text() for each in ax.texts)
+    assert "no score is defined" in text
+    assert "NaN or infinity" in text.replace("\n", " ")
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("scores", [[1.0]]), ("scores", "many"), ("control", "none"), ("names", "wing"), ("names", ["wing"]), ("ax", 3)],
+)
+def test_what_cannot_be_drawn_is_refused_by_name(metric: CEM, argument: str, value: object) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"`{argument}`"):
+        metric.plot_scores(**{argument: value})
+    assert not plt.get_fignums()
 
 
 def test_figures_are_closed_unless_shown(metric: CEM, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from one_by_one import INF, NAN, NO_COUNTS, NO_PATHS, NO_SEEDS, NO_SHARES, public_callables, refusals, told_arguments
+from one_line import check_all, public_classes
 from quantus_concepts import pasta
-from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer, best_explainer
+from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Regressor, Scorer, best_explainer
 from refusals import Refusal
 
 #: Records and results: nothing of them is checked before they are used.
@@ -330,3 +331,21 @@ def test_everything_public_has_cases():
     for name, (_, bad) in TABLE.items():
         untold = told_arguments(getattr(pasta, name)) - FREE - set(bad)
         assert untold <= tried.get(name, set()), (name, untold)
+
+
+def test_objects_say_what_they_are() -> None:
+    examples = {name: kind(**TABLE[name][0]()) for name, kind in public_classes(pasta).items() if name in TABLE}
+    wide = np.arange(300.0)
+    records = {
+        "ConceptExplanation": pasta.ConceptExplanation({f"concept {j}": 1 / 3 for j in range(99)}),
+        "DrawingExplanation": pasta.DrawingExplanation(IMAGES[0]),
+        "EmbeddingCache": pasta.EmbeddingCache(Path("folder")),
+        "MapExplanation": pasta.MapExplanation(IMAGES[0], IMAGES[0, 0]),
+        "Mixture": MIXTURE,
+        "RatingCorrelation": pasta.RatingCorrelation("m", "Q1", *[1 / 3] * 4, 3, 0),
+        "Regressor": Regressor("ridge", scorer(), []),
+        "RobustnessPairs": pasta.RobustnessPairs("Q1", *[wide] * 6, ("a",) * 50, wide, wide, 0, 0),  # type: ignore[arg-type]
+        "Training": pasta.Training(scorer(), [{"loss": 1 / 3}] * 50, {"Q1": 3}),
+    }
+    check_all(pasta, examples | records)
+    assert repr(embedder()) == f"Embedder({embedder().name!r}, size=16)"

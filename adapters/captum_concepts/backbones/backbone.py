@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_callable, check_choice, check_kind, check_module, check_shape, check_whole
+from captum_concepts.shown import one_line
 from captum_concepts.wrappers import unwrapped
 
 #: Mean and standard deviation of each channel of images in [0, 1].
@@ -64,6 +65,9 @@ class Backbone:
     channels: int
     normalisation: Normalisation | None = None
     source: str | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def __post_init__(self) -> None:
         check_module("features", self.features)

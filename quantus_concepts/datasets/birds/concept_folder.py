@@ -126,6 +126,7 @@ class ConceptFolder(ConceptDataset):
             part_of_concept = check_file("part_of_concept", part_of_concept, "a CSV file")
         self.split = split
         self.transform = transform
+        self.image_size = image_size
         self._scale = None if image_size is None else default_transform(check_image_size(image_size))
 
         self.class_names, files, classes, trains = _find_images(self.root)

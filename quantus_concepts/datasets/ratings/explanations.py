@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from captum_concepts.shown import one_line
+
 MODALITIES = ("map", "drawing", "concepts")
 
 
@@ -29,6 +31,9 @@ class MapExplanation:
     map: Tensor
     normalise: str | None = None
 
+    def __repr__(self) -> str:
+        return one_line(self)
+
     modality = "map"
 
 
@@ -43,6 +48,9 @@ class DrawingExplanation:
     """
 
     picture: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     modality = "drawing"
 
@@ -67,6 +75,9 @@ class ConceptExplanation:
     ascending: bool = False
     written: Mapping[str, float] | None = None
     vocabulary: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     modality = "concepts"
 

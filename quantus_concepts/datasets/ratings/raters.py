@@ -162,7 +162,7 @@ def list_likeness(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.minimum(a, b).sum() / np.maximum(a, b).sum())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SimulatedRatings(RatedExplanations):
     """Rated explanations of which the votes without bias and noise are known.
 

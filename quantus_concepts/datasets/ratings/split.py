@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from captum_concepts.checks import check_range, check_shape, check_whole, to_numpy
+from captum_concepts.shown import one_line
 
 PARTS = ("train", "validation", "test")
 
@@ -39,6 +40,9 @@ class Split:
     dropped: int
     images: dict[str, list[str]]
     explainers: dict[str, list[str]]
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     def summary(self) -> str:
         """Say how many items, images and explainers each part has.

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts.checks import check_choice, check_index, to_numpy
+from captum_concepts.shown import described, one_line
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")
@@ -48,6 +49,9 @@ class ComposedSample(NamedTuple):
     scene_label: int
     mask: Tensor
     box: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 class ComposedDataset(Dataset[ComposedSample], ABC):
@@ -85,6 +89,11 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
 
     def __len__(self) -> int:
         return len(self.object_labels)
+
+    def __repr__(self) -> str:
+        facts = (f"{len(self)} images of {self.image_size} px", f"{len(self.object_names)} objects")
+        settings = {name: getattr(self, name, None) for name in ("view", "split", "root", "commonality", "seed")}
+        return described(self, *facts, f"{len(self.scene_names)} scenes", **settings)
 
     def __getitem__(self, index: int) -> ComposedSample:
         """Return one sample."""

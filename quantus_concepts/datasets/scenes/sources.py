@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from captum_concepts.shown import described, one_line
+
 
 class Cutout(NamedTuple):
     """One object without its background.
@@ -21,6 +23,9 @@ class Cutout(NamedTuple):
 
     pixels: np.ndarray
     mask: np.ndarray
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 class ObjectSource(ABC):
@@ -42,6 +47,9 @@ class ObjectSource(ABC):
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return _source(self, "cut-outs")
 
     @abstractmethod
     def __getitem__(self, index: int) -> Cutout:
@@ -65,9 +73,17 @@ class SceneSource(ABC):
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return _source(self, "scenes")
+
     @abstractmethod
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one scene, (h, w, 3) of uint8; the same bits every time."""
+
+
+def _source(source: ObjectSource | SceneSource, of: str) -> str:
+    settings = {name: getattr(source, name, None) for name in ("root", "annotations", "size", "share", "seed")}
+    return described(source, f"{len(source)} {of}", f"{len(source.class_names)} classes", **settings)
 
 
 def check_source(argument: str, source: Any, kind: type[ObjectSource] | type[SceneSource]) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts.checks import as_list, check_choice, check_index, check_kind, check_seed, check_whole
+from captum_concepts.shown import described, one_line
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
 
@@ -36,6 +37,9 @@ class SubstitutionSample(NamedTuple):
     concepts: Tensor
     points: Tensor
     before: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 class PaintedSubstitutions(Dataset[SubstitutionSample]):
@@ -139,7 +143,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         return SubstitutionSample(*after, self.birds[bird].image)
 
     def __repr__(self) -> str:
-        return f"PaintedSubstitutions({len(self)} of {int(self.pairs.max()) + 1} pairs, of {self.birds!r})"
+        return described(self, f"{len(self)} of {int(self.pairs.max()) + 1} pairs, of {self.birds!r}")
 
     def _wanted(self, concepts: Iterable[str | int] | None) -> np.ndarray:
         if concepts is None:

@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from captum_concepts.checks import check_callable, check_index, check_kind, check_whole
 from captum_concepts.reading import shortened
+from captum_concepts.shown import one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
     LICENCE,
@@ -49,6 +50,9 @@ class SUBSample(NamedTuple):
 
     image: Tensor
     label: int
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 class SUB(Dataset[SUBSample]):

@@ -1,0 +1,265 @@
+"""Score tables where people look: Markdown to paste, CSV that reads back equal, numbers for a tracker of runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from captum_concepts.checks import check_path, check_whole
+from captum_concepts.reading import check_plain_file, printable, shortened
+
+#: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
+INTERVALS = {"value": ("low", "high"), "control": ("control_low", "control_high")}
+NUMBERS = ("value", "low", "high", "n", "undefined", "chance", "control", "control_low", "control_high", "unconverged")
+#: Columns of names, which may look like numbers; and those that are names where another column is.
+NAMES = frozenset(
+    {"method", "metric", "reason", "call", "model", "explanation", "baseline", "set", "item_kind", "item"}
+    | {"modality", "class"}
+)
+NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted")}
+#: Letters of the parts of a key, of which MLflow takes 250 in all.
+_LONGEST_NAME, _LONGEST_KEY = 60, 160
+
+
+def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
+    """Write a score table as a Markdown table, for a README, an issue or a paper's draft.
+
+    A number stands in one cell with its interval, "0.410 (0.305 to 0.515)"; columns that hold nothing are left out,
+    chance and control stay. A value that is NaN is "undefined". What Markdown would read in a name is escaped.
+
+    Parameters
+    ----------
+    table : DataFrame
+        What `summarise`, `score_concepts`, `score_explanations` or any other ``score_`` function gives, or some of its
+        rows and columns, or a pivot of them.
+    digits : int
+        Behind the decimal point, 0 to 15.
+
+    Returns
+    -------
+    str
+        Lines, each ending in a newline.
+
+    Raises
+    ------
+    TypeError
+        If `table` is no DataFrame, or `digits` no whole number.
+    ValueError
+        If `table` has no row or no column, or `digits` is out of range.
+
+    Examples
+    --------
+    >>> from quantus_concepts import summarise
+    >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}, "random": {"CEM": [0.0, 0.5]}}, {"CEM": None})
+    >>> print(to_markdown(summary, digits=2))
+    | method   | metric | value                |    n | undefined |
+    | :------- | :----- | :------------------- | ---: | --------: |
+    | Saliency | CEM    | 0.75 (0.30 to 0.95)  |    4 |         0 |
+    | random   | CEM    | 0.25 (-2.93 to 3.43) |    2 |         0 |
+    <BLANKLINE>
+    """
+    _check_table(table)
+    check_whole("digits", digits, 0, 15)
+    if not isinstance(table.index, pd.RangeIndex):
+        table = table.reset_index()
+    ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
+    kept = [
+        place
+        for place, name in enumerate(table)
+        if name not in ends and (name == "value" or _holds(table.iloc[:, place]))
+    ]
+    columns = [_padded(*_cells(table, place, digits)) for place in kept]
+    return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
+
+
+def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a score table that pandas' ``table.to_csv(path, index=False)`` wrote: the same rows, types and NaN.
+
+    `pandas.read_csv` alone takes an empty reason, and a method named "NA", for NaN, and names of digits for numbers.
+
+    Parameters
+    ----------
+    path : path
+        Of the CSV file.
+
+    Returns
+    -------
+    DataFrame
+        As it was written.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no CSV file with a head, or a column of scores holds something else than numbers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from quantus_concepts import summarise
+    >>> summary = summarise({"NA": {"CEM": [1.0, float("nan")]}}, {"CEM": None})
+    >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
+    ...     summary.to_csv(file.name, index=False)
+    ...     read_scores(file.name).equals(summary)
+    True
+    """
+    file = check_path("path", path)
+    if not file.exists():
+        raise FileNotFoundError(f"There is no table {file}.")
+    check_plain_file(file, "The table")
+    try:
+        texts = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8")
+    except (ValueError, pd.errors.ParserError) as error:
+        raise ValueError(f"{file} is no CSV file of scores: {shortened(error)}.") from error
+    # The index, where it was written after all.
+    texts = texts.drop(columns="Unnamed: 0", errors="ignore")
+    names = NAMES.union(*(beside for column, beside in NAMES_BESIDE.items() if column in texts))
+    return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
+
+
+def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
+    """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
+
+    A number's key is what its row is about, ``"Saliency/CEM"``, and beside it are ``"Saliency/CEM_low"``, ``_high``,
+    ``_n``, ``_undefined``, ``_chance``, ``_control`` and what else the table has. What is NaN is left out, for a
+    tracker would draw it as 0 or break the line: where a key is missing and its ``_undefined`` is not, the score is
+    undefined. Keys have two parts, by which MLflow and W&B group them, and hold what MLflow allows, letters, digits and
+    ``_-. /``; anything else becomes "_", long names are clipped, and a key that is taken gets a number.
+
+    Parameters
+    ----------
+    table : DataFrame
+        With a column ``value``: what `summarise` gives, or a ``score_`` function that sums up.
+
+    Returns
+    -------
+    dict of str to float
+        In the order of the rows.
+
+    Raises
+    ------
+    TypeError
+        If `table` is no DataFrame.
+    ValueError
+        If it has no row, or no column ``value``.
+
+    Examples
+    --------
+    >>> from quantus_concepts import summarise
+    >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}}, {"CEM": None})
+    >>> list(summary_metrics(summary))
+    ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high', 'Saliency/CEM_n', 'Saliency/CEM_undefined']
+    """
+    _check_table(table)
+    if "value" not in table:
+        raise ValueError(
+            f"Expected argument `table` to have a column `value` but it has {[str(name) for name in table]}. Give what "
+            "`summarise` returns, or a `score_` function that sums up."
+        )
+    labels = [name for name in table if name not in NUMBERS and name != "reason"]
+    suffixes = {name: "" if name == "value" else f"_{name}" for name in NUMBERS if name in table}
+    found: dict[str, float] = {}
+    taken: set[str] = set()
+    for row in table.to_dict("records"):
+        first, *rest = [_key(name, row[name]) for name in labels] or [""]
+        told = " ".join(filter(None, rest))[:_LONGEST_KEY]
+        # Always as deep: MLflow's files know no metric "a" beside a metric "a/b".
+        key = f"{first or '_'}/{told or '_'}" if rest else first or "_"
+        key = next(name for name in _numbered(key) if not taken & {name + suffix for suffix in suffixes.values()})
+        taken |= {key + suffix for suffix in suffixes.values()}
+        found |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
+    return found
+
+
+def _check_table(table: Any) -> None:
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"Expected argument `table` to be a DataFrame of scores but got {type(table).__name__}.")
+    if table.empty:
+        raise ValueError("Expected argument `table` to hold at least one row and one column but it is empty.")
+
+
+def _holds(column: pd.Series) -> bool:
+    return bool((column.notna() & (column.astype(str) != "")).any())
+
+
+def _cells(table: pd.DataFrame, place: int, digits: int) -> tuple[list[str], bool]:
+    """Return the head and the cells of a column, and whether they stand on the right."""
+    name, column = table.columns[place], table.iloc[:, place]
+    head = _escaped(" ".join(map(str, name)) if isinstance(name, tuple) else name)
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        return [head, *("" if pd.isna(each) else _escaped(each) for each in column)], False
+    if pd.api.types.is_integer_dtype(column) or name == "alpha":
+        return [head, *("" if pd.isna(each) else f"{each:.10g}" for each in column)], True
+    texts = [_rounded(each, digits) or ("undefined" if name == "value" else "") for each in column]
+    low, high = INTERVALS.get(name, ("", ""))
+    if low not in table or high not in table:
+        return [head, *texts], True
+    spans = [
+        f" ({_rounded(least, digits)} to {_rounded(most, digits)})" if least <= most else ""
+        for least, most in zip(table[low], table[high], strict=True)
+    ]
+    return [head, *(text + span for text, span in zip(texts, spans, strict=True))], False
+
+
+def _padded(cells: list[str], right: bool) -> list[str]:
+    """Return the cells of a column in its width, below the first the rule."""
+    width = max(4, *map(len, cells))
+    head, *rest = (cell.rjust(width) if right else cell.ljust(width) for cell in cells)
+    return [head, f"{'-' * (width - 1)}:" if right else f":{'-' * (width - 1)}", *rest]
+
+
+def _rounded(number: Any, digits: int) -> str:
+    """Return a number with so many digits, and one that they would make a 0 by its power of ten."""
+    if pd.isna(number):
+        return ""
+    value = float(number)
+    return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else f"{value:.{digits}f}"
+
+
+def _escaped(name: Any) -> str:
+    """Return a name that Markdown shows as it is, on one line."""
+    return re.sub(r"([\\`*|<\[])", r"\\\1", printable(" ".join(str(name).split())))
+
+
+def _numbers(file: Path, texts: pd.Series) -> pd.Series:
+    """Return a column as it was: whole numbers, others, truths, or names where it is none of the scores."""
+    values = [text for text in texts if text]
+    if texts.name == "l":
+        return pd.Series([int(text) if text else None for text in texts], dtype="Int64")
+    if values and set(values) <= {"True", "False"}:
+        return texts == "True"
+    try:
+        if len(values) == len(texts) and all(re.fullmatch(r"-?\d+", text) for text in values):
+            return texts.map(int).astype("int64")
+        return texts.map(lambda text: float(text) if text else math.nan).astype("float64")
+    except ValueError as error:
+        if texts.name in NUMBERS:
+            raise ValueError(
+                f"{file} has {shortened(error)} in the column {texts.name}, which holds numbers."
+            ) from error
+        return texts
+
+
+def _key(name: str, value: Any) -> str:
+    """Return one part of a key: a name, or a number behind what it is the number of."""
+    if pd.isna(value) or value == "":
+        return ""
+    text = value if isinstance(value, str) else f"{name} {value:g}"
+    clean = re.sub(r"[^A-Za-z0-9_\-. ]", "_", text).strip()[:_LONGEST_NAME].strip()
+    # Dots in front would lead out of a folder.
+    return re.sub(r"^\.+", lambda dots: "_" * len(dots[0]), clean)
+
+
+def _numbered(key: str) -> Iterator[str]:
+    yield key
+    number = 2
+    while True:
+        yield f"{key} {number}"
+        number += 1

@@ -1,0 +1,133 @@
+"""A summary drawn: each number beside its interval, chance and a control."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from captum_concepts.checks import check_mapping
+from quantus_concepts.metrics.plotting import CHANCE, CONTROL, SCORES, better, draw_references, written_out
+from quantus_concepts.summary import COLUMNS
+
+#: Panels beside each other, and letters of a line of a method's and of a metric's name.
+_PER_ROW, _METHOD, _METRIC = 4, 32, 26
+
+
+def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+    """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
+
+    How many scores are behind a point stands at its right, and how many there would be where some are undefined.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        What `summarise` returned.
+    ax : array of matplotlib Axes, optional
+        One for each metric; a new figure of up to four panels in a row if None.
+    metrics : dict, optional
+        The metrics by name, as `summarise` takes them: the panels then say whether higher or lower is better.
+
+    Returns
+    -------
+    tuple
+        Figure and array of axes, one for each metric. Nothing is shown or saved.
+
+    Raises
+    ------
+    TypeError
+        If `ax` holds something else than Axes, or `metrics` is no mapping.
+    ValueError
+        If `summary` lacks a column or holds nothing, or there are too few axes.
+    """
+    lacking = [name for name in COLUMNS if name not in getattr(summary, "columns", [])]
+    if lacking or summary.empty:
+        raise ValueError(
+            f"Expected argument `summary` to be what `summarise` returns, with a row for each method and metric, but "
+            f"{f'it has no column {lacking}' if lacking else 'it is empty'}."
+        )
+    metrics = {} if metrics is None else check_mapping("metrics", metrics)
+    if "call" in summary:
+        summary = summary.assign(method=summary["method"].astype(str) + ", " + summary["call"].astype(str))
+    names = list(dict.fromkeys(summary["metric"]))
+    methods = list(dict.fromkeys(summary["method"]))
+    labels = [_lines(method, _METHOD) for method in methods]
+    own = ax is None
+    if own:
+        ax = _new_axes(len(names), labels)
+    axes = np.asarray(ax, dtype=object).ravel()
+    if len(axes) < len(names):
+        raise ValueError(f"Expected argument `ax` to hold {len(names)} axes, one for each metric, but got {len(axes)}.")
+    if not all(isinstance(panel, Axes) for panel in axes):
+        raise TypeError("Expected argument `ax` to hold nothing but Axes of matplotlib.")
+    for panel, name in zip(axes, names, strict=False):
+        rows = summary[summary["metric"] == name].drop_duplicates("method").set_index("method").reindex(methods)
+        _draw_metric(panel, rows, labels)
+        panel.set_title(_lines(name, _METRIC), fontsize="medium")
+        panel.set_xlabel(better(metrics.get(name)), fontsize="small")
+    figure = axes[0].figure
+    found = {
+        label: handle
+        for panel in axes[: len(names)]
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    if found and own:
+        # Over the panels, where it covers no point.
+        figure.legend(found.values(), found.keys(), loc="outside upper left", ncols=2, frameon=False, fontsize="small")
+    elif found:
+        axes[0].legend(frameon=False, fontsize="small")
+    written_out(figure)
+    return figure, axes[: len(names)]
+
+
+def _new_axes(n: int, labels: list[str]) -> np.ndarray:
+    """Return axes for so many panels, those of a row with the methods' names at the first."""
+    columns = min(n, _PER_ROW)
+    rows = math.ceil(n / columns)
+    lines = sum(0.18 + 0.14 * (label.count("\n") + 1) for label in labels)
+    letters = max(len(line) for label in labels for line in label.split("\n"))
+    size = (0.8 + 0.075 * letters + 2.6 * columns, 0.4 + (1.1 + lines) * rows)
+    _, axes = plt.subplots(rows, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    for panel in axes.ravel()[n:]:
+        panel.set_visible(False)
+    return np.asarray(axes)
+
+
+def _draw_metric(panel: Any, rows: pd.DataFrame, labels: list[str]) -> None:
+    places = np.arange(len(rows))
+    value = rows["value"].to_numpy(float)
+    reach = np.stack([value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value])
+    draw_references(panel, rows["chance"].mean(), rows["control"].astype(float).mean(), digits=False)
+    if "control_low" in rows and rows["control_low"].notna().any():
+        panel.axvspan(rows["control_low"].mean(), rows["control_high"].mean(), color=CONTROL, alpha=0.15, lw=0)
+    panel.errorbar(value, places, xerr=np.nan_to_num(reach).clip(min=0), fmt="o", color=SCORES, capsize=3)
+    for place, (_, row) in zip(places, rows.iterrows(), strict=True):
+        if row["n"] == 0:
+            panel.text(0.5, place, "undefined", ha="center", va="center", transform=panel.get_yaxis_transform())
+    if np.isnan(value).all():
+        panel.set_xticks([])
+    panel.set_yticks(places, labels, fontsize="small")
+    panel.text(1.03, 1.0, "n", va="bottom", fontsize="x-small", color=CHANCE, transform=panel.transAxes)
+    panel.set_ylim(len(rows) - 0.5, -0.5)
+    beside = panel.secondary_yaxis("right")
+    beside.set_ticks(places, [_counted(row) for _, row in rows.iterrows()], fontsize="x-small", color=CHANCE)
+    beside.tick_params(length=0, pad=2)
+    beside.spines["right"].set_visible(False)
+
+
+def _counted(row: pd.Series) -> str:
+    if pd.isna(row["n"]):
+        return ""
+    n, undefined = int(row["n"]), int(row["undefined"])
+    return f"{n} of {n + undefined}" if undefined else f"{n}"
+
+
+def _lines(name: str, width: int) -> str:
+    """Return a name in lines, broken between words where it can be."""
+    return "\n".join(textwrap.wrap(str(name), width)) or str(name)

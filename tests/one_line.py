@@ -1,0 +1,33 @@
+"""What every object says of itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+
+def check_one_line(value: Any) -> str:
+    """Assert that an object tells its class on one short line, without an address and without the numbers it holds."""
+    line = repr(value)
+    name = "explain_func" if type(value).__name__ == "ExplainFunc" else type(value).__name__
+    assert line.startswith(f"{name}("), line
+    assert "\n" not in line, line
+    assert len(line) < 200, line
+    assert not re.search("0x[0-9a-f]{4}|tensor\\(|array\\(|dtype", line), line
+    return line
+
+
+def public_classes(package: ModuleType) -> dict[str, type]:
+    """Return the classes that a package exports, by name."""
+    return {name: value for name in package.__all__ if isinstance(value := getattr(package, name), type)}
+
+
+def check_all(package: ModuleType, examples: Mapping[str, Any], without: frozenset[str] = frozenset()) -> None:
+    """Assert of an example of each class of a package that it says what it is."""
+    assert public_classes(package).keys() - without <= examples.keys()
+    for name, kind in public_classes(package).items():
+        if name not in without:
+            assert isinstance(examples[name], kind)
+            check_one_line(examples[name])

@@ -1,0 +1,149 @@
+"""Every object of the packages says on one line what it is; data sets and encoders beside their own tests."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from captum.attr import LayerGradCam
+from torch import nn
+
+import captum_concepts
+import quantus_concepts
+from captum_concepts import (
+    Backbone,
+    BottleneckCBM,
+    CoAM,
+    ConceptBank,
+    Embeddings,
+    LayerFeatures,
+    PostHocCBM,
+    RandomAttribution,
+    SobelEdges,
+    SteeredRISE,
+    TCAVContrast,
+    TCAVScore,
+    explain_func,
+)
+from captum_concepts.shown import described, written
+from one_line import check_all, check_one_line
+from quantus_concepts import functional, metrics
+from refused.metric_classes import IMAGES, METRICS, MODEL, SCORER
+
+LONG = "a name of\nmany lines " * 20
+WIDE = torch.arange(400.0).view(20, 20)
+BANK = ConceptBank(WIDE[:, :6], names=[f"{LONG}{j}" for j in range(20)])
+CBM = PostHocCBM(nn.Conv2d(3, 6, 3), BANK, nn.Linear(20, 2), values="raw")
+
+
+def test_attributions_and_banks() -> None:
+    examples = {
+        "Backbone": Backbone(nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()), "mean", None, 2),
+        "CoAM": CoAM(CBM),
+        "ConceptBank": BANK,
+        "Embeddings": Embeddings(WIDE, None, WIDE),
+        "RandomAttribution": RandomAttribution(MODEL),
+        "SobelEdges": SobelEdges(lambda images: images),
+        "SteeredRISE": SteeredRISE(MODEL),
+        "TCAVContrast": TCAVContrast(1 / 3, 0.5),
+        "TCAVScore": TCAVScore(0.5, 1 / 3, {f"layer{j}": None for j in range(90)}),  # type: ignore[misc]
+    }
+    # Modules print as all of torch's do: with the modules inside.
+    modules = {"PostHocCBM": CBM, "BottleneckCBM": BottleneckCBM(CBM.features, nn.Linear(6, 20), CBM.head)}
+    modules["LayerFeatures"] = LayerFeatures(MODEL, "head")  # type: ignore[assignment]
+    check_all(captum_concepts, examples, frozenset(modules))
+    for name, module in modules.items():
+        assert repr(module).startswith(f"{name}(\n")
+        assert "0x" not in repr(module)
+    assert repr(CoAM(CBM, "features", BANK.cavs)) == "CoAM(PostHocCBM, layer=Conv2d, cavs=<(20, 6)>)"
+    assert repr(examples["SobelEdges"]) == "SobelEdges(<lambda>)"
+    check_one_line(explain_func(functools.partial(LayerGradCam), layer="features", baselines=lambda x: x))
+    assert check_one_line(explain_func(CoAM.of)) == "explain_func(CoAM.of)"
+
+
+def test_metrics_and_results() -> None:
+    mine = metrics.Subject(MODEL, IMAGES, np.zeros(6, int))
+    premise = metrics.Premise("removed", 1 / 3, 0.02, True, LONG)
+    check = metrics.PremiseCheck("the model", LONG, *[1 / 3] * 8, 6)
+    examples: dict[str, Any] = METRICS | {
+        "Explainer": metrics.Explainer(MODEL),
+        "Limits": metrics.Limits(),
+        "Patch": metrics.Patch(IMAGES[0]),
+        "PatchResult": metrics.PatchResult(*[WIDE] * 5),
+        "Premise": premise,
+        "PremiseCheck": check,
+        "RegionAttributions": metrics.RegionAttributions({mine: WIDE}, {}, {mine: IMAGES}, LONG),
+        "Subject": mine,
+    }
+    check_all(metrics, examples)
+    frame = pd.DataFrame({"value": WIDE[0].numpy()})
+    evaluation = quantus_concepts.Evaluation({f"m{j}": {"CEM": [0.5] * 99} for j in range(9)}, frame)
+    check_all(quantus_concepts, examples | {"Evaluation": evaluation})
+    assert check_one_line(METRICS["CEM"]) == "CEM(concept_labels=<(6, 5)>, top_l=1, importance='contribution')"
+    assert check_one_line(metrics.CEM(top_l=3, only_correct=True, abs=True)) == (
+        "CEM(top_l=3, only_correct=True, importance='contribution', abs=True)"
+    )
+    assert "normalise=False" in check_one_line(metrics.MCS(MODEL, np.zeros(6, int), normalise=False))
+    assert check_one_line(SCORER) == f"Scorer(dim={SCORER.dim}, questions=('Q1',), n_labels=3)"
+    assert check_one_line(mine) == "Subject(model=SharingConceptModel, images=<(6, 3, 12, 12)>, labels=<(6,)>)"
+
+
+def test_mathematics() -> None:
+    estimate = functional.Estimate(*[WIDE] * 3)
+    examples = {
+        "ClassMeans": functional.ClassMeans(3, 4),
+        "Estimate": estimate,
+        "FaithfulnessScores": functional.FaithfulnessScores(*[WIDE] * 3),
+        "Movement": functional.Movement(*[WIDE] * len(functional.Movement._fields)),
+        "RandomBank": functional.RandomBank(*[WIDE] * len(functional.RandomBank._fields)),
+        "RelativeContrast": functional.RelativeContrast(*[estimate] * len(functional.RelativeContrast._fields)),
+        "SubstitutionScores": functional.SubstitutionScores(*[WIDE] * len(functional.SubstitutionScores._fields)),
+    }
+    check_all(functional, examples)
+
+
+def test_diffusion() -> None:
+    diffusers = pytest.importorskip("diffusers")
+    from quantus_concepts import diffusion
+
+    schedule = diffusion.TieSchedule()
+    tied = diffusion.TiedScheduler(diffusers.DDIMScheduler(), schedule)
+    pair = diffusion.TiedPair(object(), object(), [0.5] * 50)
+    check_all(diffusion, {"TieSchedule": schedule, "TiedPair": pair, "TiedScheduler": tied})
+    assert repr(tied).startswith("TiedDDIMScheduler(eta=TieSchedule(")
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (1 / 3, "0.3333"),
+        (2e-6, "2e-06"),
+        (np.float32(0.5), "0.5"),
+        (torch.tensor(3), "3"),
+        (torch.zeros(3, 4), "<(3, 4)>"),
+        (pd.DataFrame({"a": [1, 2]}), "<(2, 1)>"),
+        ("a" * 99, f"'{'a' * 57}...'"),
+        (Path("/" + "a" * 99 + "/birds"), f"'...{'a' * 51}/birds'"),
+        ([1, 2, 3], "[1, 2, 3]"),
+        (["wing", "bill", "tail", "eye"], "['wing', 'bill', 'tail', ... 1 more]"),
+        ({"a": nn.ReLU()}, "{'a': ReLU}"),
+        (["a" * 50] * 9, "<9 in all>"),
+        (np.mean, "mean"),
+        (functools.partial(np.mean, axis=0), "partial(mean)"),
+        (object(), "object"),
+        (slice(1, 2), "slice(1, 2, None)"),
+    ],
+)
+def test_values(value: object, line: str) -> None:
+    assert written(value) == line
+
+
+def test_a_long_line_is_cut() -> None:
+    line = described(BANK, "a" * 150, value="b" * 90, names=None)
+    assert line == f"ConceptBank({'a' * 150}, value='{'b' * 24}...)"
+    assert len(line) == 199

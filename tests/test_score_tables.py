@@ -1,0 +1,164 @@
+"""Score tables as Markdown, as CSV and as numbers for a tracker of runs."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from quantus_concepts import CEM, read_scores, score_concepts, score_tables, summarise, summary_metrics, to_markdown
+from quantus_concepts.metrics.substitution_scores import score_substitutions
+from refused.metric_classes import CLASSES, IMAGES, LABELS, MODEL, TRUTH
+
+HOSTILE = ["NA", "1", "", 'a "b", c', "x|y\\", "<b>*z*</b>", "umlaut ä\nsecond line", "../..", "nan"]
+
+
+@pytest.fixture(scope="module")
+def summary() -> pd.DataFrame:
+    results = {"Saliency": {"CEM": [1.0, 0.0, math.nan, 1.0]}, "random": {"CEM": [0.0, 0.0, 0.0, 1.0]}}
+    metric = CEM(LABELS)
+    # What a metric remembers of its last call.
+    metric.records.append(_record(results["Saliency"]["CEM"]))
+    return summarise(results, {"CEM": metric}, control={"CEM": np.linspace(0, 1, 41)})
+
+
+def _record(scores: list[float]) -> Any:
+    from quantus_concepts.metrics.records import Record
+
+    return Record(tuple(scores), np.array(scores), 0.25, {"a | b": 1}, None, (0.0, 1.0), True)
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    loader = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS))]
+    given: dict[str, Any] = {"class_concepts": TRUTH, "concept_names": HOSTILE[:5], "class_names": HOSTILE[5:]}
+    substituted = {"added": CLASSES, "removed": CLASSES, "threshold": 0.0}
+    return {
+        "concepts": score_concepts({"NA": MODEL}, loader, **given, top_l=(1,)),
+        "images": score_concepts(MODEL, loader, **given, top_l=(1,), per_image=True),
+        "substitutions": score_substitutions(MODEL, loader, **given, **substituted),
+        "explanations": pd.DataFrame(
+            {"label": ["", ""], "modality": ["map", "map"], "Q1": [1.25, math.nan], "reason": ["", "why"]}
+        ),
+        "undefined": summarise({name: {"CEM": [math.nan]} for name in HOSTILE}, {"CEM": None}),
+    }
+
+
+def test_examples_of_the_docstrings() -> None:
+    found = doctest.testmod(score_tables)
+    assert (found.failed, found.attempted > 5) == (0, True)
+
+
+def test_markdown_by_hand(summary: pd.DataFrame) -> None:
+    assert to_markdown(summary, digits=2) == (
+        "| method   | metric | value               |    n | undefined | reason     | chance | control             |\n"
+        "| :------- | :----- | :------------------ | ---: | --------: | :--------- | -----: | :------------------ |\n"
+        "| Saliency | CEM    | 0.67 (0.21 to 0.94) |    3 |         1 | a \\| b (1) |   0.25 | 0.50 (0.03 to 0.98) |\n"
+        "| random   | CEM    | 0.25 (0.05 to 0.70) |    4 |         0 |            |        | 0.50 (0.03 to 0.98) |\n"
+    )
+    assert to_markdown(summary[["value", "low"]], 2).splitlines()[2] == "|  0.67 | 0.21 |"
+    assert "0.6667 (0.2077 to 0.9385)" in to_markdown(summary, digits=4)
+    assert to_markdown(summary[["method", "value"]]).splitlines()[2] == "| Saliency | 0.667 |"
+
+
+def test_markdown_of_what_is_odd() -> None:
+    table = pd.DataFrame({"value": [math.nan, 1e-7, 0.0], "alpha": [1.0, 3.0, math.nan], "b": [True, False, True]})
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in to_markdown(table).splitlines()]
+    assert cells[0] == ["value", "alpha", "b"]
+    assert cells[2:] == [["undefined", "1", "True"], ["1.0e-07", "3", "False"], ["0.000", "", "True"]]
+    pivot = pd.DataFrame({"method": ["a", "a"], "metric": ["m", "n"], "value": [0.5, 1.0]})
+    assert to_markdown(pivot.pivot(index="method", columns="metric", values="value"), 1).splitlines()[2] == (
+        "| a      |  0.5 |  1.0 |"
+    )
+
+
+def test_markdown_keeps_names_in_their_cells(tables: dict[str, pd.DataFrame]) -> None:
+    for table in tables.values():
+        lines = to_markdown(table).splitlines()
+        assert len(lines) == len(table) + 2
+        bars = {line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines}
+        assert len(bars) == 1
+        assert not any("<b>" in line.replace("\\<", "") for line in lines)
+
+
+def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    for name, table in {"summary": summary, **tables}.items():
+        table.to_csv(path, index=False)
+        pd.testing.assert_frame_equal(read_scores(path), table.reset_index(drop=True), check_exact=True, obj=name)
+    # The index, written after all, is none of the scores.
+    summary.to_csv(path)
+    pd.testing.assert_frame_equal(read_scores(path), summary, check_exact=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1\n1,2,3\n", b"value\n\xff\n", b"method,value\nm,many\n"])
+def test_what_is_no_table_of_scores(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"scores\.csv"):
+        read_scores(path)
+    with pytest.raises(ValueError, match="it is a folder"):
+        read_scores(tmp_path)
+
+
+def test_metrics_by_hand(summary: pd.DataFrame) -> None:
+    found = summary_metrics(summary)
+    assert list(found)[:5] == ["Saliency/CEM", *(f"Saliency/CEM_{part}" for part in ("low", "high", "n", "undefined"))]
+    assert found["Saliency/CEM"] == pytest.approx(2 / 3)
+    assert (found["Saliency/CEM_n"], found["Saliency/CEM_undefined"], found["Saliency/CEM_chance"]) == (3, 1, 0.25)
+    assert found["random/CEM_control"] == pytest.approx(0.5)
+    assert "random/CEM_chance" not in found
+    assert all(type(value) is float for value in found.values())
+
+
+def test_keys_of_every_table(tables: dict[str, pd.DataFrame]) -> None:
+    found = summary_metrics(tables["concepts"])
+    row = tables["concepts"].query("metric == 'CEM' and explanation == 'value' and set == 'all'").iloc[0]
+    assert found["NA/CEM value all l 1"] == row["value"]
+    assert len([key for key in found if key.endswith("_n")]) == len(tables["concepts"])
+    cleaned = ["NA", "1", "_", "a _b__ c", "x_y_", "_b__z___b_", "umlaut __second line", "___..", "nan"]
+    assert summary_metrics(tables["undefined"]) == {
+        f"{name}/CEM_{part}": value for name in cleaned for part, value in (("n", 0.0), ("undefined", 1.0))
+    }
+
+
+def test_names_that_become_equal_stay_apart() -> None:
+    table = summarise({name: {"m": [1.0], "m_low": [1.0]} for name in ("a/b", "a:b")}, {"m": None, "m_low": None})
+    keys = [key for key in summary_metrics(table) if key.endswith("_n")]
+    assert keys == ["a_b/m_n", "a_b/m_low 2_n", "a_b/m 2_n", "a_b/m_low 3_n"]
+    long = summarise({"..": {"m": [1.0]}, "x" * 400: {"y" * 400: [1.0]}}, {"m": None, "y" * 400: None})
+    assert [key for key in summary_metrics(long) if key.endswith("_n")] == ["__/m_n", f"{'x' * 60}/{'y' * 60}_n"]
+
+
+def test_mlflow_takes_them(
+    tables: dict[str, pd.DataFrame], summary: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its files are the strictest store: a metric is a file, its key a path. And it tells nobody.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    pytest.importorskip("mlflow")
+    from mlflow.entities import Metric
+    from mlflow.store.tracking.file_store import FileStore
+
+    store = FileStore(str(tmp_path / "runs"), (tmp_path / "files").as_uri())
+    run = store.create_run("0", "user", 0, [], "name").info.run_id
+    found = summary_metrics(summary)
+    for table in (tables["undefined"], tables["concepts"].tail(3)):
+        found |= summary_metrics(table)
+    store.log_batch(run, [Metric(key, value, 0, 0) for key, value in found.items()], [], [])
+    assert store.get_run(run).data.metrics == found
+
+
+def test_wandb_takes_them(tables: dict[str, pd.DataFrame]) -> None:
+    for table in (tables["concepts"], tables["undefined"], tables["substitutions"]):
+        found = summary_metrics(table)
+        # Plain numbers by name, one level deep, of one section each: what `wandb.log` asks for.
+        assert all(type(key) is str and math.isfinite(value) for key, value in found.items())
+        assert {key.count("/") for key in found} == {1}
+        assert not any(key.startswith("_") and key.split("/")[0] in {"_step", "_runtime"} for key in found)
