@@ -59,15 +59,15 @@ SCHEDULES = {
 
 @dataclass(frozen=True)
 class Sizes:
-    n_images: int = 6000
-    n_steps: int = 2400
+    n_images: int = 4000
+    n_steps: int = 1200
     batch: int = 32
     n_read: int = 6000
     read_epochs: int = 10
-    n_held_out: int = 1000
+    n_held_out: int = 600
     per_pair: int = 4
-    n_pairs: int = 40
-    denoising_steps: int = 16
+    n_pairs: int = 36
+    denoising_steps: int = 12
     guidance: float = 2.0
 
 

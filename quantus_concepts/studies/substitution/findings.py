@@ -67,7 +67,7 @@ def _against_random(rows: pd.DataFrame, metric: str) -> Finding | None:
     for mark, group in groups:
         # All names but those of the largest group tell which the others are.
         listing = listed([_name(row) for _, row in group.iterrows()])
-        who = f"the other {len(group)}" if mark == groups[-1][0] else listing
+        who = f"{'the other' if parts else 'all'} {len(group)}" if mark == groups[-1][0] else listing
         parts += [f"{who} {'is' if len(group) == 1 else 'are'} {RELATIONS[mark]} them"] if len(group) else []
     ends = f"{100 * control['low']:.0f}–{100 * control['high']:.0f}"
     text = f"{SIGNS[metric]} of random directions is {percent(control['value'])} (95 % of the banks {ends}). "

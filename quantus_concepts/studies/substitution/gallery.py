@@ -47,7 +47,7 @@ def draw_gallery(
     said = [concept_outputs(models[name], after).values.cpu() >= threshold[name] for name in shown]
     # One pair of axes for all: each of its own would take longer than the models.
     columns = ["before", "after", *(COLUMNS[name] for name in shown)]
-    fig = Figure(figsize=(1.3 + 0.9 * len(columns), 0.5 + 0.9 * len(rows)), layout="constrained")
+    fig = Figure(figsize=(1.6 + 0.9 * len(columns), 0.5 + 0.9 * len(rows)), layout="constrained")
     ax = fig.add_subplot()
     for place, (index, sample) in enumerate(zip(rows, samples, strict=True)):
         added, removed = int(pairs.added[index]), int(pairs.removed[index])

@@ -157,8 +157,8 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
                 Chart(
                     "gallery",
                     "The image before and after, and the options of the touched group that each model, trained with "
-                    "hard labels per class, says the image after has: green only what was put in, red what was taken "
-                    "out.",
+                    "hard labels per class, says the image after has: green only what was put in, orange what was "
+                    "taken out.",
                     run.facts["gallery"],
                     wide=True,
                 )
