@@ -63,7 +63,7 @@ def _against_random(rows: pd.DataFrame, metric: str) -> Finding | None:
     if control is None or found.empty:
         return None
     groups = sorted(((mark, found[found["mark"] == mark]) for mark in RELATIONS), key=lambda each: len(each[1]))
-    parts = []
+    parts: list[str] = []
     for mark, group in groups:
         # All names but those of the largest group tell which the others are.
         listing = listed([_name(row) for _, row in group.iterrows()])
