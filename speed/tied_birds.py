@@ -1,6 +1,6 @@
 """Does Tied Diffusion Guidance keep the other attributes of a bird? Looked at where nothing need be downloaded.
 
-    python speed/tied_birds.py                    # trains, generates, reads and prints a table; half an hour
+    python speed/tied_birds.py                    # trains, generates, reads and prints a table; some ten minutes
     python speed/tied_birds.py --weights FOLDER   # keeps the two networks there, or takes them from there
     python speed/tied_birds.py --picture FILE     # and draws some of the images
     python speed/tied_birds.py --tiny             # sizes that show only whether it runs
@@ -302,7 +302,8 @@ def look(
                 }
             )
         )
-        print(f"painted: {name}", flush=True)
+        means = rows[-1][["found", "kept", "both"]].mean().round(3).to_dict()
+        print(f"painted: {name}, {means}", flush=True)
     names = [f"{own.class_names[k]}, {held.concept_names[c]}" for k, _, c in pairs.tolist()]
     return pd.concat(rows), images, names
 
