@@ -64,7 +64,8 @@ def draw_gallery(
     ax.set_ylim(len(rows), 0)
     ax.set_xticks([])
     ax.tick_params(length=0, labelcolor=INK)
-    ax.set_aspect("equal")
+    # To the right: room for what is written on the left.
+    ax.set_aspect("equal", anchor="E")
     for spine in ax.spines.values():
         spine.set_visible(False)
     return fig
@@ -72,7 +73,7 @@ def draw_gallery(
 
 def _exchange(pairs: KeptPairs, index: int) -> str:
     old, new = (pairs.concept_names[int(of[index])].partition("::") for of in (pairs.removed, pairs.added))
-    return f"{new[0].removeprefix('has_').replace('_', ' ')}:\n{old[2]} → {new[2]}"
+    return f"{new[0].removeprefix('has_').replace('_', ' ')}:\n{old[2]}\n→ {new[2]}"
 
 
 def _different(pairs: KeptPairs, seed: int) -> list[int]:
