@@ -517,32 +517,10 @@ MEASURES: dict[str, Callable[[Sizes], list[Row]]] = {
 }
 
 
-def write(rows: dict[str, list[Row]]) -> None:
-    """Put the sections that were measured in place of what RESULTS.md has of them."""
-    old = measuring.parts(measuring.RESULTS.read_text(), "#").get(TITLE, "") if measuring.RESULTS.exists() else ""
-    kept = {name: part.rstrip() for name, part in measuring.parts(old, "##").items()}
-    for name, found in rows.items():
-        # Where there is no GPU, what another machine measured stays.
-        if found:
-            machine = f"On {measuring.processor()}; {measuring.versions()}."
-            kept[name] = f"## {name}\n\n{machine}\n\n{measuring.table(found)}".rstrip()
-    measuring.keep(
-        TITLE,
-        "`python speed/attribution.py --write`, OMP_WAIT_POLICY=PASSIVE. Calls are taken in turn, forwards and "
-        "backwards; times are medians, ratios the median (least to most) of those of each repeat.\n\n"
-        + "\n\n".join(kept[name] for name in MEASURES if name in kept),
-    )
-
-
 def main(arguments: list[str]) -> int:
-    tiny = "--tiny" in arguments
-    if tiny and "--write" in arguments:
-        print("Tiny sizes measure nothing: --tiny does not go with --write.", file=sys.stderr)
-        return 2
-    sizes = TINY if tiny else Sizes()
-    sections = {name: partial(measure, sizes) for name, measure in MEASURES.items()}
-    rest = [argument for argument in arguments if argument != "--tiny"]
-    return measuring.main(__file__, sections, write, rest, flags=["--tiny"] if tiny else [])
+    about = "`python speed/attribution.py --write`, OMP_WAIT_POLICY=PASSIVE. Calls are taken in turn, forwards and "
+    about += "backwards; times are medians, ratios the median (least to most) of those of each repeat."
+    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (Sizes(), TINY), arguments)
 
 
 if __name__ == "__main__":

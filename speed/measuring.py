@@ -12,13 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 # Waiting OpenMP threads spin by default, which on a busy machine costs more than the work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
+
+S = TypeVar("S")
 
 SEED = 0
 THREADS = 2
@@ -172,3 +175,37 @@ def main(
     if "--write" in arguments:
         write(rows)
     return 0
+
+
+def main_of_sizes(
+    script: str,
+    title: str,
+    about: str,
+    measures: Mapping[str, Callable[[S], list[Row]]],
+    sizes: tuple[S, S],
+    arguments: Sequence[str],
+    flags: Sequence[str] = (),
+    machine: str = versions(),
+) -> int:
+    """Run sections that come in two sizes, real and, for "--tiny", such as show only whether they run.
+
+    Rows that are kept stand under a heading for each section, in place of what that section had; a section without
+    rows, as one of a GPU where there is none, leaves what another machine measured. `about` stands below the title,
+    `machine` beside the processor; `flags` are arguments that say nothing here.
+    """
+
+    def write(rows: dict[str, list[Row]]) -> None:
+        old = parts(RESULTS.read_text(), "#").get(title, "") if RESULTS.exists() else ""
+        kept = {name: part.rstrip() for name, part in parts(old, "##").items()}
+        for name, found in rows.items():
+            if found:
+                kept[name] = f"## {name}\n\nOn {processor()}; {machine}.\n\n{table(found)}".rstrip()
+        keep(title, "\n\n".join([about, *(kept[name] for name in measures if name in kept)]))
+
+    tiny = "--tiny" in arguments
+    if tiny and "--write" in arguments:
+        print("Tiny sizes measure nothing: --tiny does not go with --write.", file=sys.stderr)
+        return 2
+    flags = [*flags, *(["--tiny"] if tiny else [])]
+    sections = {name: partial(measure, sizes[tiny]) for name, measure in measures.items()}
+    return main(script, sections, write, [each for each in arguments if each not in flags], flags)

@@ -544,34 +544,15 @@ MEASURES: dict[str, Callable[[Sizes], list[Row]]] = {
 }
 
 
-def write(rows: dict[str, list[Row]]) -> None:
-    """Put the sections that were measured in place of what RESULTS.md has of them."""
-    old = measuring.parts(measuring.RESULTS.read_text(), "#").get(TITLE, "") if measuring.RESULTS.exists() else ""
-    kept = {name: part.rstrip() for name, part in measuring.parts(old, "##").items()}
-    machine = f"On {measuring.processor()}; {measuring.versions()}."
-    for name, found in rows.items():
-        kept[name] = f"## {name}\n\n{machine}\n\n{measuring.table(found)}".rstrip()
-    measuring.keep(
-        TITLE,
-        "`python speed/pasta.py --write`, OMP_WAIT_POLICY=PASSIVE. Calls are taken in turn, forwards and "
-        "backwards; times are medians, ratios the median (least to most) of those of each repeat. Encoders have random "
-        "weights.\n\n" + "\n\n".join(kept[name] for name in MEASURES if name in kept),
-    )
-
-
 def main(arguments: list[str]) -> int:
-    tiny = "--tiny" in arguments
-    if tiny and "--write" in arguments:
-        print("Tiny sizes measure nothing: --tiny does not go with --write.", file=sys.stderr)
-        return 2
-    sizes = TINY if tiny else Sizes()
-    flags = [argument for argument in arguments if argument == "--tiny" or argument.startswith("--encoder=")]
+    about = "`python speed/pasta.py --write`, OMP_WAIT_POLICY=PASSIVE. Calls are taken in turn, forwards and "
+    about += "backwards; times are medians, ratios the median (least to most) of those of each repeat. Encoders have "
+    about += "random weights."
+    flags = [argument for argument in arguments if argument.startswith("--encoder=")]
+    sizes, tiny = Sizes(), TINY
     for flag in flags:
-        if flag != "--tiny":
-            sizes = replace(sizes, encoder=flag.partition("=")[2])
-    sections = {name: partial(measure, sizes) for name, measure in MEASURES.items()}
-    rest = [argument for argument in arguments if argument not in flags]
-    return measuring.main(__file__, sections, write, rest, flags=flags)
+        sizes, tiny = (replace(each, encoder=flag.partition("=")[2]) for each in (sizes, tiny))
+    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (sizes, tiny), arguments, flags)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import measuring
 import pandas as pd
@@ -195,24 +193,10 @@ def measure_runs(sizes: Sizes) -> list[Row]:
 MEASURES: dict[str, Callable[[Sizes], list[Row]]] = {"workers": measure_workers, "runs": measure_runs}
 
 
-def write(rows: dict[str, list[Row]]) -> None:
-    """Put the sections that were measured in place of what RESULTS.md has of them."""
-    old = measuring.parts(measuring.RESULTS.read_text(), "#").get(TITLE, "") if measuring.RESULTS.exists() else ""
-    kept = {name: part.rstrip() for name, part in measuring.parts(old, "##").items()}
-    for name, found in rows.items():
-        kept[name] = f"## {name}\n\nOn {measuring.processor()}; torch {torch.__version__}.\n\n{measuring.table(found)}"
-    body = "\n\n".join(kept[name].rstrip() for name in MEASURES if name in kept)
-    measuring.keep(TITLE, f"`python speed/shards.py --write`. Networks have random weights.\n\n{body}")
-
-
 def main(arguments: list[str]) -> int:
-    tiny = "--tiny" in arguments
-    if tiny and "--write" in arguments:
-        print("Tiny sizes measure nothing: --tiny does not go with --write.", file=sys.stderr)
-        return 2
-    sections = {name: partial(measure, TINY if tiny else Sizes()) for name, measure in MEASURES.items()}
-    rest = [argument for argument in arguments if argument != "--tiny"]
-    return measuring.main(str(Path(__file__)), sections, write, rest, flags=["--tiny"] if tiny else [])
+    about = "`python speed/shards.py --write`. Networks have random weights."
+    machine = f"torch {torch.__version__}"
+    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (Sizes(), TINY), arguments, machine=machine)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import measuring
@@ -142,29 +140,15 @@ def measure_memory(tiny: bool) -> list[Row]:
 MEASURES: dict[str, Callable[[bool], list[Row]]] = {"time": measure_time, "memory": measure_memory}
 
 
-def write(rows: dict[str, list[Row]]) -> None:
-    """Put the sections that were measured in place of what RESULTS.md has of them."""
-    old = measuring.parts(measuring.RESULTS.read_text(), "#").get(TITLE, "") if measuring.RESULTS.exists() else ""
-    kept = {name: part.rstrip() for name, part in measuring.parts(old, "##").items()}
-    for name, found in rows.items():
-        kept[name] = f"## {name}\n\nOn {measuring.processor()}; torch {torch.__version__}.\n\n{measuring.table(found)}"
-    body = "\n\n".join(kept[name].rstrip() for name in MEASURES if name in kept)
-    measuring.keep(TITLE, f"`python speed/tied.py --write`. Networks have random weights.\n\n{body}")
-
-
 def main(arguments: list[str]) -> int:
-    tiny = "--tiny" in arguments
     if "--one" in arguments:
         torch.set_num_threads(1)
-        calls(arguments[1], tiny)[arguments[2]]()
+        calls(arguments[1], "--tiny" in arguments)[arguments[2]]()
         print(peak_mib())
         return 0
-    if tiny and "--write" in arguments:
-        print("Tiny sizes measure nothing: --tiny does not go with --write.", file=sys.stderr)
-        return 2
-    sections = {name: partial(measure, tiny) for name, measure in MEASURES.items()}
-    rest = [argument for argument in arguments if argument != "--tiny"]
-    return measuring.main(str(Path(__file__)), sections, write, rest, flags=["--tiny"] if tiny else [])
+    about = "`python speed/tied.py --write`. Networks have random weights."
+    machine = f"torch {torch.__version__}"
+    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (False, True), arguments, machine=machine)
 
 
 if __name__ == "__main__":

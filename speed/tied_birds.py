@@ -1,22 +1,24 @@
 """Does Tied Diffusion Guidance keep the other attributes of a bird? Looked at where nothing need be downloaded.
 
-    python speed/tied_birds.py                    # trains, generates, reads and prints a table
+    python speed/tied_birds.py                    # trains, generates, reads and prints a table; some ten minutes
     python speed/tied_birds.py --weights FOLDER   # keeps the two networks there, or takes them from there
     python speed/tied_birds.py --picture FILE     # and draws some of the images
     python speed/tied_birds.py --tiny             # sizes that show only whether it runs
 
-A small UNet learns to paint painted birds of 16 pixels from a class, one attribute, both or neither (rectified flow,
+A small UNet learns to paint painted birds of 24 pixels from a class, one attribute, both or neither (rectified flow,
 classifier-free guidance). Few birds of a class have an attribute that is not the class's, so that "class c with
-attribute a" is asked for beyond what was learned, as "a Blue Jay with a yellow crown" is. From the same noise it paints
+attribute a" is asked for beyond what was learned, as "a Blue Jay with a yellow crown" is. It paints
 
-    class alone         the reference without the attribute: how often the rest can be kept at all
-    attribute alone     the guide: how often the rest is the class's by chance
-    prompt              class and attribute, without a tie
-    tied                the same beside "attribute alone", tied; the guide is thrown away
+    class alone           the reference without the attribute: how often the rest can be kept at all
+    attribute alone       the guide: how often the rest is the class's by chance
+    prompt                class and attribute, without a tie
+    prompt, other noise   the same once more: what another start makes of it
+    tied                  the same beside "attribute alone", tied; the guide is thrown away
 
-What a picture shows is read by a second network, trained on real painted birds whose attributes are independent of
-their class; only groups count that it reads rightly on held-out ones. Found: the attribute asked for is read; kept: the
-class's own option is read, of the other groups.
+all but the fourth from the same noise. What a picture shows is read by a second network, trained on real painted birds
+whose attributes are independent of their class; only groups count that it reads rightly on held-out ones. Found: the
+attribute asked for is read; kept: the class's own option is read, of the other groups; both: it is found and all others
+are kept. Birds face one way, stand in the middle, and nothing of them is hidden.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,32 +37,36 @@ import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UNet2DModel
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, cross_entropy, mse_loss
+from torch.nn.functional import avg_pool2d, cross_entropy, mse_loss, pixel_shuffle, pixel_unshuffle
 
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.diffusion import TiedScheduler, TieSchedule
+from quantus_concepts.studies.training import processor_has_bfloat16
 
-#: Painted at 32 pixels and averaged to 16.
-PAINTED, SIZE, N_CLASSES, N_CONCEPTS = 32, 16, 8, 52
+#: Painted at 60 pixels, cut to 48 around the bird, and averaged to 24.
+PAINTED, CUT, SIZE, PATCH, N_CLASSES, N_CONCEPTS = 60, 48, 24, 3, 8, 52
+PROMPT = "prompt"
 #: Of the held-out real birds' attributes, so many must be read rightly for a group to count.
 READABLE = 0.9
 SCHEDULES = {
-    "tied, .3 .8 rate 3": TieSchedule(0.3, 0.8, 3.0),
+    "tied, .1 .3 rate 5": TieSchedule(0.1, 0.3, 5.0),
     "tied, .1 .5 rate 5": TieSchedule(0.1, 0.5, 5.0),
+    "tied, .2 .6 rate 3": TieSchedule(0.2, 0.6, 3.0),
+    "tied, .3 .8 rate 3": TieSchedule(0.3, 0.8, 3.0),
     "tied, .5 .95 rate 1": TieSchedule(0.5, 0.95, 1.0),
 }
 
 
 @dataclass(frozen=True)
 class Sizes:
-    n_images: int = 2500
-    n_steps: int = 1000
+    n_images: int = 4000
+    n_steps: int = 1200
     batch: int = 32
-    n_read: int = 2500
-    read_epochs: int = 6
-    n_held_out: int = 500
-    per_pair: int = 2
-    n_pairs: int = 40
+    n_read: int = 6000
+    read_epochs: int = 10
+    n_held_out: int = 600
+    per_pair: int = 4
+    n_pairs: int = 36
     denoising_steps: int = 12
     guidance: float = 2.0
 
@@ -73,26 +79,27 @@ class Painter(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        # Of patches of pixels, for speed.
         self.unet = UNet2DModel(
-            sample_size=SIZE,
-            in_channels=3,
-            out_channels=3,
+            sample_size=SIZE // PATCH,
+            in_channels=3 * PATCH**2,
+            out_channels=3 * PATCH**2,
             layers_per_block=1,
-            block_out_channels=(32, 64),
-            down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-            up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+            block_out_channels=(64, 96),
+            down_block_types=("DownBlock2D", "DownBlock2D"),
+            up_block_types=("UpBlock2D", "UpBlock2D"),
             attention_head_dim=16,
             norm_num_groups=8,
             class_embed_type="identity",
         )
         # The last of each stands for none.
-        self.of_class = nn.Embedding(N_CLASSES + 1, 128)
-        self.of_concept = nn.Embedding(N_CONCEPTS + 1, 128)
+        self.of_class = nn.Embedding(N_CLASSES + 1, 256)
+        self.of_concept = nn.Embedding(N_CONCEPTS + 1, 256)
 
     def forward(self, images: Tensor, noise: Tensor, classes: Tensor, concepts: Tensor) -> Tensor:
         told = self.of_class(classes) + self.of_concept(concepts)
-        found: Tensor = self.unet(images, noise * 1000, class_labels=told).sample
-        return found
+        found: Tensor = self.unet(pixel_unshuffle(images, PATCH), noise * 1000, class_labels=told).sample
+        return pixel_shuffle(found, PATCH)
 
 
 class Reader(nn.Module):
@@ -101,18 +108,45 @@ class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for channels, width in ((3, 32), (32, 64)):
+        for channels, width in ((3, 32), (32, 64), (64, 96)):
             layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)]
-        self.net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 16, 192), nn.ReLU(), nn.Linear(192, N_CONCEPTS))
+        self.net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(96 * 9, 256), nn.ReLU(), nn.Linear(256, N_CONCEPTS))
 
     def forward(self, images: Tensor) -> Tensor:
         found: Tensor = self.net(images)
         return found
 
 
-def birds(n_images: int, deviation: float, split: str = "train", seed: int = 0) -> tuple[PaintedBirds, Tensor]:
-    made = PaintedBirds(n_images, split, PAINTED, N_CLASSES, N_CONCEPTS, deviation=deviation, seed=seed, keep=True)
-    return made, avg_pool2d(made.images(), PAINTED // SIZE) * 2 - 1
+class Birds:
+    """Painted birds of which nothing is hidden, in the middle, facing one way; images in [-1, 1]."""
+
+    def __init__(self, n_images: int, deviation: float, split: str = "train", seed: int = 0) -> None:
+        made = PaintedBirds(n_images, split, PAINTED, N_CLASSES, N_CONCEPTS, deviation=deviation, seed=seed, keep=True)
+        whole = (~made.points.isnan().flatten(1).any(1)).nonzero()[:, 0]
+        places = made.points[whole, :, 0]
+        corners = (places.mean(1) - CUT / 2).round().long().clamp(0, PAINTED - CUT).tolist()
+        cut = [
+            image[:, top : top + CUT, left : left + CUT]
+            for image, (left, top) in zip(made.images(whole.tolist()), corners, strict=True)
+        ]
+        beak, tail = (places[:, made.part_names.index(name), 0] for name in ("beak", "tail"))
+        images = torch.stack(cut)
+        images = torch.where((beak < tail)[:, None, None, None], images, images.flip(3))
+        self.images = avg_pool2d(images, CUT // SIZE) * 2 - 1
+        self.labels, self.concepts = made.labels[whole], made.concept_labels[whole]
+        self.class_names, self.concept_names = made.class_names, made.concept_names
+        self.group_names = [group.name for group in made.groups]
+        starts = torch.searchsorted(made.group_of_concept, torch.arange(len(made.groups)))
+        ends = [*starts[1:].tolist(), N_CONCEPTS]
+        #: The places of each group's concepts.
+        self.parts = [slice(start, end) for start, end in zip(starts.tolist(), ends, strict=True)]
+        #: Which concepts define each class, (K, G).
+        self.class_options = made.class_options + starts
+
+    @property
+    def truth(self) -> Tensor:
+        """Which concept of each group a bird has, (N, G)."""
+        return torch.stack([self.concepts[:, part].argmax(1) + part.start for part in self.parts], dim=1)
 
 
 def batches(count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -120,27 +154,29 @@ def batches(count: int, size: int, generator: torch.Generator) -> Iterator[Tenso
         yield from torch.randperm(count, generator=generator).split(size)
 
 
-def train_painter(sizes: Sizes) -> Painter:
-    """Train on birds of which one in twenty attributes is not its class's."""
-    data, images = birds(sizes.n_images, 0.05)
+def train_painter(sizes: Sizes, told: Sequence[int]) -> Painter:
+    """Train on birds of which one in twenty attributes is not its class's; groups not `told` are never a condition."""
+    data = Birds(sizes.n_images, 0.05)
     generator = torch.Generator().manual_seed(0)
-    painter = Painter()
-    mean = Painter().requires_grad_(False)
-    mean.load_state_dict(painter.state_dict())
-    optimiser = torch.optim.AdamW(painter.parameters(), 1e-3)
-    rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-3, sizes.n_steps)
-    start = time.perf_counter()
-    for step, rows in enumerate(batches(len(images), sizes.batch, generator)):
+    painter, mean = (Painter().to(memory_format=torch.channels_last) for _ in range(2))
+    mean.requires_grad_(False).load_state_dict(painter.state_dict())
+    optimiser = torch.optim.AdamW(painter.parameters(), 2e-3)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, sizes.n_steps, pct_start=0.1)
+    truth, start = data.truth[:, list(told)], time.perf_counter()
+    print(f"painter: {len(truth)} birds", flush=True)
+    for step, rows in enumerate(batches(len(truth), sizes.batch, generator)):
         if step == sizes.n_steps:
             break
-        clean = images[rows]
-        classes, concepts = data.labels[rows].clone(), present_concept(data.concept_labels[rows], generator)
+        clean, classes = data.images[rows], data.labels[rows].clone()
+        concepts = truth[rows, torch.randint(len(told), (len(rows),), generator=generator)]
         classes[torch.rand(len(rows), generator=generator) < 0.35] = N_CLASSES
         concepts[torch.rand(len(rows), generator=generator) < 0.35] = N_CONCEPTS
         noise = torch.randn(clean.shape, generator=generator)
         level = torch.sigmoid(torch.randn(len(rows), generator=generator))
         mixed = clean + level[:, None, None, None] * (noise - clean)
-        loss = mse_loss(painter(mixed, level, classes, concepts), noise - clean)
+        with torch.autocast("cpu", torch.bfloat16, enabled=processor_has_bfloat16()):
+            flow = painter(mixed, level, classes, concepts)
+        loss = mse_loss(flow.float(), noise - clean)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -149,39 +185,27 @@ def train_painter(sizes: Sizes) -> Painter:
             for own, average in zip(painter.parameters(), mean.parameters(), strict=True):
                 average.lerp_(own, max(0.005, 1 / (step + 1)))
         if step % 100 == 0:
-            print(
-                f"painter: step {step}, loss {float(loss.detach()):.3f}, {time.perf_counter() - start:.0f} s",
-                flush=True,
-            )
+            passed = time.perf_counter() - start
+            print(f"painter: step {step}, loss {float(loss.detach()):.3f}, {passed:.0f} s", flush=True)
     return mean.eval()
-
-
-def present_concept(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one of the concepts that are to be seen."""
-    return torch.multinomial(labels, 1, generator=generator)[:, 0]
 
 
 def train_reader(sizes: Sizes) -> Reader:
     """Train on birds whose attributes say nothing of each other."""
-    data, images = birds(sizes.n_read, 0.75, seed=1)
+    data = Birds(sizes.n_read, 0.75, seed=1)
     generator = torch.Generator().manual_seed(1)
     reader = Reader()
     optimiser = torch.optim.AdamW(reader.parameters(), 2e-3, weight_decay=0.01)
-    n_steps = sizes.read_epochs * -(-len(images) // 64)
+    truth, n_steps = data.truth, sizes.read_epochs * -(-len(data.images) // 64)
     rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, n_steps)
-    for step, rows in enumerate(batches(len(images), 64, generator)):
+    for step, rows in enumerate(batches(len(data.images), 64, generator)):
         if step == n_steps:
             break
-        shown = images[rows]
+        shown = data.images[rows]
         # Painted birds are noisier than the painter's: what is read must not hang on the grain.
         shown = shown + 0.15 * torch.rand(1, generator=generator) * torch.randn(shown.shape, generator=generator)
-        logits, labels = reader(shown), data.concept_labels[rows]
-        loss = sum(
-            (
-                cross_entropy(logits[:, part], labels[:, part].argmax(1), reduction="none") * labels[:, part].sum(1)
-            ).mean()
-            for part in groups_of(data)
-        )
+        logits, said = reader(shown), truth[rows]
+        loss = sum(cross_entropy(logits[:, part], said[:, g] - part.start) for g, part in enumerate(data.parts))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -189,17 +213,21 @@ def train_reader(sizes: Sizes) -> Reader:
     return reader.eval()
 
 
-def groups_of(data: PaintedBirds) -> list[slice]:
-    """Return the places of each group's concepts."""
-    starts = torch.searchsorted(data.group_of_concept, torch.arange(len(data.groups))).tolist()
-    return [slice(start, start + len(group.options)) for start, group in zip(starts, data.groups, strict=True)]
-
-
 @torch.no_grad()
 def read(reader: Reader, images: Tensor, parts: list[slice]) -> Tensor:
     """Return the concept read of each group, (N, G)."""
     logits = torch.cat([reader(some) for some in images.split(256)])
     return torch.stack([logits[:, part].argmax(1) + part.start for part in parts], dim=1)
+
+
+def readable_groups(reader: Reader, held: Birds) -> list[int]:
+    """Return which groups the reader reads rightly on birds it has not seen."""
+    accuracy = (read(reader, held.images, held.parts) == held.truth).double().mean(0)
+    told = {name: round(float(right), 3) for name, right in zip(held.group_names, accuracy, strict=True)}
+    readable = (accuracy >= READABLE).nonzero()[:, 0].tolist() or accuracy.topk(2).indices.tolist()
+    print(f"read rightly, of {len(held.images)} held-out real birds:", told)
+    print("groups that count:", [held.group_names[g] for g in readable], flush=True)
+    return readable
 
 
 @torch.no_grad()
@@ -227,21 +255,12 @@ def paint(
     return images.clamp(-1, 1)[: len(noise) // (1 if eta is None else 2)]
 
 
-def look(painter: Painter, reader: Reader, sizes: Sizes) -> tuple[pd.DataFrame, dict[str, Tensor], list[str]]:
-    """Paint every kind from the same noise and read what is there."""
-    held, real = birds(sizes.n_held_out, 0.75, "test", seed=1)
-    parts = groups_of(held)
-    seen = torch.stack([held.concept_labels[:, part].sum(1) for part in parts], dim=1) > 0
-    truth = torch.stack([held.concept_labels[:, part].argmax(1) + part.start for part in parts], dim=1)
-    right = (read(reader, real, parts) == truth) & seen
-    accuracy = right.sum(0) / seen.sum(0)
-    own, _ = birds(N_CLASSES, 0.0)
-    # What defines the classes the painter knows.
-    options = own.class_options + torch.tensor([part.start for part in parts])
-    names = [group.name for group in held.groups]
-    readable = [g for g in range(len(names)) if accuracy[g] >= READABLE] or accuracy.topk(2).indices.tolist()
-    print("read rightly, of held-out real birds:", {names[g]: round(float(accuracy[g]), 3) for g in range(len(names))})
-    print("groups that count:", [names[g] for g in readable])
+def look(
+    painter: Painter, reader: Reader, held: Birds, readable: list[int], sizes: Sizes
+) -> tuple[pd.DataFrame, dict[str, Tensor], list[str]]:
+    """Paint every kind and read what is there."""
+    own = Birds(N_CLASSES * 4, 0.0)
+    options, parts = own.class_options, own.parts
     asked = [
         (k, g, concept)
         for k in range(N_CLASSES)
@@ -252,43 +271,41 @@ def look(painter: Painter, reader: Reader, sizes: Sizes) -> tuple[pd.DataFrame, 
     chosen = np.random.default_rng(0).permutation(len(asked))[: sizes.n_pairs]
     pairs = torch.tensor([asked[i] for i in chosen]).repeat_interleave(sizes.per_pair, 0)
     classes, groups, concepts = pairs.T
-    noise = torch.randn(len(pairs), 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
-    none = (torch.full_like(classes, N_CLASSES), torch.full_like(concepts, N_CONCEPTS))
-    kinds: dict[str, tuple[Tensor, Tensor, Any]] = {
-        "class alone": (classes, none[1], None),
-        "attribute alone": (none[0], concepts, None),
-        "prompt": (classes, concepts, None),
-    } | {name: (classes, concepts, eta) for name, eta in SCHEDULES.items()}
+    noise, other = (
+        torch.randn(len(pairs), 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed)) for seed in (2, 3)
+    )
+    no_class, no_concept = torch.full_like(classes, N_CLASSES), torch.full_like(concepts, N_CONCEPTS)
+    kinds: dict[str, tuple[Tensor, Tensor, Tensor, TieSchedule | None]] = {
+        "class alone": (noise, classes, no_concept, None),
+        "attribute alone": (noise, no_class, concepts, None),
+        PROMPT: (noise, classes, concepts, None),
+        f"{PROMPT}, other noise": (other, classes, concepts, None),
+    } | {name: (noise, classes, concepts, eta) for name, eta in SCHEDULES.items()}
     rows, images = [], {}
     others = torch.zeros(len(pairs), len(parts), dtype=torch.bool)
     others[:, readable] = True
     others[torch.arange(len(pairs)), groups] = False
-    for name, (of_class, of_concept, eta) in kinds.items():
-        made = [
-            paint(painter, *some, sizes, eta)
-            for some in zip(noise.split(64), of_class.split(64), of_concept.split(64), strict=True)
-        ]
-        images[name] = torch.cat(made)
+    for name, (*told, eta) in kinds.items():
+        several = zip(*(each.split(64) for each in told), strict=True)
+        images[name] = torch.cat([paint(painter, *some, sizes, eta) for some in several])
         said = read(reader, images[name], parts)
-        found = (said == concepts[:, None]).any(1).float()
+        found = (said == concepts[:, None]).any(1)
         same = (said == options[classes]) & others
         rows.append(
             pd.DataFrame(
                 {
                     "painted from": name,
                     "pair": np.arange(len(pairs)) // sizes.per_pair,
-                    "found": found,
+                    "found": found.double(),
                     "kept": same.sum(1) / others.sum(1),
-                    "found and most kept": found * (same.sum(1) / others.sum(1) > 0.5),
+                    "both": (found & (same == others).all(1)).double(),
                 }
             )
         )
-        print(f"painted: {name}", flush=True)
-    told = [
-        f"{own.class_names[k]}, {held.concept_names[c]}"
-        for k, c in zip(classes.tolist(), concepts.tolist(), strict=True)
-    ]
-    return pd.concat(rows), images, told
+        means = rows[-1][["found", "kept", "both"]].mean().round(3).to_dict()
+        print(f"painted: {name}, {means}", flush=True)
+    names = [f"{own.class_names[k]}, {held.concept_names[c]}" for k, _, c in pairs.tolist()]
+    return pd.concat(rows), images, names
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
@@ -297,9 +314,9 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     lines = {}
     for name in rows["painted from"].unique():
         part = means.loc[name]
-        gain = part - means.loc["prompt"]
+        gain = part - means.loc[PROMPT]
         lines[name] = {column: interval(part[column]) for column in part} | {
-            f"{column}, against prompt": interval(gain[column]) for column in ("found", "kept")
+            f"{column}, against prompt": interval(gain[column]) for column in part
         }
     return pd.DataFrame(lines).T
 
@@ -347,8 +364,10 @@ def main(arguments: list[str]) -> int:
     sizes = TINY if given.tiny else Sizes()
     torch.manual_seed(0)
     reader = trained("reader", lambda: train_reader(sizes), Reader(), given.weights)
-    painter = trained("painter", lambda: train_painter(sizes), Painter(), given.weights)
-    rows, images, told = look(painter, reader, sizes)
+    held = Birds(sizes.n_held_out, 0.75, "test", seed=1)
+    readable = readable_groups(reader, held)
+    painter = trained("painter", lambda: train_painter(sizes, readable), Painter(), given.weights)
+    rows, images, told = look(painter, reader, held, readable, sizes)
     print(summary(rows).to_string())
     if given.picture:
         draw(images, told, given.picture, sizes.per_pair)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import shard_scorers
-from concept_ranges import check_concepts
+from concept_ranges import check_concepts, check_substitutions
 from explanation_folders import write_folders
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
@@ -131,3 +131,7 @@ def test_regions_are_explained_alike(tmp_path: Path) -> None:
 
 def test_concepts_are_scored_alike(tmp_path: Path) -> None:
     check_concepts(tmp_path, "ray", 1)
+
+
+def test_substitutions_are_scored_alike(tmp_path: Path) -> None:
+    check_substitutions(tmp_path, "ray", 1)

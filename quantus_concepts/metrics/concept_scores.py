@@ -13,7 +13,7 @@ from quantus_concepts.metrics.concept_scoring import ConceptScoring
 from quantus_concepts.metrics.inference import IMPORTANCES
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel
-from quantus_concepts.metrics.truth import checked_points, checked_presence, checked_substitutes, class_labels
+from quantus_concepts.metrics.truth import checked_points, checked_presence, checked_substitutes, class_labels, known_to
 
 
 def score_concepts(
@@ -134,11 +134,7 @@ def score_concepts(
     ValueError
         If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
     """
-    dataset = getattr(loader, "dataset", None)
-
-    def known(name: str, given: Any) -> Any:
-        return getattr(dataset, name, None) if given is None else given
-
+    known = known_to(loader)
     check_seed(seed)
     loader = check_loader(loader)
     check_whole("n_threads", n_threads, 1)

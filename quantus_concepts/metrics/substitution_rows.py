@@ -57,7 +57,7 @@ class AboutImages:
         concept_names: Sequence[str],
     ) -> None:
         self.labels, self.added, self.removed = (columns[name].astype(np.int64) for name in (LABEL, ADDED, REMOVED))
-        self._class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
+        self.class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
         self._pairs = pairs_of(self.labels, self.added) if pairs is None else pairs
         if len(self._pairs) != len(self.labels):
             raise ValueError(
@@ -74,7 +74,7 @@ class AboutImages:
         """Return the rows of one model: of all images, and of those of one attribute, group or class."""
         attributes = self._concept_names[self.added]
         groups = np.array([name.partition("::")[0] if "::" in name else "" for name in attributes])
-        kinds = (("attribute", attributes), ("group", groups), ("class", self._class_names[self.labels]))
+        kinds = (("attribute", attributes), ("group", groups), ("class", self.class_names[self.labels]))
         every, unknown = np.ones(len(self.labels), bool), np.full(len(self.labels), np.nan)
         parts = [("", "", every)]
         parts += [(kind, str(item), items == item) for kind, items in kinds for item in np.unique(items[items != ""])]
@@ -92,7 +92,7 @@ class AboutImages:
                 "model": model,
                 "image": np.arange(len(self.labels)),
                 "pair": self._pairs,
-                "class": self._class_names[self.labels],
+                "class": self.class_names[self.labels],
                 "added": self._concept_names[self.added],
                 "removed": self._concept_names[self.removed],
                 "predicted": predicted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -51,9 +52,17 @@ class SubstitutionScorer:
             earlier, earlier_logits = concept_outputs(self.model, batch.before, before)[1:]
             moved = movement(earlier, values, added, removed)
             columns |= {"added moves": moved.added, "removed moves": moved.removed, "others move": moved.others}
-            columns |= {"selectivity": moved.selectivity, "class kept": predicted == earlier_logits.argmax(1)}
+            # Whatever the threshold.
+            rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)
+            columns |= {"rises": rises, "selectivity": moved.selectivity}
+            columns |= {"class kept": predicted == earlier_logits.argmax(1)}
         self._names = list(columns)
         self._rows.add(checked_rows([*columns.values()], values, len(self._rows)))
+
+    def take(self, rows: pd.DataFrame, shape: tuple[int, int]) -> None:
+        """Take over the `columns` of images that another scorer scored."""
+        self._names, self.shape = list(rows), shape
+        self._rows.add(torch.tensor(rows.to_numpy(np.float32)))
 
     def scores(self) -> dict[str, np.ndarray]:
         """Return the scores (N,) of all images."""
@@ -69,15 +78,7 @@ class SubstitutionScorer:
         check_shape("values of the model", values, ("B", "L"), (None, n_concepts))
         check_shape("logits of the model", logits, ("B", "K"), (None, n_classes))
         self.shape = (logits.shape[1], values.shape[1])
-        if batch.added is None:
-            raise ValueError(
-                "Expected argument `added` to hold the concept put into each image but it is not given. Pass it, or a "
-                "loader over a data set that has it, as PaintedSubstitutions and SUB do."
-            )
-        added, removed = (
-            batch.added,
-            torch.full_like(batch.added, NO_CONCEPT) if batch.removed is None else batch.removed,
-        )
+        added, removed = substituted(batch)
         for name, concepts in ((ADDED, added), (REMOVED, removed)):
             check_concepts(name, concepts, len(values), values.shape[1])
         return added, removed

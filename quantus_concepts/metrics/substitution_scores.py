@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_flag, check_number
+from captum_concepts.checks import check_flag
 from captum_concepts.embedding import check_loader
-from captum_concepts.progress import progress
-from captum_concepts.running import evaluation_mode
-from quantus_concepts.metrics.concept_batches import ConceptBatches
-from quantus_concepts.metrics.concept_scoring import named_controls, named_models, names_of
-from quantus_concepts.metrics.inference import backbone_features
-from quantus_concepts.metrics.protocols import ConceptModel, shares_features
-from quantus_concepts.metrics.score_rows import control_table, score_table
-from quantus_concepts.metrics.substitution_rows import (
-    LABEL,
-    PREDICTED,
-    AboutImages,
-    bound_pairs,
-    bound_substitutions,
-    checked_seen,
-    summed,
-)
-from quantus_concepts.metrics.substitution_scorer import SeenScorer, SubstitutionScorer
-from quantus_concepts.metrics.truth import checked_class_concepts
-
-CHANCE = 0.5
+from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.metrics.substitution_rows import bound_pairs, bound_substitutions, checked_seen
+from quantus_concepts.metrics.substitution_scoring import SubstitutionScoring
+from quantus_concepts.metrics.truth import known_to
 
 
 def score_substitutions(
@@ -101,7 +81,8 @@ def score_substitutions(
     DataFrame
         The columns of `score_concepts`, a row for each number, models in their order and controls after them.
         ``metric``: "S+" and "S-"; "recital", the share of images of which all of the class's concepts are predicted;
-        with images before, "added moves", "removed moves" and "others move", in units of the values, "selectivity"
+        with images before, "added moves", "removed moves" and "others move", in units of the values, "rises", the
+        share of images in which the value of the concept put in goes up, whatever the threshold, "selectivity"
         (`quantus_concepts.functional.movement`) and "class kept", the share of images of which the prediction stays;
         with `seen`, "T_A" and "T", the concept accuracy for the concepts that are put in anywhere, and for all.
         ``item_kind`` ("attribute", the one put in, its "group", or "class") and ``item``, empty in the row of all;
@@ -120,90 +101,14 @@ def score_substitutions(
         together, or an image or a value is not finite.
     """
     loader = check_loader(loader)
-    dataset = getattr(loader, "dataset", None)
+    known = known_to(loader)
     check_flag("per_image", per_image)
-
-    def known(name: str, given: Any) -> Any:
-        return getattr(dataset, name, None) if given is None else given
-
-    models, drawn = named_models(model), named_controls(controls)
-    truth = known("class_concepts", class_concepts)
-    truth = None if truth is None else checked_class_concepts(truth)
+    scoring = SubstitutionScoring(
+        model, class_concepts=known("class_concepts", class_concepts), threshold=threshold, controls=controls
+    )
     bound = bound_substitutions(known("added", added), known("removed", removed), labels)
     recipes = bound_pairs(known("pairs", pairs))
     seen = checked_seen(seen)
-    scorers = [SubstitutionScorer(each, _threshold(threshold, name), truth) for name, each in [*models, *drawn]]
-    _run(scorers, _batches(loader, bound, truth), display_progressbar)
-    of_classes, of_concepts = (
-        names_of(name, known(name, given), count)
-        for name, given, count in zip(
-            ("class_names", "concept_names"), (class_names, concept_names), scorers[0].shape, strict=True
-        )
-    )
-    about = AboutImages(scorers[0].columns(), recipes, of_classes, of_concepts)
-    if per_image:
-        tables = []
-        for (name, _), scorer in zip(models, scorers, strict=False):
-            predicted = np.array(of_classes)[scorer.columns()[PREDICTED].astype(np.int64)]
-            tables.append(about.images(scorer.scores(), name, predicted))
-        return pd.concat(tables, ignore_index=True)
-    accuracies: list[SeenScorer] = []
-    if seen is not None:
-        accuracies = [SeenScorer(each.model, each.threshold, about.put_in) for each in scorers]
-        _run(accuracies, _batches(seen, {}, truth), display_progressbar)
-    half = dict.fromkeys(("S+", "S-"), np.full(len(about.labels), CHANCE))
-    tables, controlled = [], []
-    for place, (name, _) in enumerate([*models, *drawn]):
-        # What lies between controls is told by the controls.
-        alone = place < len(models)
-        rows = about.rows(scorers[place].scores(), half, alone)
-        if accuracies:
-            accuracy = accuracies[place].columns()
-            clusters = accuracy.pop(LABEL)
-            chances = np.full(len(clusters), CHANCE)
-            rows += [summed(metric, column, clusters, chances, alone) for metric, column in accuracy.items()]
-        rows = [row | {"model": name} for row in rows]
-        if alone:
-            tables.append(score_table(rows))
-        else:
-            controlled.append(rows)
-    if controlled:
-        tables.append(control_table(controlled))
-    return pd.concat(tables, ignore_index=True)
-
-
-def _batches(loader: Iterable[Any], bound: dict[str, np.ndarray | None], truth: np.ndarray | None) -> ConceptBatches:
-    n_classes, n_concepts = (None, None) if truth is None else truth.shape
-    return ConceptBatches(loader, bound, n_classes=n_classes, n_concepts=n_concepts, last_part=-1, elsewhere=None)
-
-
-def _threshold(threshold: Any, name: str) -> float:
-    found = threshold.get(name, 0.5) if isinstance(threshold, Mapping) else threshold
-    check_finite("threshold", check_number("threshold", found))
-    return float(found)
-
-
-def _run(scorers: Sequence[SubstitutionScorer | SeenScorer], batches: ConceptBatches, show: bool) -> None:
-    """Score every batch; models of one backbone share its features."""
-    models = [scorer.model for scorer in scorers]
-    with ExitStack() as stack, torch.no_grad():
-        for model in models:
-            stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
-        for batch in progress(batches, "evaluating", unit="batch", show=show):
-            after, before = _features(models, batch.images), _features(models, batch.before)
-            for scorer, *features in zip(scorers, after, before, strict=True):
-                scorer.add(batch, *features)
-
-
-def _features(models: Sequence[ConceptModel], images: Tensor | None) -> Iterator[Tensor | None]:
-    """Yield what the backbone of each model gives, made once a backbone; None where a model takes no features."""
-    shared: dict[int, tuple[nn.Module, Tensor]] = {}
-    for model in models:
-        if images is None or not shares_features(model):
-            yield None
-            continue
-        # The module is held, or another one could get its id.
-        module = model.features
-        if id(module) not in shared:
-            shared[id(module)] = module, backbone_features(model, images)
-        yield shared[id(module)][1]
+    scoring.run(loader, bound, display_progressbar)
+    about = scoring.about(recipes, known("class_names", class_names), known("concept_names", concept_names))
+    return scoring.images(about) if per_image else scoring.table(about, seen, display_progressbar)

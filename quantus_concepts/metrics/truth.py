@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,12 @@ from torch import Tensor
 
 from captum_concepts.checks import check_binary, check_finite, to_array
 from quantus_concepts.metrics.protocols import is_concept_model
+
+
+def known_to(loader: Any) -> Callable[[str, Any], Any]:
+    """Return what looks up in the data set of a loader, by its name, a ground truth that is not given."""
+    dataset = getattr(loader, "dataset", None)
+    return lambda name, given: getattr(dataset, name, None) if given is None else given
 
 
 def class_labels(name: str, value: Any) -> np.ndarray:

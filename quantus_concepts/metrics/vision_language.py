@@ -29,6 +29,7 @@ from quantus_concepts.metrics.substitution_rows import (
     summed,
 )
 from quantus_concepts.metrics.substitution_scorer import substituted
+from quantus_concepts.metrics.truth import known_to
 from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.pasta.encoders import as_encoder
 
@@ -116,13 +117,9 @@ def score_vision_language(
         missing, shapes do not go together, images lie outside [0, 1], or an embedding is NaN.
     """
     loader = check_loader(loader)
-    dataset = getattr(loader, "dataset", None)
+    known = known_to(loader)
     check_flag("per_image", per_image)
     seen = checked_seen(seen)
-
-    def known(name: str, given: Any) -> Any:
-        return getattr(dataset, name, None) if given is None else given
-
     bound = bound_substitutions(known("added", added), known("removed", removed), labels)
     recipes = bound_pairs(known("pairs", pairs))
     concept_names = known("concept_names", concept_names)

@@ -185,6 +185,17 @@ def legend_above(ax: Axes, handles: Sequence[Any], labels: Sequence[str], column
     )
 
 
+def legend_right(ax: Axes, fontsize: float = 9) -> None:
+    """Put a legend to the right of the axes."""
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=fontsize)
+
+
+def whiskers(rows: pd.DataFrame, scale: float = 1.0) -> np.ndarray:
+    """Return how far intervals reach down and up (2, n), as `errorbar` takes them; 0 where there is none."""
+    spread: np.ndarray = np.abs(scale * (rows[["low", "high"]].to_numpy(dtype=np.float64).T - rows["value"].to_numpy()))
+    return np.nan_to_num(spread)
+
+
 def save_figures(folder: OutputFolder, figures: Mapping[str, Figure | bytes]) -> list[Path]:
     """Save figures as PNG files under ``figures/``."""
     return [folder.write_bytes(f"figures/{name}.png", png(figure)) for name, figure in figures.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from quantus_concepts.studies.run import Run
 
 _PANEL = "Many machines"
+#: Of a range: what is lost where a worker dies.
+BATCHES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,3 +113,35 @@ def score_by_ranges(
             num_gpus=options.gpus_per_worker or 0,
             display_progressbar=run.progress,
         )
+
+
+def score_by_batches(
+    run: Run[Any],
+    name: str,
+    score: Callable[[range], pd.DataFrame],
+    n_images: int,
+    *,
+    models: Sequence[Any],
+    depends: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Return the rows of all images by ranges of batches, each batch what it is in one pass.
+
+    `score` makes those of some images; they depend on the options, the models and what `depends` holds.
+    """
+    from quantus_concepts.pasta.fingerprints import module_hash
+
+    size = run.options.batch_size
+    starts = range(0, n_images, size)
+    return score_by_ranges(
+        run,
+        name,
+        partial(_by_batches, score, size, n_images),
+        len(starts),
+        fingerprint=run.options.identity() | depends | {"models": [module_hash(model) for model in models]},
+        shard_size=BATCHES,
+        names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
+    )
+
+
+def _by_batches(score: Callable[[range], pd.DataFrame], size: int, n_images: int) -> Callable[[int, int], pd.DataFrame]:
+    return lambda start, stop: score(range(start * size, min(stop * size, n_images)))

@@ -150,6 +150,24 @@ def _order(column: pd.Series) -> list[Any]:
     return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else []
 
 
+def arranged(frame: pd.DataFrame, **orders: Sequence[Any]) -> pd.DataFrame:
+    """Give columns an order of their values, in which rows and columns of a table stand."""
+    ordered = {name: pd.Categorical(frame[name], list(dict.fromkeys(of)), ordered=True) for name, of in orders.items()}
+    return frame.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
+
+
+def in_percent(value: float) -> str:
+    """Write a share in percent; nothing where there is none."""
+    return "" if pd.isna(value) else number(100 * value, 1)
+
+
+def in_percents(low: float, high: float) -> str:
+    """Write the ends of an interval of shares in percent."""
+    # Whole percents keep twelve columns on a page; small numbers need a decimal. results.csv has all.
+    decimals = 0 if 100 * high >= 10 else 1
+    return f"{100 * low:.{decimals}f}–{100 * high:.{decimals}f}"
+
+
 def terminal() -> Console:
     """Return the console that every command prints its table on; a `[red]` in a name is no markup there."""
     console = Console(file=sys.stdout, markup=False, emoji=False)

@@ -46,13 +46,15 @@ def test_what_reads_scores_one_and_what_recites_zero() -> None:
     # The last one is its class, with nothing put in.
     assert (found["S+"], found["S-"], found["recital"]) == (1, 1, 1 / 6)
     assert (found["added moves"], found["removed moves"], found["others move"]) == (1, pytest.approx(5 / 6), 0)
-    assert found["selectivity"] == 1
+    assert (found["rises"], found["selectivity"]) == (1, 1)
     found = of_all(table, "memoriser")
     assert (found["S+"], found["S-"], found["recital"], found["class kept"]) == (0, 0, 1, 1)
-    assert (found["added moves"], found["others move"]) == (0, 0)
+    assert (found["added moves"], found["rises"], found["others move"]) == (0, 0, 0)
     assert np.isnan(found["selectivity"])
-    first = table[table["metric"] == "S+"].iloc[0]
-    assert (first["n"], first["undefined"], first["chance"]) == (5, 1, 0.5)
+    for metric in ("S+", "rises"):
+        first = table[table["metric"] == metric].iloc[0]
+        assert (first["n"], first["undefined"]) == (5, 1)
+    assert table.loc[table["metric"] == "S+", "chance"].iloc[0] == 0.5
 
 
 def test_items_pairs_and_images() -> None:

@@ -248,6 +248,7 @@ BAD = {
         "--out images --overwrite": "--out",
     },
     "benchmark substitution": {
+        **ENGINE,
         "--n-train 2": "--n-train",
         "--n-test 2": "--n-test",
         "--image-size 36": "--image-size",

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
-from quantus_concepts.studies.charts import BAND, INK, WIDTH, dots, grouped_bars, new_axes, tidy
+from quantus_concepts.studies.charts import BAND, INK, WIDTH, dots, grouped_bars, legend_right, new_axes, tidy, whiskers
 from quantus_concepts.studies.concepts.names import (
     BASELINES,
     MODELS,
@@ -81,7 +81,7 @@ def location(frame: pd.DataFrame) -> Figure:
     ax.set_xticks([100 * alpha / 12 for alpha in alphas], [f"{100 * a / 12:.0f} %\nα = {a:g}" for a in alphas])
     ax.set_xlabel("strongest region of the map (% of the image)")
     ax.set_ylabel("region contains the part of the top concept\n(CLM, % of cases)")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
+    legend_right(ax)
     tidy(ax)
     return fig
 
@@ -91,13 +91,11 @@ def _line(ax: Axes, rows: pd.DataFrame, name: str, shift: float) -> None:
     if rows.empty:
         return
     baseline, main = name in BASELINES, name == POST_HOC
-    values = 100 * rows["value"].to_numpy()
-    spread = np.nan_to_num(np.abs(100 * rows[["low", "high"]].to_numpy().T - values))
     colour, marker = LOOKS[name]
     ax.errorbar(
         100 * rows["alpha"].to_numpy() / 12 + shift,
-        values,
-        spread,
+        100 * rows["value"].to_numpy(),
+        whiskers(rows, 100),
         label=f"baseline: {name}" if baseline else name,
         color=colour,
         marker=marker,

@@ -26,7 +26,7 @@ from quantus_concepts.studies.concepts.names import (
 )
 from quantus_concepts.studies.findings import number
 from quantus_concepts.studies.results import PAPER, names, one, pick
-from quantus_concepts.studies.tables import MARKS, Table
+from quantus_concepts.studies.tables import MARKS, Table, arranged, in_percent, in_percents
 
 CHANCE = "chance"
 #: Held-out accuracy below which a direction hardly knows its concept.
@@ -40,12 +40,6 @@ LEVELS = ("l = 1", "l = 3", "l = 5", "")
 PLURALS = {"concept": "concepts", "class": "classes"}
 
 
-def arranged(frame: pd.DataFrame, **orders: Sequence[Any]) -> pd.DataFrame:
-    """Give columns an order of their values, in which rows and columns of a table stand."""
-    ordered = {name: pd.Categorical(frame[name], list(dict.fromkeys(of)), ordered=True) for name, of in orders.items()}
-    return frame.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
-
-
 def _columns(frame: pd.DataFrame, beside: pd.DataFrame | None, rows: Sequence[str]) -> pd.DataFrame:
     """Return rows for models, the paper beside ours and chance last, with a column `level` and its look."""
     if frame.empty:
@@ -57,16 +51,6 @@ def _columns(frame: pd.DataFrame, beside: pd.DataFrame | None, rows: Sequence[st
     every["level"] = every["l"].map("l = {:g}".format, na_action="ignore").fillna("")
     every["style"] = every["model"].where(every["model"].isin([PAPER, CHANCE]), "")
     return every.reset_index(drop=True)
-
-
-def _percent(value: float) -> str:
-    return "" if pd.isna(value) else f"{100 * value:.1f}"
-
-
-def _percents(low: float, high: float) -> str:
-    # Whole percents keep twelve columns on a page; small numbers need a decimal. results.csv has all.
-    decimals = 0 if 100 * high >= 10 else 1
-    return f"{100 * low:.{decimals}f}–{100 * high:.{decimals}f}"
 
 
 def _model_order(frame: pd.DataFrame) -> list[str]:
@@ -93,8 +77,8 @@ def cem_table(frame: pd.DataFrame, published: pd.DataFrame | None, by_class: boo
         cells,
         ["set", "explanation"],
         ["model", "level"],
-        write=_percent,
-        span=_percents,
+        write=in_percent,
+        span=in_percents,
         labels=LABELS,
         key=_key(cells),
     )
@@ -124,8 +108,8 @@ def clm_table(frame: pd.DataFrame, published: pd.DataFrame | None) -> Table:
         cells,
         ["alpha", "explanation"],
         ["model", "level"],
-        write=_percent,
-        span=_percents,
+        write=in_percent,
+        span=in_percents,
         labels=LABELS,
         controls=BASELINES,
         key=_key(cells),
@@ -190,8 +174,8 @@ def settings_table(frame: pd.DataFrame, published: pd.DataFrame | None) -> Table
         cells,
         ["group", "C"],
         ["model", "n"],
-        write=_percent,
-        span=_percents,
+        write=in_percent,
+        span=in_percents,
         key=KEY,
     )
 
@@ -207,8 +191,8 @@ def accuracy_table(frame: pd.DataFrame) -> Table:
         arranged(cells, model=order, metric=["accuracy", "concept accuracy"]),
         ["model"],
         ["metric"],
-        write=_percent,
-        span=_percents,
+        write=in_percent,
+        span=in_percents,
         labels={"accuracy": "class accuracy"},
         key=KEY,
     )

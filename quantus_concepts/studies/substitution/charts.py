@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from quantus_concepts.studies.charts import BAND, INK, PALETTE, WIDTH, new_axes, tidy
-from quantus_concepts.studies.results import names, one, pick
+from quantus_concepts.studies.charts import BAND, PALETTE, WIDTH, legend_right, new_axes, tidy, whiskers
+from quantus_concepts.studies.results import names, pick
 from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM
 
 COLOURS = {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(MODELS)}
@@ -21,28 +20,24 @@ MARKERS = dict(zip(("", *LABELS), ("*", "o", "^", "s", "D"), strict=True))
 def plane(frame: pd.DataFrame) -> Figure:
     """Draw every model at its S+ and S-, over where random directions lie."""
     fig, ax = new_axes(None, (WIDTH, 5.0))
-    rows = pick(frame, item_kind="")
-    control = _both(pick(rows, model=RANDOM))
-    if len(control) == 2:
-        (left, right), (low, high) = ([100 * each["low"], 100 * each["high"]] for each in control)
-        ax.add_patch(Rectangle((left, low), right - left, high - low, color=BAND, zorder=1, label="95 % of random"))
-    for (model, labels), group in rows[rows["model"] != RANDOM].groupby(["model", "labels"], sort=False):
-        found = _both(group)
-        if len(found) < 2:
+    for (model, labels), rows in pick(frame, item_kind="").groupby(["model", "labels"], sort=False):
+        both = rows.set_index("metric").reindex(["S+", "S-"])
+        if both["value"].isna().any():
             continue
-        (x, y), spread = zip(*((100 * row["value"], _spread(row)) for row in found), strict=True)
-        look: dict[str, Any] = {
-            "color": COLOURS[model],
-            "marker": MARKERS[labels],
-            "markersize": 11 if not labels else 7,
-        }
-        name = f"{model}{f' ({labels})' if labels else ''}"
-        ax.errorbar(x, y, spread[1], spread[0], linestyle="", capsize=2, elinewidth=0.9, zorder=4, label=name, **look)
+        if model == RANDOM:
+            (left, right), (low, high) = 100 * both[["low", "high"]].to_numpy(dtype=np.float64)
+            ax.add_patch(Rectangle((left, low), right - left, high - low, color=BAND, zorder=1, label="95 % of random"))
+            continue
+        (x, y), (across, up) = 100 * both["value"], whiskers(both, 100).T[:, :, None]
+        look: dict[str, Any] = {"color": COLOURS[model], "marker": MARKERS[labels], "markersize": 7 if labels else 11}
+        name = f"{model} ({labels})" if labels else model
+        ax.errorbar(x, y, up, across, linestyle="", capsize=2, elinewidth=0.9, zorder=4, label=name, **look)
     ax.set_xlim(-4, 104)
     ax.set_ylim(-4, 104)
     ax.set_xlabel("attribute put in is said to be there (S+, %)")
     ax.set_ylabel("attribute taken out is said to be gone (S−, %)")
-    _legend(ax)
+    legend_right(ax, 8)
+    tidy(ax)
     return fig
 
 
@@ -59,36 +54,13 @@ def curve(frame: pd.DataFrame) -> Figure:
         shown = [name for name in names(found, "model", MODELS) if name != RANDOM]
         for model, shift in zip(shown, np.linspace(-0.012, 0.012, len(shown)), strict=True):
             line = pick(found, model=model)
-            spread = np.array([_spread(row) for _, row in line.iterrows()])[:, :, 0].T
-            ax.errorbar(
-                line["correlation"] + shift,
-                100 * line["value"],
-                spread,
-                color=COLOURS[model],
-                marker="o",
-                markersize=5,
-                capsize=2,
-                label=model,
-            )
+            look: dict[str, Any] = {"color": COLOURS[model], "marker": "o", "markersize": 5, "capsize": 2}
+            at = line["correlation"] + shift
+            ax.errorbar(at, 100 * line["value"], whiskers(line, 100), label=model, **look)
         ax.set_title(metric.replace("-", "−"), fontsize=10)
         ax.set_ylim(-4, 104)
         ax.set_xlabel("correlation of attributes in training")
         tidy(ax)
     axes[0].set_ylabel("%")
-    _legend(axes[1])
+    legend_right(axes[1], 8)
     return fig
-
-
-def _both(rows: pd.DataFrame) -> list[pd.Series]:
-    return [row for metric in ("S+", "S-") if (row := one(rows, metric=metric)) is not None]
-
-
-def _spread(row: pd.Series) -> list[list[float]]:
-    if np.isnan(row["low"]):
-        return [[0.0], [0.0]]
-    return [[max(0.0, 100 * (row["value"] - row["low"]))], [max(0.0, 100 * (row["high"] - row["value"]))]]
-
-
-def _legend(ax: Axes) -> None:
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, labelcolor=INK)
-    tidy(ax)

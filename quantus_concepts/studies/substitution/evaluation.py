@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import Any
@@ -23,8 +23,7 @@ from captum_concepts.progress import part
 from captum_concepts.running import device_of
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
-from quantus_concepts.functional.intervals import distribution
-from quantus_concepts.metrics import score_substitutions, score_vision_language
+from quantus_concepts.metrics import score_vision_language
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import Row, mean_row, score_table
 from quantus_concepts.pasta.encoder import Encoder
@@ -33,8 +32,7 @@ from quantus_concepts.studies.concepts.evaluation import bank_model, random_mode
 from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.loading import KeptImages, painted_birds, sample_loader
-from quantus_concepts.studies.results import pick
-from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.run import Run, warnings_as_notes
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -62,6 +60,7 @@ from quantus_concepts.studies.substitution.names import (
 )
 from quantus_concepts.studies.substitution.options import PAINTED_SIZE, SubstitutionOptions
 from quantus_concepts.studies.substitution.painted_pairs import KeptPairs
+from quantus_concepts.studies.substitution.score_ranges import in_order, scored
 from quantus_concepts.studies.training import KeptSamples, SmallResNet, fit, one_thread, run_together
 
 BATCH = 32
@@ -144,25 +143,18 @@ def score_point(
         with part(f"{said}: training", TRAINING):
             networks = trained(run, data, rows, seed, n_threads)
         with part(f"{said}: scoring", SCORING):
-            models, random = concept_models(run, data, rows, networks, seed)
-            pairs: DataLoader[Any] = DataLoader(data.pairs, options.batch_size, generator=torch.Generator())
-            scores = score_substitutions(
-                models,
-                pairs,
-                threshold={name: threshold_of(name) for name in [*models, RANDOM]},
-                seen=sample_loader(data.seen, options.batch_size),
-                controls={RANDOM: random},
-                display_progressbar=run.progress,
-            )
+            models, random = concept_models(run, said, data, rows, networks, seed)
+            seen, threshold = sample_loader(data.seen, options.batch_size), thresholds(models)
+            scores = scored(run, said, models, random, data.pairs, seen, threshold)
+            pairs = in_order(data.pairs, options.batch_size)
             # A concept embedding model reads the class off what no values tell.
             mixed = {row_name(EMBEDDING, labels): networks[EMBEDDING, labels] for labels in rows.get(EMBEDDING, ())}
             scores = scores[~(scores["model"].isin(list(mixed)) & (scores["metric"] == "class kept"))]
-            more = rising(models, random, pairs) + [_class_kept(*each, pairs) for each in mixed.items()]
-            asked = ask(encoders, pairs, show=run.progress)
-            scores = pd.concat([scores, score_table(more), *asked], ignore_index=True)
+            kept = (score_table([_class_kept(*each, pairs)]) for each in mixed.items())
+            scores = pd.concat([scores, *kept, *ask(encoders, pairs, show=run.progress)], ignore_index=True)
     if first:
         run.settings |= data.pairs.described()
-        run.facts["gallery"] = png(draw_gallery(models, data.pairs, threshold_of, seed))
+        run.facts["gallery"] = png(draw_gallery(models, data.pairs, threshold, seed))
     return scores
 
 
@@ -172,18 +164,6 @@ def ask(encoders: Mapping[str, Encoder], images: DataLoader[Any], *, show: bool)
         name: score_vision_language(encoder, images, display_progressbar=show) for name, encoder in encoders.items()
     }
     return [table.assign(model=f"{name}{OF}" + table["set"]) for name, table in asked.items()]
-
-
-def rising(models: Mapping[str, ConceptModel], random: Sequence[ConceptModel], pairs: DataLoader[Any]) -> list[Row]:
-    """Return how often the value of the concept put in rises, and of random banks where 95 % lie."""
-    banks = {f"{RANDOM} {number}": bank for number, bank in enumerate(random)}
-    images = pick(score_substitutions({**models, **banks}, pairs, per_image=True), metric="added moves")
-    rises = {str(name): group["value"] > 0 for name, group in images.groupby("model", sort=False)}
-    recipes = pairs.dataset.pairs  # type: ignore[attr-defined]
-    rows = [mean_row(rises[name], clusters=recipes, model=name, metric="rises") for name in models]
-    mean, low, high = distribution([rises[name].mean() for name in banks])
-    control = {"model": RANDOM, "metric": "rises", "value": mean, "low": low, "high": high, "n": len(banks)}
-    return [*rows, control]
 
 
 @torch.no_grad()
@@ -198,9 +178,9 @@ def _class_kept(name: str, network: nn.Module, pairs: DataLoader[Any]) -> Row:
     return mean_row(before == after, clusters=pairs.dataset.pairs, model=name, metric="class kept")  # type: ignore[attr-defined]
 
 
-def threshold_of(name: str) -> float:
+def thresholds(models: Iterable[str]) -> dict[str, float]:
     """Return from which value on a model says that a concept is present: margins have a sign, all others are shares."""
-    return 0.0 if name.startswith((POST_HOC, RANDOM)) else 0.5
+    return {name: 0.0 if name.startswith((POST_HOC, RANDOM)) else 0.5 for name in (*models, RANDOM)}
 
 
 def trained(
@@ -260,7 +240,12 @@ def trained(
 
 
 def concept_models(
-    run: Run[SubstitutionOptions], data: Painted, rows: Rows, networks: Mapping[tuple[str, str], Any], seed: int
+    run: Run[SubstitutionOptions],
+    said: str,
+    data: Painted,
+    rows: Rows,
+    networks: Mapping[tuple[str, str], Any],
+    seed: int,
 ) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
     """Make concept models of the networks, and those that are known to see all, to recite, or to know nothing."""
     options, train, names, n_classes = run.options, data.train, data.train.concept_names, len(data.own)
@@ -273,7 +258,8 @@ def concept_models(
             targets = data.targets(labels)
             network: Any = networks.get((model, labels))
             if model == POST_HOC:
-                models |= post_hoc(run, backbone, embedded._replace(concept_labels=targets), labels, train, seed)
+                labelled = embedded._replace(concept_labels=targets)
+                models |= post_hoc(run, said, backbone, labelled, labels, train, seed)
                 continue
             # Where it is not the network's own: from the labels it was trained with to the classes. A concept
             # embedding model has none that takes values alone.
@@ -292,6 +278,7 @@ def concept_models(
 
 def post_hoc(
     run: Run[SubstitutionOptions],
+    said: str,
     backbone: Backbone,
     train: Embeddings,
     labels: str,
@@ -307,5 +294,8 @@ def post_hoc(
             f"{data.concept_names[same[0]]} among them, and have no direction."
         )
         return {}
-    bank = ConceptBank.fit(train.features, targets, data.concept_names, seed=seed)
+    with warnings_as_notes() as warned:
+        bank = ConceptBank.fit(train.features, targets, data.concept_names, seed=seed)
+    # How many; the concepts' names after it are a long list.
+    run.note(*(f"{said}, {POST_HOC}, labels {labels}: {text.partition(': ')[0].rstrip('.')}." for text in warned))
     return {row_name(POST_HOC, labels): bank_model(backbone, bank, train, len(data.class_names), "margin")}

@@ -63,11 +63,11 @@ def _against_random(rows: pd.DataFrame, metric: str) -> Finding | None:
     if control is None or found.empty:
         return None
     groups = sorted(((mark, found[found["mark"] == mark]) for mark in RELATIONS), key=lambda each: len(each[1]))
-    parts = []
+    parts: list[str] = []
     for mark, group in groups:
         # All names but those of the largest group tell which the others are.
         listing = listed([_name(row) for _, row in group.iterrows()])
-        who = f"the other {len(group)}" if mark == groups[-1][0] else listing
+        who = f"{'the other' if parts else 'all'} {len(group)}" if mark == groups[-1][0] else listing
         parts += [f"{who} {'is' if len(group) == 1 else 'are'} {RELATIONS[mark]} them"] if len(group) else []
     ends = f"{100 * control['low']:.0f}–{100 * control['high']:.0f}"
     text = f"{SIGNS[metric]} of random directions is {percent(control['value'])} (95 % of the banks {ends}). "

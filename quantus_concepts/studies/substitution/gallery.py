@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -13,54 +12,68 @@ from torch import Tensor
 from quantus_concepts.metrics.inference import concept_outputs
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.studies.charts import INK, PALETTE
-from quantus_concepts.studies.substitution.names import OF
+from quantus_concepts.studies.substitution.names import (
+    CLASS_HARD,
+    EMBEDDING,
+    INDEPENDENT,
+    POST_HOC,
+    RECITER,
+    SEPARATE,
+    row_name,
+)
 from quantus_concepts.studies.substitution.painted_pairs import KeptPairs
 
 N_ROWS = 6
+#: Names of models, one of each kind, and their heads: more columns cannot be read.
+COLUMNS = {
+    row_name(POST_HOC, CLASS_HARD): "post-hoc\nCBM",
+    row_name(INDEPENDENT, CLASS_HARD): "CBM,\nindependent",
+    row_name(SEPARATE, CLASS_HARD): "CBM, network\nper concept",
+    row_name(EMBEDDING, CLASS_HARD): "concept\nembedding",
+    RECITER: "memoriser,\nown class",
+}
 #: Of what a model says: only what was put in, what was taken out, anything else.
 GOOD, BAD, OTHER = PALETTE[2], PALETTE[0], "#8A8A8A"
 
 
 def draw_gallery(
-    models: Mapping[str, ConceptModel], pairs: KeptPairs, threshold_of: Callable[[str], float], seed: int
+    models: Mapping[str, ConceptModel], pairs: KeptPairs, threshold: Mapping[str, float], seed: int
 ) -> Figure:
-    """Draw some substitutions of different attributes, with what each model says of the image after."""
+    """Draw some substitutions of different attributes, with what models say of the image after."""
     rows = _different(pairs, seed)
     samples = [pairs[index] for index in rows]
     after = torch.stack([sample.image for sample in samples])
-    said = {name: concept_outputs(model, after).values.cpu() >= threshold_of(name) for name, model in models.items()}
-    # One pair of axes for all: a hundred would take longer than the models.
-    columns = ["before", "after", *said]
-    fig = Figure(figsize=(1.4 + 0.98 * len(columns), 0.7 + len(rows)), layout="constrained")
+    shown = [name for name in COLUMNS if name in models]
+    said = [concept_outputs(models[name], after).values.cpu() >= threshold[name] for name in shown]
+    # One pair of axes for all: each of its own would take longer than the models.
+    columns = ["before", "after", *(COLUMNS[name] for name in shown)]
+    fig = Figure(figsize=(1.6 + 0.9 * len(columns), 0.5 + 0.9 * len(rows)), layout="constrained")
     ax = fig.add_subplot()
     for place, (index, sample) in enumerate(zip(rows, samples, strict=True)):
         added, removed = int(pairs.added[index]), int(pairs.removed[index])
         for column, image in enumerate((sample.before, sample.image)):
             ends = (column + 0.03, column + 0.97, place + 0.97, place + 0.03)
             ax.imshow(image.permute(1, 2, 0).clamp(0, 1), extent=ends)
-        for column, present in enumerate(said.values(), start=2):
+        for column, present in enumerate(said, start=2):
             text, colour = _told(pairs, present[place], added, removed)
-            ax.text(column + 0.5, place + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+            ax.text(column + 0.5, place + 0.5, text, ha="center", va="center", fontsize=9, color=colour)
     for column, title in enumerate(columns):
-        ax.text(column + 0.5, -0.06, _wrapped(title), ha="center", va="bottom", fontsize=7, color=INK)
-    ax.set_yticks([place + 0.5 for place in range(len(rows))], [_exchange(pairs, index) for index in rows], fontsize=8)
+        ax.text(column + 0.5, -0.06, title, ha="center", va="bottom", fontsize=8, color=INK)
+    ax.set_yticks([place + 0.5 for place in range(len(rows))], [_exchange(pairs, index) for index in rows], fontsize=9)
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
     ax.set_xticks([])
     ax.tick_params(length=0, labelcolor=INK)
-    ax.set_aspect("equal")
+    # To the right: room for what is written on the left.
+    ax.set_aspect("equal", anchor="E")
     for spine in ax.spines.values():
         spine.set_visible(False)
     return fig
 
 
-def _wrapped(title: str) -> str:
-    return textwrap.fill(title.replace(OF, " "), 12)
-
-
 def _exchange(pairs: KeptPairs, index: int) -> str:
     old, new = (pairs.concept_names[int(of[index])].partition("::") for of in (pairs.removed, pairs.added))
-    return f"{new[0].removeprefix('has_').replace('_', ' ')}:\n{old[2]} → {new[2]}"
+    return f"{new[0].removeprefix('has_').replace('_', ' ')}:\n{old[2]}\n→ {new[2]}"
 
 
 def _different(pairs: KeptPairs, seed: int) -> list[int]:

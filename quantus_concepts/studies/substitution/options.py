@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies.engine import WorkerOptions
 
 PAINTED, SUB = "painted", "sub"
 DATA = (PAINTED, SUB)
@@ -20,7 +21,7 @@ _OF_SUB = ("root", "cub_root", "per_pair", "backbone", "layer", "weights", "mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubstitutionOptions(RunOptions):
+class SubstitutionOptions(WorkerOptions, RunOptions):
     """Replace one attribute of a bird by another: does a concept model see it, or recite its class?
 
     With no option: birds are painted with and without the substitution, concept models of every kind are trained, and

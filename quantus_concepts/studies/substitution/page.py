@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from quantus_concepts.studies.charts import Chart
-from quantus_concepts.studies.findings import number
 from quantus_concepts.studies.page import Page, Section
 from quantus_concepts.studies.results import PAPER, against_control, names, over_seeds, pick, published
 from quantus_concepts.studies.run import Run
@@ -31,7 +31,7 @@ from quantus_concepts.studies.substitution.names import (
     SEPARATE,
 )
 from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
-from quantus_concepts.studies.tables import Table
+from quantus_concepts.studies.tables import Table, arranged, in_percent, in_percents
 
 SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
 LEGEND = {
@@ -59,7 +59,11 @@ SHOWN = {
 #: Of these, whether they are above random directions says nothing good or bad.
 UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
 SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
-GROUP_OF_CONTROLS = "controls"
+GROUP_OF_CONTROLS, OTHERS = "controls", "others"
+#: One model of each kind, for what has no room for more.
+SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "independent", EMBEDDING: "embedding", RANDOM: "random"}
+MINUS = {"S-": "S−"}
+IN_PERCENT: dict[str, Any] = {"write": in_percent, "span": in_percents, "labels": MINUS}
 KEY = (
     "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. Small numbers are 95 % intervals; of "
 )
@@ -137,8 +141,10 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
         else None,
         Section(
             "Attribute by attribute",
-            "S+ and S− of the models trained with hard labels per class, by group of the attribute.",
-            tables=[item_table(here, "group")],
+            "S+ and S− of one model of each kind, trained with hard labels per class, by group of the attribute; "
+            "results.csv has all models.",
+            tables=[item_table(here, "group", [metric]) for metric in ("S+", "S-")],
+            beside=True,
             folded=[
                 table
                 for table in (item_table(here, "attribute"), item_table(here, "class"), moves_table(here))
@@ -150,8 +156,9 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
             charts=[
                 Chart(
                     "gallery",
-                    "The image before and after, and the options of the touched group that each model says the image "
-                    "after has: green only what was put in, red what was taken out.",
+                    "The image before and after, and the options of the touched group that each model, trained with "
+                    "hard labels per class, says the image after has: green only what was put in, orange what was "
+                    "taken out.",
                     run.facts["gallery"],
                     wide=True,
                 )
@@ -181,51 +188,35 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
 def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
     """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
     shown = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(SHOWN))
-    cells = joined(shown)
-    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
-    order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": SHOWN}
     return Table(
         "Does the model see the concept, or recite its class?",
         "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
         "S− = 100.",
-        _arranged(cells, order),
+        _by_labels(joined(shown), metric=list(SHOWN)),
         ["labels", "model"],
         ["metric"],
-        write=_percent,
-        span=_percents,
-        labels={"S-": "S−"},
         heads=SHOWN,
         controls=CONTROLS,
         key=KEY,
+        **IN_PERCENT,
     )
 
 
 def paper_table(frame: pd.DataFrame) -> Table:
     """Return Table 1 of the paper beside ours, and below it what it has of people."""
     metrics = ("S+", "S-", "T_A", "T")
-    paper = published(__package__).assign(source="paper", style=PAPER).drop(columns="model")
-    paper = paper[~paper["labels"].isin(ASKED)]
+    paper = published(__package__).assign(source=PAPER, style=PAPER).drop(columns="model")
+    paper = paper[~paper["labels"].isin(ASKED)].rename(columns={"of": "model"}).replace({"labels": {"": OTHERS}})
     ours = pick(frame, item_kind="", metric=list(metrics)).assign(source="ours", style="")
-    cells = pd.concat([ours, paper.rename(columns={"of": "model"})])
-    cells["labels"] = cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS)
-    cells.loc[(cells["source"] == "paper") & (cells["labels"] == GROUP_OF_CONTROLS), "labels"] = "others"
-    order = {
-        "labels": [*LABELS, GROUP_OF_CONTROLS, "others"],
-        "model": [*MODELS, *(name for name in names(cells, "model") if name not in MODELS)],
-        "metric": metrics,
-        "source": ("ours", "paper"),
-    }
     return Table(
         "Table 1",
         "S+ and S− on SUB, concept accuracy on the test images of CUB-200-2011 for the attributes of SUB (T_A) and for "
         "all (T), in %.",
-        _arranged(cells, order),
+        _by_labels(pd.concat([ours, paper]), metric=metrics, source=("ours", PAPER)),
         ["labels", "model"],
         ["metric", "source"],
-        write=_percent,
-        span=_percents,
-        labels={"S-": "S−"},
         controls=CONTROLS,
+        **IN_PERCENT,
     )
 
 
@@ -237,65 +228,51 @@ def encoders_table(frame: pd.DataFrame, *, beside: bool) -> Table:
         paper = pick(published(__package__), labels=list(ASKED)).drop(columns="model").rename(columns={"of": "model"})
         parts.append(paper.assign(source=PAPER, style=PAPER))
     cells = pd.concat(parts)
-    order = {
-        "labels": ASKED,
-        "model": names(cells, "model"),
-        "metric": ("S+", "S-", "original"),
-        "source": ("ours", "chance", PAPER),
-    }
+    orders = {"metric": ("S+", "S-", "original"), "source": ("ours", "chance", PAPER)}
     return Table(
         "Table 2",
         "In %; original: the option that was taken out is chosen, the paper's hallucination.",
-        _arranged(cells, order),
+        arranged(cells, labels=ASKED, model=names(cells, "model"), **orders),
         ["labels", "model"],
         ["metric", "source"],
-        write=_percent,
-        span=_percents,
-        labels={"S-": "S−"},
         key="Small numbers are 95 % intervals over pairs.",
+        **IN_PERCENT,
     )
 
 
-def item_table(frame: pd.DataFrame, kind: str) -> Table:
-    """Return S+ and S- by attribute, group or class of the models trained with hard labels per class."""
-    cells = pick(frame, item_kind=kind, metric=["S+", "S-"], labels=[CLASS_HARD, ""])
-    cells = cells[~cells["model"].isin((ORACLE, MEMORISER, RECITER))]
+def item_table(frame: pd.DataFrame, kind: str, metrics: Sequence[str] = ("S+", "S-")) -> Table:
+    """Return S+ and S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
+    cells = pick(frame, item_kind=kind, metric=list(metrics), labels=[CLASS_HARD, ""], model=list(SHORT))
+    items = names(cells, "item")
+    told = {item: item.removeprefix("has_").replace("_", " ").replace("::", ": ") for item in items if kind != "class"}
+    several = len(metrics) > 1
     return Table(
-        f"By {kind}",
+        f"By {kind}" if several else f"{metrics[0].replace('-', '−')} by {kind}",
         "In %, with the marks of the main table.",
-        _arranged(cells, {"item": names(cells, "item"), "metric": ("S+", "S-"), "model": MODELS}).assign(small=""),
+        arranged(cells, item=items, metric=metrics, model=list(SHORT)).assign(small=""),
         ["item"],
-        ["metric", "model"],
-        write=_percent,
-        labels={"S-": "S−"},
+        ["metric", "model"] if several else ["model"],
+        write=in_percent,
+        labels=told | SHORT | MINUS,
     )
 
 
 def moves_table(frame: pd.DataFrame) -> Table:
     """Return how far concept values move, in their own units."""
     moves = ("added moves", "removed moves", "others move")
-    cells = pick(frame, item_kind="", metric=list(moves))
-    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", GROUP_OF_CONTROLS))
-    order = {"labels": [*LABELS, GROUP_OF_CONTROLS], "model": MODELS, "metric": moves}
     return Table(
         "How far values move",
         "Rise of the concept put in, fall of the one taken out, and the mean distance of all others, in the units of "
         "each model's values: margins of post-hoc models and random directions, probabilities of the others.",
-        _arranged(cells, order),
+        _by_labels(pick(frame, item_kind="", metric=list(moves)), metric=moves),
         ["labels", "model"],
         ["metric"],
         controls=CONTROLS,
     )
 
 
-def _arranged(cells: pd.DataFrame, orders: Mapping[str, Collection[str]]) -> pd.DataFrame:
-    ordered = {name: pd.Categorical(cells[name], list(of), ordered=True) for name, of in orders.items()}
-    return cells.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
-
-
-def _percent(value: float) -> str:
-    return "" if pd.isna(value) else number(100 * value, 1)
-
-
-def _percents(low: float, high: float) -> str:
-    return f"{100 * low:.0f}–{100 * high:.0f}"
+def _by_labels(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
+    """Arrange cells by the labels of their models, those without any last."""
+    cells = cells.replace({"labels": {"": GROUP_OF_CONTROLS}})
+    models = [*MODELS, *names(cells, "model")]
+    return arranged(cells, labels=[*LABELS, GROUP_OF_CONTROLS, OTHERS], model=models, **orders)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
-import torch
-from torch.utils.data import DataLoader
 
 from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.embedding import embed
 from captum_concepts.heads import fit_logistic
 from quantus_concepts.datasets import CUB200, SUB
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.metrics import score_substitutions
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.studies.concepts.evaluation import random_models
@@ -22,14 +18,14 @@ from quantus_concepts.studies.loading import sample_loader
 from quantus_concepts.studies.networks import RESNET18_CUB, cut_network, load_network
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution.concept_models import Recital
-from quantus_concepts.studies.substitution.evaluation import ask, post_hoc
+from quantus_concepts.studies.substitution.evaluation import ask, post_hoc, thresholds
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     IMAGE_HARD,
-    RANDOM,
     RECITER,
 )
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.substitution.score_ranges import in_order, scored
 
 #: Of a network that does not say.
 IMAGE_SIZE = 224
@@ -57,25 +53,17 @@ def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) ->
         (IMAGE_HARD, train.concept_labels),
     ):
         labelled = embedded._replace(concept_labels=targets)
-        models |= post_hoc(run, backbone, labelled, labels, train, options.seed)
+        models |= post_hoc(run, SUB.__name__, backbone, labelled, labels, train, options.seed)
     recital = Recital(fit_logistic(embedded.features, train.labels, n_classes), (train.class_concepts >= 0.5).float())
     models[RECITER] = BottleneckCBM(backbone, recital, recital.head(), activation=None).eval().to(device)
     random = random_models(
         backbone, embedded, train.concept_names, n_classes, "margin", options.random_banks, options.seed
     )
-    # In order: a row group of the files is in memory at a time.
-    images: DataLoader[Any] = DataLoader(sub, options.batch_size, generator=torch.Generator())
-    scores = score_substitutions(
-        models,
-        images,
-        threshold={name: 0.5 if name == RECITER else 0.0 for name in [*models, RANDOM]},
-        seen=sample_loader(test, options.batch_size),
-        controls={RANDOM: random},
-        display_progressbar=bars,
-    )
+    seen = sample_loader(test, options.batch_size)
+    scores = scored(run, SUB.__name__, models, random, sub, seen, thresholds(models))
     if not encoders:
         return scores
     # As they are: encoders bring their own preparation.
     plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
-    asked = ask(encoders, DataLoader(plain, options.batch_size, generator=torch.Generator()), show=bars)
+    asked = ask(encoders, in_order(plain, options.batch_size), show=bars)
     return pd.concat([scores, *asked], ignore_index=True)
