@@ -21,7 +21,7 @@ warnings.filterwarnings("ignore")
 
 project = "quantus-concepts"
 author = "The quantus-concepts developers"
-copyright = author  # noqa: A001  Sphinx reads the name
+copyright = author
 release = importlib.metadata.version("quantus-concepts")
 version = release
 

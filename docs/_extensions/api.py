@@ -17,7 +17,10 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 OURS = ("quantus_concepts", "captum_concepts")
-PACKAGES = (*OURS, *(f"quantus_concepts.{name}" for name in ("metrics", "datasets", "pasta", "functional", "diffusion")))
+PACKAGES = (
+    *OURS,
+    *(f"quantus_concepts.{name}" for name in ("metrics", "datasets", "pasta", "functional", "diffusion")),
+)
 
 
 class Api(SphinxDirective):

@@ -56,4 +56,6 @@ def draw(n: int = 40, seed: int = 0) -> Pictures:
     is_red = (object_labels == 0)[:, None, None]
     red, blue = np.where(is_red, strong, weak), np.where(is_red, weak, strong)
     tinted, covered = (np.where(masks, np.stack([red, g, blue], 1), scenes) for g in (scenes[:, 1], 0.5 + 0 * red))
-    return Pictures(*(each.astype(np.float32) for each in (scenes, covered, tinted)), masks, scene_labels, object_labels)
+    return Pictures(
+        *(each.astype(np.float32) for each in (scenes, covered, tinted)), masks, scene_labels, object_labels
+    )
