@@ -21,6 +21,8 @@ PACKAGES = (
     *OURS,
     *(f"quantus_concepts.{name}" for name in ("metrics", "datasets", "pasta", "functional", "diffusion")),
 )
+#: With those of our own base classes; what comes from the classes named is told where they are.
+MEMBERS = ("   :members:", "   :inherited-members: Module, Attribution, Dataset, ABC, Protocol, Generic, tuple, object")
 
 
 class Api(SphinxDirective):
@@ -41,8 +43,8 @@ class Api(SphinxDirective):
                 entries += [f".. py:data:: {name}", "", f"   {told}", ""]
                 continue
             names.append(name)
-            members = ["   :members:"] if kind == "class" and "members" in self.options else []
-            entries += [f".. auto{kind}:: {name}", *members, ""]
+            members = kind == "class" and "members" in self.options
+            entries += [f".. auto{kind}:: {name}", *(MEMBERS if members else ()), ""]
         summary = [".. autosummary::", "", *(f"   {name}" for name in names), ""] if names else []
         lines = [f".. currentmodule:: {self.arguments[0]}", "", *summary, *entries]
         return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
@@ -59,13 +61,14 @@ def name_role(
     env: BuildEnvironment = inliner.document.settings.env
     scope = {f"py:{key}": env.ref_context.get(f"py:{key}") for key in ("module", "class")}
     target = pending_xref(rawtext, nodes.literal(rawtext, text), reftype="obj", refdomain="py", reftarget=text, **scope)
-    target["name_role"], target["refdoc"] = True, env.docname
+    target["refdoc"] = env.docname
     return [target], []
 
 
 def resolve_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nodes.Node) -> nodes.Node | None:
     """Link what another page documents; leave an argument, and what can be imported, as it is; warn of the rest."""
-    if not node.get("name_role"):
+    # numpydoc writes the attributes of a class as such references, too.
+    if node.get("reftype") != "obj":
         return None
     target = node["reftarget"]
     last = target.rpartition(".")[2] if target.startswith(OURS) else target

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 
 def small_network(n_classes: int, width: int = 24) -> nn.Sequential:
-    """Return three convolutions, whose maps (N, 4 * width, H / 4, W / 4) are `maps`, averaged, and a linear layer."""
+    """Return three convolutions, whose maps (N, 4 * width, H / 8, W / 8) are `maps`, averaged, and a linear layer."""
 
     def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
         convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
 
-    maps = nn.Sequential(*block(3, width, 2), *block(width, 2 * width, 2), *block(2 * width, 4 * width, 1))
+    maps = nn.Sequential(*block(3, width, 2), *block(width, 2 * width, 2), *block(2 * width, 4 * width, 2))
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return nn.Sequential(OrderedDict(maps=maps, pool=pool, classes=nn.Linear(4 * width, n_classes)))
 

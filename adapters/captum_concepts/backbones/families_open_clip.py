@@ -29,7 +29,7 @@ def from_open_clip(model: nn.Module) -> Backbone:
     embeddings has its width.
 
     ===============================================  =============================================  ======
-    tower                                            maps                                          linear
+    tower                                            maps                                           linear
     ===============================================  =============================================  ======
     VisionTransformer by its class token             patch tokens through last norm and projection  False
     VisionTransformer by the mean of its patches     the same                                       True
