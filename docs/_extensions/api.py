@@ -45,7 +45,7 @@ class Api(SphinxDirective):
             names.append(name)
             members = kind == "class" and "members" in self.options
             entries += [f".. auto{kind}:: {name}", *(MEMBERS if members else ()), ""]
-        summary = [".. autosummary::", "", *(f"   {name}" for name in names), ""] if names else []
+        summary = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""] if names else []
         lines = [f".. currentmodule:: {self.arguments[0]}", "", *summary, *entries]
         return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
 
