@@ -20,7 +20,7 @@ QUANTILES = ("element", "pixel")
 class TiedScheduler:
     """The scheduler of a pipeline of diffusers, which ties the two halves of the batch before each step.
 
-    With predictions e_R of the first half and e_G of the second and D = |e_R - e_G|, both become (e_R + e_G) / 2
+    With predictions e_R of the first half and e_G of the second and ``D = |e_R - e_G|``, both become (e_R + e_G) / 2
     where D is at or below its eta-quantile, and stay elsewhere: the smallest ceil(eta * n) of the n differences are
     tied, each image pair by itself. Of eta = 0 the step is that of the scheduler, to the bit.
 

@@ -29,14 +29,14 @@ def from_open_clip(model: nn.Module) -> Backbone:
     The embedding is that of ``model.encode_image(images)`` without normalisation, so that a bank of text
     embeddings has its width.
 
-    ===============================================  ============================================  ======
-    tower                                            maps                                          linear
-    ===============================================  ============================================  ======
-    VisionTransformer by its class token             patch tokens through last norm and projection False
-    VisionTransformer by the mean of its patches     the same                                      True
-    ModifiedResNet (CLIP-RN50, attention pool)       the pool's value of each position             False
-    TimmModel                                        as `from_timm`, projected at each position    same
-    ===============================================  ============================================  ======
+    ===============================================  =============================================  ======
+    tower                                            maps                                           linear
+    ===============================================  =============================================  ======
+    VisionTransformer by its class token             patch tokens through last norm and projection  False
+    VisionTransformer by the mean of its patches     the same                                       True
+    ModifiedResNet (CLIP-RN50, attention pool)       the pool's value of each position              False
+    TimmModel                                        as `from_timm`, projected at each position     same
+    ===============================================  =============================================  ======
 
     "linear" is `Backbone.linear_pool`; where it is False the maps are local evidence, not a decomposition of
     the value. A tower of timm stays linear only if its projection is, and a mean of patches is not if its

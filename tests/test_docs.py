@@ -1,0 +1,94 @@
+"""The site: everything public is in its reference, every page is found, and the examples of CONTRIBUTING.md run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PACKAGES = {
+    "captum_concepts": "adapters/captum_concepts",
+    "quantus_concepts": "quantus_concepts",
+    **{
+        f"quantus_concepts.{name}": f"quantus_concepts/{name}"
+        for name in ("metrics", "datasets", "pasta", "functional", "diffusion")
+    },
+}
+
+
+def exported(folder: str) -> set[str]:
+    """Return `__all__` of a package, read from its source."""
+    tree = ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))
+    (value,) = (
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    return set(ast.literal_eval(value))
+
+
+def referenced() -> list[tuple[str, str]]:
+    """Return package and name of every entry of the reference."""
+    found = []
+    for page in sorted((DOCS / "api").glob("*.md")):
+        for package, names in re.findall(r"\.\. api:: (\S+)\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
+            lines = (line.partition(":") for line in names.splitlines() if not line.strip().startswith(":"))
+            found += [(package, name.strip()) for name, _, _ in lines if name.strip()]
+    return found
+
+
+def test_every_public_name_is_in_the_reference_once() -> None:
+    entries = referenced()
+    assert [entry for entry, count in Counter(entries).items() if count > 1] == []
+    told = {(package, name) for package, name in entries if package in PACKAGES}
+    assert {(package, name) for package, name in told if name not in exported(PACKAGES[package])} == set()
+    # quantus_concepts exports much of its subpackages again, which is told there or here.
+    names = {name for _, name in told} | {package.rpartition(".")[2] for package in PACKAGES}
+    untold = {package: sorted(exported(folder) - names) for package, folder in PACKAGES.items()}
+    assert {package: missing for package, missing in untold.items() if missing} == {}
+
+
+def test_every_page_is_in_the_contents_once() -> None:
+    found = {page.relative_to(DOCS).with_suffix("").as_posix(): page.read_text("utf-8") for page in DOCS.rglob("*.md")}
+    pages = {name: text for name, text in found.items() if not name.startswith("_")}
+    entries: list[str] = []
+    for name, text in pages.items():
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", text, flags=re.DOTALL):
+            lines = [line for line in block.splitlines() if line and not line.startswith(":")]
+            entries += [(Path(name).parent / line.rstrip(">").rpartition("<")[2]).as_posix() for line in lines]
+    assert sorted(entries) == sorted(set(pages) - {"index"})
+
+
+def test_every_metric_has_a_page_of_the_same_form() -> None:
+    available = (ROOT / "quantus_concepts/available.py").read_text("utf-8")
+    metrics = re.findall(r'^        "[^"]+": (\w+),$', available, flags=re.MULTILINE)
+    pages = [page.read_text("utf-8") for page in (DOCS / "metrics").glob("*.md")]
+    headings = ["## Picture", "## What the numbers mean", "## A control", "## When not to use it", "## Paper"]
+    for metric in metrics:
+        (page,) = (text for text in pages if f"# {metric}: " in text)
+        assert "**Question.**" in page
+        assert "**Formula.**" in page
+        assert [line for line in page.splitlines() if line in headings] == headings
+
+
+def test_examples_of_contributing_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(blocks) == 5
+    # Where dataclasses look for what a name in an annotation is.
+    names: dict[str, Any] = {"__name__": __name__}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"CONTRIBUTING.md, block {number}", "exec"), names)
+
+
+def test_the_citation_is_of_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f'version: "{project["version"]}"' in citation
+    assert f"license: {project['license']}" in citation
