@@ -43,6 +43,7 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     source = check_path("path", path)
     tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
     check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept bank", "ConceptBank.save")
+    tensors = {name: tensors[name] for name in TENSORS}
     # Files of the first version have none.
     if header.get("sha256", expected := _checksum(header, tensors)) != expected:
         raise ValueError(
@@ -98,5 +99,5 @@ def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for key in ("names", "settings"):
         digest.update(f"{key}={header.get(key)};".encode())
-    digest_tensors(digest, {name: tensors[name] for name in TENSORS})
+    digest_tensors(digest, tensors)
     return digest.hexdigest()
