@@ -46,6 +46,7 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
     source = check_path("path", path)
     tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
     check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept bank", "ConceptBank.save")
+    tensors = {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors}
     # Files of the first version have none.
     if header.get("sha256", expected := _checksum(header, tensors)) != expected:
         raise ValueError(
@@ -62,7 +63,6 @@ def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
         raise ValueError(
             f"{source} is a damaged concept bank: its metadata are no list of names, and settings by name."
         )
-    tensors = {name: each for name, each in tensors.items() if name in (*TENSORS, P_VALUES)}
     return BankContents(tensors, names, settings)
 
 
@@ -102,5 +102,5 @@ def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for key in ("names", "settings"):
         digest.update(f"{key}={header.get(key)};".encode())
-    digest_tensors(digest, {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors})
+    digest_tensors(digest, tensors)
     return digest.hexdigest()
