@@ -106,7 +106,7 @@ def intervention_ranks(
         urgency = torch.as_tensor(np.array(draws).reshape(n, n_groups), dtype=torch.float32).to(values.device)
     else:
         urgency = _means(_urgency(order, values, targets.to(values), weights, boundary), member, n_groups)
-    places = urgency.argsort(1, descending=True, stable=True).argsort(1)
+    places = urgency.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     return places[:, member]
 
 

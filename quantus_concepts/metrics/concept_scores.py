@@ -7,13 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from captum_concepts.checks import as_list, check_seed, check_whole
+from captum_concepts.checks import check_seed, check_whole
 from captum_concepts.embedding import check_loader
 from captum_concepts.interventions import Levels
-from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.concept_scoring import ConceptScoring
 from quantus_concepts.metrics.inference import IMPORTANCES
-from quantus_concepts.metrics.intervening import Interventions
+from quantus_concepts.metrics.intervening import in_every_order
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.truth import checked_points, checked_presence, checked_substitutes, class_labels
@@ -156,7 +155,6 @@ def score_concepts(
     check_seed(seed)
     loader = check_loader(loader)
     check_whole("n_threads", n_threads, 1)
-    counts = tuple(check_whole("interventions", each, 0) for each in as_list("interventions", interventions, "numbers"))
     scoring = ConceptScoring(
         model,
         class_concepts=known("class_concepts", class_concepts),
@@ -167,7 +165,7 @@ def score_concepts(
         value_threshold=value_threshold,
         controls=controls,
         control_stride=control_stride,
-        interventions=Interventions(counts, ORDERS, None, seed) if counts else None,
+        interventions=in_every_order(interventions, seed),
         levels=levels,
     )
     if value_threshold is None and not (added is None and removed is None):

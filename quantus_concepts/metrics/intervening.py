@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_seed, check_whole
+from captum_concepts.checks import as_list, check_choice, check_seed, check_whole
 from captum_concepts.interventions import Levels
 from quantus_concepts.functional.interventions import (
     ORDERS,
@@ -23,6 +23,12 @@ from quantus_concepts.metrics.protocols import ConceptModel
 
 #: The control: every answer turned into its opposite.
 WRONG_LABELS = "wrong labels"
+
+
+def in_every_order(interventions: Any, seed: int) -> Interventions | None:
+    """Return what is asked for by numbers of answers alone; None where there are none."""
+    counts = tuple(check_whole("interventions", each, 0) for each in as_list("interventions", interventions, "numbers"))
+    return Interventions(counts, ORDERS, None, seed) if counts else None
 
 
 @dataclass(frozen=True)

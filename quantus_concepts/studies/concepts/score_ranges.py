@@ -13,6 +13,7 @@ from torch.utils.data import Subset
 
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics.concept_scoring import ConceptScoring
+from quantus_concepts.metrics.intervening import in_every_order
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.pasta.fingerprints import module_hash
@@ -34,6 +35,7 @@ def scored_by_ranges(
     asked: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Return what `score_concepts` does with these arguments, to the bit."""
+    asked = {**asked, "interventions": in_every_order(asked["interventions"], seed)}
     size, n_images = run.options.batch_size, len(data.test)
     starts = range(0, n_images, size)
     controls = [each for drawn in asked["controls"].values() for each in drawn]
