@@ -216,7 +216,11 @@ def _solve(
         weight = z.new_zeros(offset.shape[1], z.shape[1], requires_grad=True)
         bias = z.new_zeros(offset.shape[1], requires_grad=True)
         solver = torch.optim.LBFGS(
-            [weight, bias], max_iter=max_iter, tolerance_grad=1e-6, tolerance_change=0, line_search_fn="strong_wolfe"
+            [weight, bias],
+            max_iter=max_iter,
+            tolerance_grad=1e-6,
+            tolerance_change=1e-12,
+            line_search_fn="strong_wolfe",
         )
 
         def loss() -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import as_list, check_choice, check_seed, check_whole
+from captum_concepts.checks import as_list, check_choice, check_seed, check_shape, check_whole
 from captum_concepts.interventions import Levels
 from quantus_concepts.functional.interventions import (
     ORDERS,
@@ -70,6 +70,7 @@ class Interventions:
     ) -> Iterator[tuple[tuple[str, int, None, str], Tensor]]:
         """Yield the classes (N,) predicted by the head, with order, number of answers and "" or "wrong labels"."""
         low, high = levels or (torch.zeros(values.shape[1]), torch.ones(values.shape[1]))
+        check_shape("levels", low, ("L",), (values.shape[1],))
         low, high = low.to(values), high.to(values)
         given: dict[str, Any] = {"groups": self.groups, "seed": self.seed, "first": first}
         given["boundary"] = (low + high) / 2 if boundary is None else boundary
