@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,6 +20,7 @@ from captum_concepts.checks import (
     check_range,
     check_shape,
     check_whole,
+    to_numpy,
 )
 from captum_concepts.running import evaluation_mode, first_floating, tensor_output, without_autocast
 
@@ -212,28 +215,26 @@ def _solve(
         shift, spread = x.mean(0), x.std(0, correction=0)
         spread = spread.where(spread > 0, 1)
     z = (x - shift) / spread
-    with torch.enable_grad():
-        weight = z.new_zeros(offset.shape[1], z.shape[1], requires_grad=True)
-        bias = z.new_zeros(offset.shape[1], requires_grad=True)
-        solver = torch.optim.LBFGS(
-            [weight, bias],
-            max_iter=max_iter,
-            tolerance_grad=1e-6,
-            tolerance_change=1e-12,
-            line_search_fn="strong_wolfe",
-        )
+    truth = functional.one_hot(labels, offset.shape[1]).to(x)
+    shape = offset.shape[1], z.shape[1] + 1
+    # scikit-learn's C is that of the sum over the samples; the bias, in the last column, has no penalty.
+    penalty = torch.ones(shape[1]).to(x) / (C * len(z))
+    penalty[-1] = 0
 
-        def loss() -> Tensor:
-            solver.zero_grad()
-            logits = offset + functional.linear(z, weight, bias)
-            # scikit-learn's C is that of the sum over the samples.
-            found = functional.cross_entropy(logits, labels) + weight.square().sum() / (2 * C * len(z))
-            found.backward()
-            return found
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        rows = torch.from_numpy(flat).view(shape).to(x)
+        logits = offset + functional.linear(z, rows[:, :-1], rows[:, -1])
+        wrong = (logits.softmax(1) - truth) / len(z)
+        slope = torch.cat([wrong.T @ z, wrong.sum(0)[:, None]], 1) + penalty * rows
+        found = functional.cross_entropy(logits, labels) + (penalty * rows.square()).sum() / 2
+        return found.item(), to_numpy(slope.double()).ravel()
 
-        solver.step(loss)
-    scaled = weight.detach() / spread
-    return scaled, bias.detach() - scaled @ shift
+    # Not torch.optim, whose first optimiser loads the compiler, which takes seconds.
+    ends = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 1e-6, "ftol": 1e-12}
+    solved = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=ends)
+    rows = torch.from_numpy(solved.x).view(shape).to(x)
+    weight = rows[:, :-1] / spread
+    return weight, rows[:, -1] - weight @ shift
 
 
 def _check_bottleneck(name: str, cbm: Any) -> None:
