@@ -106,7 +106,8 @@ def intervention_ranks(
         urgency = torch.as_tensor(np.array(draws).reshape(n, n_groups), dtype=torch.float32).to(values.device)
     else:
         urgency = _means(_urgency(order, values, targets.to(values), weights, boundary), member, n_groups)
-    places = urgency.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    asked = urgency.argsort(dim=1, descending=True, stable=True)
+    places = torch.empty_like(asked).scatter_(1, asked, torch.arange(n_groups, device=asked.device).expand(n, -1))
     return places[:, member]
 
 

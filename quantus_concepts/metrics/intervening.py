@@ -76,11 +76,14 @@ class Interventions:
         given["boundary"] = (low + high) / 2 if boundary is None else boundary
         if "contribution" in self.orders:
             given["weights"] = concept_importances(model, values, predicted, ("weight",))["weight"]
-        counts = self.counts_of(values.shape[1])
+        counts, ranks = self.counts_of(values.shape[1]), dict[str, Tensor]()
         for said, answers in (("", present), (WRONG_LABELS, ~present)):
             targets = torch.where(answers, high, low)
             for order in self.orders:
-                after = intervene_values(values, targets, intervention_ranks(order, values, targets, **given), counts)
+                if order not in ranks or order == "contribution":
+                    # The others do not depend on the answers.
+                    ranks[order] = intervention_ranks(order, values, targets, **given)
+                after = intervene_values(values, targets, ranks[order], counts)
                 # All at once: each call of a head costs more than its product.
                 classes = class_logits(model, after.flatten(0, 1)).argmax(1).view(len(counts), -1)
                 yield from (((order, count, None, said), row) for count, row in zip(counts, classes, strict=True))
