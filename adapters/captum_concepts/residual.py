@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -98,9 +98,9 @@ class ResidualCBM(ConceptChain):
         """Return L where it is known."""
         return self.bottleneck.n_concepts()
 
-    def with_head(self, head: nn.Module) -> ResidualCBM:
+    def with_head(self, head: nn.Module) -> Self:
         """Return a model with another head and the same residual."""
-        return ResidualCBM(self.bottleneck.with_head(head), self.residual)
+        return type(self)(self.bottleneck.with_head(head), self.residual)
 
     def contributions(self, inputs: Any) -> Contributions:
         """Return what the concepts and what the residual contribute to the logits of each image and class.

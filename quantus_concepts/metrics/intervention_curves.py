@@ -149,7 +149,7 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
         )
     models = list(dict.fromkeys(table["model"]))
     if ax is None:
-        size = (1.0 + 2.9 * len(models), 3.4)
+        size = (2.8 + 2.6 * len(models), 3.4)
         _, ax = plt.subplots(1, len(models), figsize=size, sharey=True, squeeze=False, layout="constrained")
     axes = np.asarray(ax, dtype=object).ravel()
     if not all(isinstance(panel, Axes) for panel in axes):
@@ -160,7 +160,8 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
         _draw(panel, table[table["model"] == model])
         panel.set_title(model, fontsize=10, parse_math=False)
     axes[0].set_ylabel("class accuracy in %")
-    axes[0].legend(frameon=False, fontsize=8)
+    # Beside the panels: curves go through every corner of them.
+    axes[len(models) - 1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
     return axes[0].figure, axes[: len(models)]
 
 
@@ -183,7 +184,7 @@ def _draw(panel: Axes, rows: pd.DataFrame) -> None:
     counts = sorted(set(rows["count"]))
     # As many answers again are a step of the same width; 0 is beside 1.
     panel.set_xscale("symlog", base=2, linthresh=1)
-    panel.set_xticks(counts, [str(count) for count in counts])
+    panel.set_xticks(counts, [str(count) for count in counts], fontsize=8)
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_ylim(-2, 102)
     panel.set_xlabel("concepts answered by people")

@@ -181,7 +181,7 @@ def interventions(frame: pd.DataFrame) -> Figure:
     """Draw class accuracy over the number of concepts corrected, a panel a model, wrong corrections dashed."""
     curves = intervention_rows(frame)
     n_models = curves["model"].nunique()
-    fig = Figure(figsize=(1.0 + 2.8 * n_models, 3.6), layout="constrained")
+    fig = Figure(figsize=(2.8 + 2.4 * n_models, 3.6), layout="constrained")
     panels = fig.subplots(1, n_models, sharey=True, squeeze=False)
     plot_interventions(curves, panels)
     for panel in panels.flat:
