@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -21,10 +20,8 @@ from quantus_concepts.metrics import (
     Subject,
     attribute_regions,
     check_premise,
-    intervention_curve,
     metric_values,
     optimise_patch,
-    plot_interventions,
     score_concepts,
     score_contrasts,
     score_explanations,
@@ -34,6 +31,7 @@ from quantus_concepts.metrics import (
     score_vision_language,
 )
 from refusals import Refusal
+from refused.interventions import LEVELS
 from refused.metric_classes import (
     CHANGED,
     CLASSES,
@@ -93,28 +91,6 @@ SUBJECT_ARRAYS: Bad = {
     "strings": np.array(["a"] * N),
     "of rank 1": CLASSES,
 }
-NO_LEVELS: Bad = {
-    "a number": 1.0,
-    "one": [[0.0] * 5],
-    "text": ("a", "b"),
-    "of rank 2": np.zeros((2, 1, 5)),
-    "NaN": np.full((2, 5), NAN),
-    "of two lengths": ([0.0], [1.0, 1.0]),
-    "descending": np.array([[1.0] * 5, [0.0] * 5]),
-    "of two concepts": np.array([[0.0] * 2, [1.0] * 2]),
-}
-CURVES = pd.DataFrame(
-    {
-        "model": "a",
-        "order": "random",
-        "labels": "true labels",
-        "count": [0, 1],
-        "value": 0.5,
-        "low": 0.4,
-        "high": 0.6,
-        "n": 9,
-    }
-)
 NO_METHODS: Bad = {"None": None, "a list": [explain], "text": "Saliency", "names alone": {"a": "Saliency"}, "empty": {}}
 PATCH = {"model": MODEL, "images": IMAGES, "masks": MASKS, "init": IMAGES[0], "steps": 1}
 PATCH_SETTINGS: dict[str, Bad] = {
@@ -339,29 +315,7 @@ TABLE: Table = {
         added={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
         removed={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
     )
-    | spoilt(
-        score_concepts, {"model": MODEL, "loader": LOADER, "top_l": (1,), "interventions": (1,)}, levels=NO_LEVELS
-    ),
-    "intervention_curve": spoilt(
-        intervention_curve,
-        {"model": MODEL, "loader": LOADER},
-        model={**NO_MODULE, "of texts": {"a": "b"}, "a plain network": nn.Linear(1, 1)},
-        loader={"None": None, "a number": 3, "of texts": [("a", "b")], "of None": [None]},
-        concept_labels={**NO_ARRAY, "of rank 1": LABELS[0], "halves": LABELS / 2 + 0.1, "one too few": LABELS[:5]},
-        labels={**NO_CLASSES, "one too few": CLASSES[:5]},
-        counts={"a number": 3, "text": "1", "empty": (), "negative": (-1,), "too large": (99,), "fractions": (0.5,)},
-        orders={"None": None, "text": "random", "unknown": ("rnadom",), "empty": ()},
-        groups={**NO_ARRAY, "with a gap": [0, 2, 2, 2, 2], "one too few": [0, 1], "bools": [True] * 5},
-        levels=NO_LEVELS,
-        value_threshold={**TEXT, "a list": [0.5], "NaN": NAN},
-        seed=NO_SEED,
-    ),
-    "plot_interventions": spoilt(
-        plot_interventions,
-        lambda: {"table": CURVES},
-        table={"None": None, "of other columns": CURVES.drop(columns="order"), "empty": CURVES[:0]},
-        ax={"text": "a", "a number": 3, "too few": []},
-    ),
+    | LEVELS,
     "score_substitutions": spoilt(
         score_substitutions,
         SUBSTITUTIONS,

@@ -35,7 +35,7 @@ def scored_by_ranges(
     asked: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Return what `score_concepts` does with these arguments, to the bit."""
-    asked = {**asked, "interventions": in_every_order(asked["interventions"], seed)}
+    asked = {**asked, "interventions": in_every_order(asked.get("interventions", ()), seed)}
     size, n_images = run.options.batch_size, len(data.test)
     starts = range(0, n_images, size)
     controls = [each for drawn in asked["controls"].values() for each in drawn]
