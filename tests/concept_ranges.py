@@ -78,6 +78,7 @@ def check_concepts(folder: Path, engine: str, workers: int | None) -> Any:
         "value_threshold": {"one": 0.1},
         "controls": {"random": [SharingConceptModel(seed) for seed in (7, 8, 9)]},
         "control_stride": 3,
+        "interventions": (0, 1, 3),
     }
     whole = SimpleNamespace(
         test=data, class_names=list("KLMN"), concept_names=list("vwxyz"), digest=lambda: "these images"
@@ -92,7 +93,7 @@ def check_concepts(folder: Path, engine: str, workers: int | None) -> Any:
         pd.testing.assert_frame_equal(found, expected, check_exact=True)
 
     call()
-    assert {"CEM", "CLM", "CGIM"} <= set(expected["metric"])
+    assert {"CEM", "CLM", "CGIM", "accuracy after interventions"} <= set(expected["metric"])
     assert expected.loc[expected["baseline"] == "parts of another image", "n"].gt(0).any()
     return call
 

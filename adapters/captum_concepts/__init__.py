@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from captum_concepts.cbm import PostHocCBM
     from captum_concepts.coam import CoAM
     from captum_concepts.controls import RandomAttribution, SobelEdges
+    from captum_concepts.editing import prune
     from captum_concepts.embedding import Embeddings, embed
     from captum_concepts.explain import explain_func
     from captum_concepts.heads import fit_elastic_net, fit_logistic
+    from captum_concepts.interventions import Levels
     from captum_concepts.layers import LayerFeatures
     from captum_concepts.method_spec import method_from_spec
     from captum_concepts.paper_methods import (
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         build_methods,
     )
     from captum_concepts.pyc import from_pyc
+    from captum_concepts.residual import Contributions, ResidualCBM, fit_residual
     from captum_concepts.steered_rise import SteeredRISE
     from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
     from captum_concepts.visualise import gallery, overlay, plot_coam
@@ -44,10 +47,13 @@ __all__ = [
     "BottleneckCBM",
     "CoAM",
     "ConceptBank",
+    "Contributions",
     "Embeddings",
     "LayerFeatures",
+    "Levels",
     "PostHocCBM",
     "RandomAttribution",
+    "ResidualCBM",
     "SobelEdges",
     "SteeredRISE",
     "TCAVContrast",
@@ -58,6 +64,7 @@ __all__ = [
     "explain_func",
     "fit_elastic_net",
     "fit_logistic",
+    "fit_residual",
     "from_open_clip",
     "from_pyc",
     "from_timm",
@@ -67,6 +74,7 @@ __all__ = [
     "method_from_spec",
     "overlay",
     "plot_coam",
+    "prune",
     "tcav_contrast",
     "tcav_score",
 ]

@@ -13,6 +13,8 @@ from captum_concepts.checks import check_callable, check_module
 from captum_concepts.pooling import Maps, Pool, resolve_stages
 from captum_concepts.running import first_floating, without_autocast
 
+_SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
+
 
 class BottleneckLayer(nn.Module):
     """The user's concept layer with its activation: embeddings (N, d) to concept values (N, L)."""
@@ -108,6 +110,11 @@ class BottleneckCBM(ConceptChain):
         """Whether maps are a decomposition of the values: mean pooling, linear layer and no activation."""
         linear = isinstance(self._layer, nn.Linear | nn.Conv2d) and self.project is None
         return self.pooling.linear and linear and self.concept_layer.activation is None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether values are those of a sigmoid, so that a label is a value."""
+        return isinstance(self.concept_layer.activation, nn.Sigmoid) or self.concept_layer.activation in _SIGMOIDS
 
     @property
     def _layer(self) -> nn.Module:

@@ -6,6 +6,7 @@ from quantus_concepts.functional.clm import clm
 from quantus_concepts.functional.concept_attribution import concept_attribution, random_masks
 from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
 from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
+from quantus_concepts.functional.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.normalisation import positive_percentile
 from quantus_concepts.functional.part_masks import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.patch_objective import patch_objective
@@ -39,6 +40,9 @@ __all__ = [
     "group_choice",
     "idr",
     "iir",
+    "intervene_values",
+    "intervention_counts",
+    "intervention_ranks",
     "mask_centres",
     "mask_shares",
     "mask_threshold_shares",

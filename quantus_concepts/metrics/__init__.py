@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.idr import IDR
     from quantus_concepts.metrics.iir import IIR
+    from quantus_concepts.metrics.intervention_curves import intervention_curve, plot_interventions
     from quantus_concepts.metrics.mcs import MCS
     from quantus_concepts.metrics.pasta_score import PASTAScore
     from quantus_concepts.metrics.patch import Patch
@@ -53,8 +54,10 @@ __all__ = [
     "SubstitutionScore",
     "attribute_regions",
     "check_premise",
+    "intervention_curve",
     "metric_values",
     "optimise_patch",
+    "plot_interventions",
     "score_concepts",
     "score_contrasts",
     "score_explanations",

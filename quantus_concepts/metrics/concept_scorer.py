@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts.interventions import Levels
 from captum_concepts.running import to_model
 from quantus_concepts.functional import ClassMeans, cgim, rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
@@ -24,6 +25,7 @@ from quantus_concepts.metrics.inference import (
     concept_outputs,
     linear_weights,
 )
+from quantus_concepts.metrics.intervening import Interventions
 from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE, GaussianRegion
 from quantus_concepts.metrics.protocols import ConceptModel, shares_features
 from quantus_concepts.metrics.row_buffer import RowBuffer
@@ -47,6 +49,8 @@ ROWS = "rows"
 #: The concept put in, and what is scored of images that have one.
 ADDED = Score("added")
 SUBSTITUTED = Score("S+"), Score("S-"), Score("recital")
+#: Of the class after interventions, by order and number of concepts.
+INTERVENED = "accuracy after interventions"
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 
 
@@ -59,6 +63,7 @@ class Variants:
     alphas: tuple[float, ...]
     class_concepts: np.ndarray | None
     parts: np.ndarray
+    interventions: Interventions | None = None
 
     def __post_init__(self) -> None:
         for explanation in self.explanations:
@@ -109,6 +114,7 @@ class ConceptScorer:
         offset: int = 0,
         first: int = 0,
         *,
+        levels: Levels | None = None,
         record: bool = False,
     ) -> None:
         self.model, self.variants = model, variants
@@ -116,6 +122,7 @@ class ConceptScorer:
         #: What the columns are of.
         self.scores: list[Score] = []
         self._value_threshold, self._stride, self._offset, self._first = value_threshold, stride, offset, first
+        self._levels = levels
         self._parts = torch.as_tensor(variants.parts)
         self._theta: Tensor | None = None
         self._means: dict[str, ClassMeans] = {}
@@ -148,6 +155,7 @@ class ConceptScorer:
         columns: dict[Score, Tensor] = {LABEL: labels, PREDICTED: predicted, FINITE: finite}
         if batch.concepts is not None:
             columns |= self._existence(values, importance, batch.concepts)
+        columns |= self._intervened(values, predicted, labels, batch.concepts)
         if batch.added is not None and self._value_threshold is not None:
             columns |= self._substituted(values, batch, self._value_threshold)
         if "contribution" in importance:
@@ -208,6 +216,18 @@ class ConceptScorer:
             hits = ranked_presence(scored, present, max(tops))
             columns |= {Score("CEM", name, top): hits[:, :top].mean(1) for top in tops}
         return columns
+
+    def _intervened(
+        self, values: Tensor, predicted: Tensor, labels: Tensor, shown: Tensor | None
+    ) -> dict[Score, Tensor]:
+        asked = self.variants.interventions
+        if asked is None:
+            return {}
+        if shown is None:
+            raise ValueError("Expected argument `concept_labels` beside `interventions` but they are not known.")
+        levels, first = (self._levels, self._value_threshold), self._first + self.n_images
+        found = asked.predictions(self.model, values, predicted, shown.to(values.device) > 0.5, *levels, first)
+        return {Score(INTERVENED, *name): classes == labels for name, classes in found}
 
     def _substituted(self, values: Tensor, batch: ConceptBatch, threshold: float) -> dict[Score, Tensor]:
         added = torch.as_tensor(batch.added)

@@ -9,8 +9,10 @@ import pandas as pd
 
 from captum_concepts.checks import check_seed, check_whole
 from captum_concepts.embedding import check_loader
+from captum_concepts.interventions import Levels
 from quantus_concepts.metrics.concept_scoring import ConceptScoring
 from quantus_concepts.metrics.inference import IMPORTANCES
+from quantus_concepts.metrics.intervening import in_every_order
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.truth import checked_points, checked_presence, checked_substitutes, class_labels, known_to
@@ -34,6 +36,8 @@ def score_concepts(
     baselines: bool = True,
     controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
     control_stride: int = 1,
+    interventions: Sequence[int] = (),
+    levels: Levels | Mapping[str, Levels | None] | None = None,
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
@@ -97,6 +101,13 @@ def score_concepts(
     control_stride : int
         Of how many images one is scored for the CLM of a control, other ones for each: making maps takes most of the
         time.
+    interventions : sequence of int
+        After how many answers of people the class is predicted again from the head, without a pass of the backbone:
+        adds "accuracy after interventions" of the models (`intervention_curve` has groups of concepts, too). Needs
+        concept labels.
+    levels : Levels or dict, optional
+        What stands for an absent and a present concept where values are not bounded, of all models or by name:
+        `captum_concepts.PostHocCBM.value_levels`. Elsewhere 0 and 1.
     concept_names : sequence of str, optional
         L names; the numbers of the concepts where none are known.
     class_names : sequence of str, optional
@@ -117,10 +128,12 @@ def score_concepts(
     DataFrame
         A row for each number, models in their order and controls after them. ``model``; ``metric`` ("accuracy",
         "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
-        absent, "S+", "S-", "recital", "CEM", "CLM" or "CGIM"); ``explanation``, ``baseline``, ``set`` ("all" or
-        "correct" images), ``l`` and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
+        absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CLM" or "CGIM"); ``explanation`` (of
+        interventions their order), ``baseline``, ``set`` ("all" or "correct" images), ``l`` (of interventions how many)
+        and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
         row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
-        (over the items for CGIM; for S+, S- and recital over pairs of class and concept put in); ``n`` defined scores
+        (over the items for CGIM; for S+, S- and recital over pairs of class and concept put in; true classes for
+        interventions); ``n`` defined scores
         and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM, 1/2 for S+ and S-.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
@@ -148,6 +161,8 @@ def score_concepts(
         value_threshold=value_threshold,
         controls=controls,
         control_stride=control_stride,
+        interventions=in_every_order(interventions, seed),
+        levels=levels,
     )
     if value_threshold is None and not (added is None and removed is None):
         raise ValueError("Expected argument `value_threshold` beside `added` and `removed` but it is None.")

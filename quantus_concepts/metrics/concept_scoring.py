@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import as_list, check_finite, check_number, check_whole
+from captum_concepts.interventions import Levels, check_levels
 from captum_concepts.progress import progress
 from captum_concepts.running import device_of, evaluation_mode
 from quantus_concepts.metrics.concept_batches import ConceptBatch, ConceptBatches
 from quantus_concepts.metrics.concept_scorer import ConceptScorer, Score, Variants
 from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
+from quantus_concepts.metrics.intervening import Interventions
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
 from quantus_concepts.metrics.score_rows import control_table, image_table, model_rows, model_table
@@ -45,6 +48,8 @@ class ConceptScoring:
         value_threshold: float | Mapping[str, float | None] | None = None,
         controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
         control_stride: int = 1,
+        interventions: Interventions | None = None,
+        levels: Levels | Mapping[str, Levels | None] | None = None,
         start: int = 0,
         record: bool = False,
     ) -> None:
@@ -56,11 +61,22 @@ class ConceptScoring:
             None if class_concepts is None else checked_class_concepts(class_concepts),
             np.empty(0, int) if part_of_concept is None else checked_parts(part_of_concept),
         )
+        # Random directions are no concepts that anyone could be asked for.
+        intervened = replace(variants, interventions=interventions)
         check_whole("control_stride", control_stride, 1)
-        asked = [(*pair, 1) for pair in models] + [(*pair, control_stride) for pair in drawn]
+        asked = [(*pair, 1, intervened) for pair in models] + [(*pair, control_stride, variants) for pair in drawn]
         self._scorers = [
-            ConceptScorer(each, variants, _threshold(value_threshold, name), stride, offset, start, record=record)
-            for offset, (name, each, stride) in enumerate(asked)
+            ConceptScorer(
+                each,
+                wanted,
+                _threshold(value_threshold, name),
+                stride,
+                offset,
+                start,
+                levels=None if wanted.interventions is None else _levels(levels, name, each),
+                record=record,
+            )
+            for offset, (name, each, stride, wanted) in enumerate(asked)
         ]
         self._names = [name for name, _ in models]
         self._control = drawn[0][0] if drawn else ""
@@ -198,6 +214,18 @@ def _threshold(threshold: Any, name: str) -> float | None:
     if found is not None:
         check_finite("value_threshold", check_number("value_threshold", found))
     return found
+
+
+def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
+    found = levels.get(name) if isinstance(levels, Mapping) else levels
+    if found is not None:
+        return check_levels(found, None)
+    if not getattr(model, "bounded", True):
+        raise ValueError(
+            f"Expected argument `levels` to say what stands for an absent and a present concept of {name!r}, since its "
+            "values are not bounded: `model.value_levels(loader)` of the training images does."
+        )
+    return None
 
 
 def names_of(argument: str, names: Sequence[str] | None, count: int) -> list[str]:

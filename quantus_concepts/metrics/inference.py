@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.chain import linear_part
 from captum_concepts.checks import check_choice
 from captum_concepts.running import alone_with, device_of, first_floating, tensor_output, to_model, without_autocast
 from quantus_concepts.metrics.protocols import ConceptModel, FeatureSharing, shares_features
@@ -113,11 +114,14 @@ def in_precision_of(model: Any, values: Any) -> Any:
 
 def linear_weights(head: nn.Module) -> Tensor | None:
     """Return theta (K, L) of a head that is one linear layer in eval mode; None for a head of another form."""
-    parts = list(head.modules())
-    linear = [part for part in parts if type(part) is nn.Linear]
-    # By type: a subclass may do more in its forward pass than its parts tell.
-    known = all(type(part) in (nn.Sequential, nn.Linear, nn.Identity, nn.Dropout) for part in parts)
-    return linear[0].weight.detach() if known and len(linear) == 1 else None
+    linear = linear_part(head)
+    return None if linear is None else linear.weight.detach()
+
+
+def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
+    """Return the class logits (N, K) of concept values (N, L) of any origin."""
+    with torch.no_grad(), alone_with(model), full_precision(model):
+        return tensor_output(model.head(in_precision_of(model.head, values)))
 
 
 def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, importance: str) -> Tensor:

@@ -15,6 +15,7 @@ from quantus_concepts.metrics.concept_scorer import (
     ADDED,
     CONCEPT_ACCURACY,
     DENSITY,
+    INTERVENED,
     LABEL,
     NEGATIVE_FIRST,
     PREDICTED,
@@ -101,6 +102,10 @@ def model_rows(
             if score in columns:
                 by_pair = shared | {"clusters": pairs, "chance": chance}
                 rows.append(mean_row(columns[score], **by_pair, **_named(score)))
+    for score, column in columns.items():
+        if score.metric == INTERVENED:
+            # People's answers are often those of the class.
+            rows.append(mean_row(column, clusters=labels, intervals=intervals, **_named(score)))
     existence = {score: column for score, column in columns.items() if score.metric == "CEM"}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[DENSITY][chosen].mean()) if existence and chosen.any() else math.nan

@@ -12,7 +12,9 @@ from spoiling import Table, cases, public_callables
 TABLE: Table = {**concept_models.TABLE, **attributions.TABLE}
 #: Results, and what is tried under the name of the class that has it.
 EXCEPTIONS = {
+    "Contributions": "a result",
     "Embeddings": "a result",
+    "Levels": "a result",
     "TCAVContrast": "a result",
     "TCAVScore": "a result",
     "SobelEdges": "takes a model that is never run",
@@ -26,6 +28,18 @@ EXCEPTIONS = {
     "BottleneckCBM.maps_from_features": "as of PostHocCBM",
     "BottleneckCBM.project_features": "as of PostHocCBM",
     "BottleneckCBM.values_from_features": "as of PostHocCBM",
+    "ResidualCBM.concept_maps": "as of PostHocCBM",
+    "ResidualCBM.embed_features": "as of PostHocCBM",
+    "ResidualCBM.forward": "PyTorch's own errors",
+    "ResidualCBM.maps_from_features": "as of PostHocCBM",
+    "ResidualCBM.project_features": "as of PostHocCBM",
+    "ResidualCBM.values_from_features": "as of PostHocCBM",
+    "PostHocCBM.embedded": "value_levels and fit_residual begin with it",
+    "BottleneckCBM.embedded": "as of PostHocCBM",
+    "ResidualCBM.embedded": "as of PostHocCBM",
+    "PostHocCBM.own_inputs": "intervene begins with it",
+    "BottleneckCBM.own_inputs": "as of PostHocCBM",
+    "ResidualCBM.own_inputs": "as of PostHocCBM",
     "LayerFeatures.forward": "PyTorch's own errors",
 }
 

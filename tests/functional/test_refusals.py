@@ -20,6 +20,9 @@ from quantus_concepts.functional import (
     group_choice,
     idr,
     iir,
+    intervene_values,
+    intervention_counts,
+    intervention_ranks,
     mask_centres,
     mask_shares,
     mask_threshold_shares,
@@ -252,6 +255,37 @@ TABLE: Table = {
         {"a": np.ones((2, 3))},
         a={**NO_ARRAY, "None": None, "a complex tensor": FOUR + 1j},
         percentile={**NO_NUMBER, **NOTHING, "negative": -1, "infinite": INF},
+    ),
+    "intervention_counts": spoilt(intervention_counts, {}, n={**NO_POSITIVE, **NOTHING}),
+    "intervention_ranks": spoilt(
+        intervention_ranks,
+        {"order": "contribution", "values": ZEROS, "targets": ZEROS, "weights": ZEROS},
+        order=NO_CHOICE,
+        values={**NO_TENSOR, "of rank 1": G},
+        targets={**NO_TENSOR, "of another shape": ZEROS.T},
+        weights={**NO_TENSOR, "of another shape": ZEROS.T},
+        groups={
+            **NO_ARRAY,
+            "with a gap": [0, 2, 2],
+            "negative": [-1, 0, 1],
+            "one too few": [0, 1],
+            "bools": [True] * 3,
+        },
+        seed=NO_SEED,
+        first={**NO_COUNT, "negative": -1},
+    )
+    | spoilt(
+        intervention_ranks,
+        {"order": "uncertainty", "values": ZEROS, "targets": ZEROS},
+        boundary={"text": "a", "None": None, "one too few": [0.5, 0.5]},
+    ),
+    "intervene_values": spoilt(
+        intervene_values,
+        {"values": ZEROS, "targets": ZEROS, "ranks": ZEROS.long(), "counts": (1,)},
+        values={**NO_TENSOR, "of rank 1": G},
+        targets={**NO_TENSOR, "of another shape": ZEROS.T},
+        ranks={**NO_TENSOR, "fractions": ZEROS, "of another shape": ZEROS.T.long()},
+        counts={"None": None, "text": "1", "a number": 1, "negative": (-1,), "fractions": (0.5,)},
     ),
     "mask_centres": spoilt(
         mask_centres, {}, masks={**NO_ARRAY, "None": None, "of rank 2": np.ones((4, 4)), "infinite": MAPS + INF}

@@ -6,10 +6,10 @@ import pytest
 
 from quantus_concepts import metrics
 from refusals import Refusal
-from refused import metric_classes, scores
+from refused import interventions, metric_classes, scores
 from spoiling import Table, cases, public_callables
 
-TABLE: Table = {**metric_classes.TABLE, **scores.TABLE}
+TABLE: Table = {**metric_classes.TABLE, **scores.TABLE, **interventions.TABLE}
 #: Results, and the parts of a metric that its host calls.
 RESULTS = {"PatchResult", "Premise", "PremiseCheck", "RegionAttributions"}
 HOOKS = {

@@ -16,14 +16,17 @@ from captum_concepts import (
     ConceptBank,
     LayerFeatures,
     PostHocCBM,
+    ResidualCBM,
     embed,
     fit_elastic_net,
     fit_logistic,
+    fit_residual,
     from_open_clip,
     from_pyc,
     from_timm,
     from_torchvision,
     from_transformers,
+    prune,
 )
 from refusals import Refusal
 from spoiling import (
@@ -70,6 +73,7 @@ IMAGES = torch.rand(8, 3, 8, 8)
 BACKBONE = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()).eval()
 CBM = PostHocCBM(BACKBONE, BANK, nn.Linear(3, 2)).eval()
 BOTTLENECK = BottleneckCBM(BACKBONE, nn.Linear(2, 3), nn.Linear(3, 2)).eval()
+RESIDUAL = ResidualCBM(CBM, nn.Linear(2, 2)).eval()
 CUT = Backbone(BACKBONE, "mean", None, 2)
 NET = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)).eval()
 CLASSES = torch.arange(8) % 2
@@ -101,6 +105,48 @@ NO_REPOSITORY: Bad = {"None": None, "a number": 3, "too deep": "a/b/c", "with a 
 NO_CONCEPTS: Bad = {"text": "red", "None in it": [None], "NaN": [NAN], "too large": [3], "nested": [[[0]]]}
 
 
+NO_INPUTS: Bad = {"None": None, "text": "birds.png", "of rank 1": IMAGES[0, 0, 0]}
+ONE_CONCEPT: Bad = {
+    **NO_CONCEPTS,
+    "text": "rde",
+    "unknown": ["rde"],
+    "twice the same": [1, 1],
+    "empty": torch.zeros(0, dtype=torch.int64),
+}
+NO_LEVELS: Bad = {
+    "a number": 1.0,
+    "text": ("a", "b"),
+    "one": [[0.0] * 3],
+    "NaN": np.full((2, 3), NAN),
+    "of two concepts": np.zeros((2, 2)),
+    "descending": np.array([[1.0] * 3, [0.0] * 3]),
+}
+INTERVENTION = {"inputs": IMAGES, "concepts": [0, 1], "values": [0, 1], "levels": (np.zeros(3), np.ones(3))}
+
+
+def intervention(model: Any) -> dict[str, Refusal]:
+    """Return the cases of `intervene`."""
+    return spoilt(
+        model.intervene,
+        INTERVENTION,
+        inputs=NO_INPUTS,
+        concepts=ONE_CONCEPT,
+        values={"None": None, "text": "a", "NaN": [NAN, 0.0], "one too few": [1], "no labels": [2, 0]},
+        levels=NO_LEVELS,
+    )
+
+
+def levels(model: Any) -> dict[str, Refusal]:
+    """Return the cases of `value_levels`."""
+    return spoilt(
+        model.value_levels,
+        {"loader": LOADER},
+        loader={**NO_LOADER, "empty": []},
+        percentiles={"a number": 5, "text": "5", "descending": (95, 5), "NaN": (NAN, 95), "three": (1, 2, 3)},
+    )
+
+
+HEADS: Bad = {**NO_MODULE, "of other concepts": nn.Linear(4, 2)}
 TABLE: Table = {
     "ConceptBank": spoilt(
         ConceptBank,
@@ -308,6 +354,39 @@ TABLE: Table = {
     ),
     "BottleneckCBM.concept_maps": spoilt(
         BOTTLENECK.concept_maps, {"images": IMAGES}, images=NO_IMAGES, concepts=NO_CONCEPTS
+    ),
+    **{
+        f"{name}.{method}": cases
+        for name, model in (("PostHocCBM", CBM), ("BottleneckCBM", BOTTLENECK), ("ResidualCBM", RESIDUAL))
+        for method, cases in (
+            ("intervene", intervention(model)),
+            ("value_levels", levels(model)),
+            ("with_head", spoilt(model.with_head, {}, head=HEADS)),
+        )
+    },
+    "ResidualCBM": spoilt(
+        ResidualCBM,
+        {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
+        bottleneck={**NO_MODULE, "of another kind": NET, "with a residual": RESIDUAL},
+        residual=NO_MODULE,
+    ),
+    "ResidualCBM.contributions": spoilt(RESIDUAL.contributions, {}, inputs=NO_INPUTS),
+    "fit_residual": spoilt(
+        fit_residual,
+        {"cbm": CBM, "loader": LOADER},
+        cbm={**NO_MODULE, "of another kind": NET, "with a residual": RESIDUAL},
+        loader={**NO_LOADER, "empty": [], "of other classes": [(IMAGES, CLASSES + 1)]},
+        C={**NO_NUMBER, "None": None, "NaN": NAN, "zero": 0.0, "infinite": INF},
+        max_iter=NO_POSITIVE,
+        standardise={"None": None, "text": "yes"},
+    ),
+    "prune": spoilt(
+        prune,
+        {"cbm": CBM, "concepts": "red"},
+        cbm={**NO_MODULE, "of another kind": NET},
+        concepts=ONE_CONCEPT,
+        classes={"text": "bird", "a fraction": [0.5], "too large": [2], "bools": [True, False], "nested": [[[0]]]},
+        normalise={"None": None, "text": "yes"},
     ),
     "Backbone": spoilt(
         Backbone,

@@ -31,6 +31,7 @@ from quantus_concepts.metrics import (
     score_vision_language,
 )
 from refusals import Refusal
+from refused.interventions import LEVELS
 from refused.metric_classes import (
     CHANGED,
     CLASSES,
@@ -302,6 +303,7 @@ TABLE: Table = {
         value_threshold={**TEXT, "a list": [0.5], "NaN": NAN, "of text": {"model": "a"}},
         controls={"None": None, "a number": 3, "models that are none": [nn.Linear(1, 1)]},
         control_stride=NO_COUNT | {"negative": -1},
+        interventions={"None": None, "a number": 3, "text": "1", "bools": (True,), "negative": (-1,)},
         n_threads=NO_POSITIVE,
         concept_names={"a number": 3, "text": "wings", "one too few": ["a"]},
         class_names={"a number": 3, "text": "bird", "one too few": ["a"]},
@@ -312,7 +314,8 @@ TABLE: Table = {
         {"model": MODEL, "loader": LOADER, "top_l": (1,), "value_threshold": 0.5, "added": CLASSES},
         added={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
         removed={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
-    ),
+    )
+    | LEVELS,
     "score_substitutions": spoilt(
         score_substitutions,
         SUBSTITUTIONS,

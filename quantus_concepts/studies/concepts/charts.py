@@ -11,6 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from quantus_concepts.metrics.concept_scorer import INTERVENED
+from quantus_concepts.metrics.intervening import WRONG_LABELS
+from quantus_concepts.metrics.intervention_curves import TRUE_LABELS, plot_interventions
 from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.studies.charts import BAND, INK, WIDTH, dots, grouped_bars, legend_right, new_axes, tidy, whiskers
 from quantus_concepts.studies.concepts.names import (
@@ -21,6 +24,7 @@ from quantus_concepts.studies.concepts.names import (
     RANDOM,
     RANKINGS,
     TRADITIONAL,
+    baseline_name,
 )
 from quantus_concepts.studies.results import one, pick
 
@@ -155,6 +159,32 @@ def _histogram(panel: Axes, values: pd.Series, model: str, *, filled: bool) -> N
     panel.hist(values, bins, color=colour, **look)
     top = panel.get_xaxis_transform()
     panel.plot(values.mean(), 0.95, marker="v", markersize=7, color=colour, transform=top, zorder=5, clip_on=False)
+
+
+def intervention_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracies after interventions as `intervention_curve` has them, models in their order."""
+    whose = {baseline_name(WRONG_LABELS, model): model for model in MODELS}
+    rows = pick(frame, metric=INTERVENED)
+    wrong = rows["model"].isin(list(whose))
+    rows = rows.assign(
+        model=rows["model"].replace(whose),
+        labels=np.where(wrong, WRONG_LABELS, TRUE_LABELS),
+        order=rows["explanation"],
+        count=rows["l"].astype(int),
+    )
+    return rows.sort_values("model", key=lambda column: column.map(MODELS.index), kind="stable")
+
+
+def interventions(frame: pd.DataFrame) -> Figure:
+    """Draw class accuracy over the number of concepts corrected, a panel a model, wrong corrections dashed."""
+    curves = intervention_rows(frame)
+    n_models = curves["model"].nunique()
+    fig = Figure(figsize=(2.8 + 2.4 * n_models, 3.6), layout="constrained")
+    panels = fig.subplots(1, n_models, sharey=True, squeeze=False)
+    plot_interventions(curves, panels)
+    for panel in panels.flat:
+        tidy(panel)
+    return fig
 
 
 def ranked(frame: pd.DataFrame, kind: str, count: int = BEST) -> tuple[pd.DataFrame, pd.DataFrame]:

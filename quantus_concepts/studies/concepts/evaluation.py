@@ -26,7 +26,7 @@ from captum_concepts.heads import fit_logistic
 from captum_concepts.progress import part
 from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
-from quantus_concepts.functional import random_banks
+from quantus_concepts.functional import intervention_counts, random_banks
 from quantus_concepts.metrics import score_concepts
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
@@ -126,6 +126,9 @@ def _scored(
             "controls": {RANDOM: random.result()},
             # Which images they are counts for little beside which bank it is, and maps take most of the time.
             "control_stride": max(1, len(data.test) // RANDOM_MAPS),
+            "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
+            # The others' values lie between 0 and 1.
+            "levels": {POST_HOC: post_hoc.value_levels(train_set)},
         }
         if options.engine == RAY:
             scores = scored_by_ranges(run, models, data, seed, asked)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from quantus_concepts.metrics.intervening import WRONG_LABELS
+from quantus_concepts.metrics.intervention_curves import TRUE_LABELS
 from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.studies.concepts.charts import intervention_rows
 from quantus_concepts.studies.concepts.names import (
     BASELINES,
     ORACLE,
@@ -42,6 +45,7 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
         _no_map_is_better(frame, [model for model in models if model in (POST_HOC, TRADITIONAL)]),
         _global_importance(frame),
         _accuracy(frame),
+        _interventions(frame),
     )
 
 
@@ -182,3 +186,24 @@ def _accuracy(frame: pd.DataFrame) -> str:
     text = f"The {POST_HOC} classifies {percent(ours['value'])} of the test images correctly"
     beside = "" if plain is None else f", the backbone without a bottleneck {percent(plain['value'])}"
     return f"{text}{beside}."
+
+
+def _interventions(frame: pd.DataFrame) -> str:
+    """Say what corrections of a quarter of the concepts do to the class accuracy, beside wrong ones."""
+    rows = pick(intervention_rows(frame), model=POST_HOC)
+    if rows.empty:
+        return ""
+    counts = sorted(set(rows["count"]))
+    count = max([each for each in counts if 4 * each <= counts[-1]], default=counts[0])
+    before = one(rows, count=0, labels=TRUE_LABELS)
+    asked, by_chance = (one(rows, count=count, labels=TRUE_LABELS, order=name) for name in ("uncertainty", "random"))
+    wrong, every = one(rows, count=count, labels=WRONG_LABELS, order="uncertainty"), one(rows, count=counts[-1])
+    if before is None or asked is None or by_chance is None or wrong is None or every is None:
+        return ""
+    relation = RELATIONS.get(against(asked, before), "beside")
+    return (
+        f"With the {count} concepts of an image that the {POST_HOC} is least sure of set to what people say of them, "
+        f"it classifies {percent_with_interval(asked)} correctly, {relation} the {percent_with_interval(before)} "
+        f"without (as many in random order: {percent(by_chance['value'])}; all {counts[-1]}: "
+        f"{percent(every['value'])}); set to the opposite, the control, {percent(wrong['value'])}."
+    )

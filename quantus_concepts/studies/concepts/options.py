@@ -67,6 +67,7 @@ class ConceptOptions(WorkerOptions, RunOptions):
     n_neg: int = option(100, "Images without the concept, for each.", panel=_BANK, bounds=(1, MANY))
     values: str = option("margin", "Concept values: margin or raw.", panel=_BANK, choices="captum_concepts.cbm:VALUES")
     random_banks: int = option(N_BANKS, "Random banks of the control.", panel=_BANK, bounds=(N_BANKS, MANY))
+    interventions: bool = option(True, "Accuracy while people correct concepts.", panel=_BANK)
     sweep: bool = option(True, "Try other C and numbers of images (Table 3).", panel=_BANK)
     n_train: int = option(2400, "Training images.", panel=_PAINTED, bounds=(1, MANY))
     n_test: int = option(600, "Test images.", panel=_PAINTED, bounds=(1, MANY))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from quantus_concepts.metrics.concept_scorer import INTERVENED
 from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.studies.charts import Chart
 from quantus_concepts.studies.concepts import charts
@@ -115,6 +116,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         ),
         _extremes(rows),
         _directions(rows, len(seeds)),
+        _interventions(rows),
         Section(
             "Gallery",
             charts=[
@@ -148,6 +150,23 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
             "defined": defined_table(rows),
         },
     )
+
+
+def _interventions(frame: pd.DataFrame) -> Section | None:
+    """Show what people's corrections of concepts do to the class accuracy."""
+    if pick(frame, metric=INTERVENED).empty:
+        return None
+    chart = Chart(
+        "interventions",
+        "Class accuracy after so many concepts of an image are set to what people say of them: in random order, those "
+        "the model is least sure of first, and those first that change the predicted class's logit most, which only "
+        "who knows the answers can choose. Dashed, the control: every answer turned into its opposite. Bands are 95 % "
+        "intervals.",
+        charts.interventions(frame),
+        wide=True,
+    )
+    text = f"Of the {POST_HOC}, absent and present are the 5th and 95th percentile of its values of the training images"
+    return Section("Does it listen to corrections?", f"{text}; elsewhere they are 0 and 1.", charts=[chart])
 
 
 def _of(tables: Mapping[str, Table], *wanted: str) -> list[Table]:

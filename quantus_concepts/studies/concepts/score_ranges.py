@@ -13,6 +13,7 @@ from torch.utils.data import Subset
 
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics.concept_scoring import ConceptScoring
+from quantus_concepts.metrics.intervening import in_every_order
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.studies.concepts.data_option import BenchmarkData
@@ -30,6 +31,7 @@ def scored_by_ranges(
     asked: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Return what `score_concepts` does with these arguments, to the bit."""
+    asked = {**asked, "interventions": in_every_order(asked.get("interventions", ()), seed)}
     size = run.options.batch_size
     controls = [each for drawn in asked["controls"].values() for each in drawn]
     rows = score_by_batches(

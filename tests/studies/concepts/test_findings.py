@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from quantus_concepts.functional.random_banks import N_BANKS
 from quantus_concepts.studies import charts
 from quantus_concepts.studies.concepts import options
+from quantus_concepts.studies.concepts.charts import interventions
 from quantus_concepts.studies.concepts.findings import findings
 from quantus_concepts.studies.concepts.names import baseline_name, setting_name
 from quantus_concepts.studies.concepts.page import page
@@ -157,6 +158,27 @@ def test_concepts_that_speak_by_being_absent(rows):
     assert found[0].startswith("In 61 % (95 % interval 59–63) of the images that first concept has a negative value")
     # sigmoid values are never negative, and then there is nothing to say
     assert not any("absent" in sentence for sentence in said([*rows, absent | {"value": 0.0}]))
+
+
+def intervened(after: dict[int, float], **fields: Any) -> list[dict[str, Any]]:
+    fields = {"model": POST_HOC, "explanation": "uncertainty"} | fields
+    return [row(metric="accuracy after interventions", value=each, l=count, **fields) for count, each in after.items()]
+
+
+def test_corrections_are_held_against_wrong_ones(rows):
+    found = intervened({0: 0.6, 1: 0.65, 2: 0.7, 8: 0.9})
+    found += intervened({0: 0.6, 1: 0.62, 2: 0.64, 8: 0.9}, explanation="random")
+    found += intervened({0: 0.6, 1: 0.5, 2: 0.3, 8: 0.1}, model=baseline_name("wrong labels"))
+    assert said([*rows, *found])[-1] == (
+        "With the 2 concepts of an image that the post-hoc CBM is least sure of set to what people say of them, it "
+        "classifies 70 % (95 % interval 69–71) correctly, above the 60 % (95 % interval 59–61) without (as many in "
+        "random order: 64 %; all 8: 90 %); set to the opposite, the control, 30 %."
+    )
+    found += intervened({0: 0.8, 8: 1.0}, model=TRADITIONAL)
+    found += intervened({0: 0.8, 8: 0.0}, model=baseline_name("wrong labels", TRADITIONAL))
+    panels = interventions(joined(found)).axes
+    assert [panel.get_title() for panel in panels] == [POST_HOC, TRADITIONAL]
+    assert [line.get_ydata().tolist() for line in panels[1].get_lines()] == [[80, 100], [80, 0]]
 
 
 def test_nothing_is_said_of_nothing():

@@ -1,0 +1,181 @@
+"""Interventions on concept values: in which order concepts are asked for, and the values after so many answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import as_list, check_choice, check_seed, check_shape, check_whole, to_array
+from quantus_concepts.functional.arguments import check_floating, check_indices
+
+#: Which concept of an image is asked for first.
+ORDERS = ("random", "uncertainty", "contribution")
+
+
+def intervention_counts(n: int) -> tuple[int, ...]:
+    """Return how many of n concepts, or groups of them, to intervene on: 0, 1, 2, 4, ... and n.
+
+    Parameters
+    ----------
+    n : int
+        How many there are.
+
+    Returns
+    -------
+    tuple of int
+        Ascending. The last power of two is left out where n is less than half as much again.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `n` is no whole number of at least 1.
+    """
+    check_whole("n", n, 1)
+    powers = (2**power for power in range(n.bit_length()))
+    return (0, *(each for each in powers if 3 * each <= 2 * n), n)
+
+
+@torch.no_grad()
+def intervention_ranks(
+    order: str,
+    values: Tensor,
+    targets: Tensor,
+    *,
+    weights: Tensor | None = None,
+    boundary: Any = 0.5,
+    groups: Any = None,
+    seed: int = 0,
+    first: int = 0,
+) -> Tensor:
+    """Return the place of each concept in the order in which people are asked about an image.
+
+    "random" is a permutation of its own for each image. "uncertainty" begins with the value nearest its boundary: the
+    model knows this order before anyone answers. "contribution" begins with the largest ``|weight x (target -
+    value)|``, the change of the logit explained: only who has the answers knows it, so that it shows how few answers
+    could do, not how few will. Of a group the mean over its concepts counts (Shin et al. 2023, "A Closer Look at the
+    Intervention Procedure of Concept Bottleneck Models").
+
+    Parameters
+    ----------
+    order : str
+        One of `ORDERS`.
+    values : Tensor
+        (N, L), of a floating-point dtype.
+    targets : Tensor
+        (N, L), what an intervention sets them to.
+    weights : Tensor, optional
+        (N, L), of the class predicted for each image; for "contribution".
+    boundary : number or array_like
+        Of "uncertainty": the value, or (L,) values, at which a concept is as likely there as not.
+    groups : array_like, optional
+        (L,) of int from 0: concepts that are asked for together; each by itself if None.
+    seed : int
+        Of "random".
+    first : int
+        Number of the first image, on which its permutation depends, so that batches give what all images give.
+
+    Returns
+    -------
+    Tensor
+        (N, L) of int64 from 0, on the device of `values`; the same for the concepts of a group. Equal scores keep the
+        order of the concepts.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is wrong.
+    ValueError
+        If `order` is unknown, a shape is wrong, `groups` are not 0, 1, 2, ..., or "contribution" has no weights.
+    """
+    check_choice("order", order, ORDERS)
+    check_floating("values", values)
+    check_shape("values", values, ("N", "L"), (None, None))
+    check_floating("targets", targets)
+    check_shape("targets", targets, ("N", "L"), tuple(values.shape))
+    check_seed(seed)
+    check_whole("first", first, 0)
+    n, n_concepts = values.shape
+    member = checked_groups(groups, n_concepts).to(values.device)
+    n_groups = int(member.max()) + 1
+    if order == "random":
+        draws = [np.random.default_rng([seed, first + image]).random(n_groups) for image in range(n)]
+        urgency = torch.as_tensor(np.array(draws).reshape(n, n_groups), dtype=torch.float32).to(values.device)
+    else:
+        urgency = _means(_urgency(order, values, targets.to(values), weights, boundary), member, n_groups)
+    asked = urgency.argsort(dim=1, descending=True, stable=True)
+    places = torch.empty_like(asked).scatter_(1, asked, torch.arange(n_groups, device=asked.device).expand(n, -1))
+    return places[:, member]
+
+
+@torch.no_grad()
+def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Sequence[int]) -> Tensor:
+    """Return the concept values after the first concepts of an order are set to their targets.
+
+    Parameters
+    ----------
+    values : Tensor
+        (N, L), of a floating-point dtype.
+    targets : Tensor
+        (N, L), what they are set to.
+    ranks : Tensor
+        (N, L) of int, as `intervention_ranks` returns them.
+    counts : sequence of int
+        How many concepts, or groups, are set, one number after another; 0 for none.
+
+    Returns
+    -------
+    Tensor
+        (S, N, L), for each of the S counts.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is wrong.
+    ValueError
+        If a shape is wrong, or a count below 0.
+    """
+    check_floating("values", values)
+    check_shape("values", values, ("N", "L"), (None, None))
+    check_floating("targets", targets)
+    check_shape("targets", targets, ("N", "L"), tuple(values.shape))
+    check_indices("ranks", ranks)
+    check_shape("ranks", ranks, ("N", "L"), tuple(values.shape))
+    limits = [check_whole("counts", count, 0) for count in as_list("counts", counts, "whole numbers")]
+    told = ranks.to(values.device) < torch.tensor(limits, device=values.device)[:, None, None]
+    return torch.where(told, targets.to(values), values)
+
+
+def checked_groups(groups: Any, n_concepts: int) -> Tensor:
+    """Return the group of each concept, (L,) of int64 from 0 without a gap, or raise."""
+    if groups is None:
+        return torch.arange(n_concepts)
+    member = to_array("groups", groups)
+    check_shape("groups", member, ("L",), (n_concepts,))
+    if member.dtype.kind not in "iu" or not np.array_equal(np.unique(member), np.arange(member.max(initial=-1) + 1)):
+        raise ValueError(f"Expected argument `groups` to hold the numbers 0, 1, 2, ... of groups but got {member[:8]}.")
+    return torch.as_tensor(member, dtype=torch.int64)
+
+
+def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Any) -> Tensor:
+    if order == "uncertainty":
+        limit = torch.as_tensor(to_array("boundary", boundary)).to(values)
+        if tuple(limit.shape) not in ((), values.shape[1:]):
+            raise ValueError(
+                f"Expected argument `boundary` to be one number or to have shape (L,) = ({values.shape[1]},) but got "
+                f"{tuple(limit.shape)}."
+            )
+        return -(values - limit).abs()
+    if weights is None:
+        raise ValueError("Expected argument `weights` (N, L) beside the order 'contribution' but it is None.")
+    check_floating("weights", weights)
+    check_shape("weights", weights, ("N", "L"), tuple(values.shape))
+    return (weights.to(values) * (targets - values)).abs()
+
+
+def _means(scores: Tensor, member: Tensor, n_groups: int) -> Tensor:
+    sums = scores.new_zeros(len(scores), n_groups).index_add_(1, member, scores)
+    return sums / torch.bincount(member, minlength=n_groups)

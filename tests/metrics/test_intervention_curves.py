@@ -1,0 +1,132 @@
+"""Curves of interventions: an oracle's, one by hand, their controls, and their picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts.interventions import Levels
+from quantus_concepts import intervention_curve, plot_interventions, score_concepts
+from telling_models import Shown, TellingModel, told
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+from untouched import untouched
+
+#: A code of four bits for each of sixteen classes.
+CODES = torch.tensor([[int(bit) for bit in f"{code:04b}"] for code in range(16)])
+LABELS = torch.arange(16).repeat(2)
+PRESENT = CODES[LABELS]
+
+
+def decoder() -> TellingModel:
+    """A model whose head knows the code: the class whose code is nearest."""
+    model = TellingModel(Shown(4), 4, 16)
+    model.head = nn.Linear(4, 16)
+    with torch.no_grad():
+        model.head.weight.copy_(2.0 * CODES - 1)
+        model.head.bias.copy_(-CODES.sum(1).float())
+    return model.eval()
+
+
+def curve(values: Tensor, model: Any = None, batch_size: int = 32, **changed: Any) -> pd.DataFrame:
+    whole = told(values), LABELS, PRESENT
+    loader = list(zip(*(each.split(batch_size) for each in whole), strict=True))
+    table = intervention_curve(decoder() if model is None else model, loader, **changed)
+    return table.set_index(["order", "labels", "count"])
+
+
+def noisy(strength: float = 0.8) -> Tensor:
+    return PRESENT + strength * torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_all_true_labels_give_the_accuracy_of_the_head_and_wrong_ones_none() -> None:
+    model = decoder()
+    values = noisy()
+    with untouched(model, values):
+        table = curve(values, model)
+    before = (model.head(values).argmax(1) == LABELS).float().mean().item()
+    assert 0.2 < before < 0.9
+    for order in ("random", "uncertainty", "contribution"):
+        rows = table.loc[order]
+        assert list(rows.loc["true labels"].index) == [0, 1, 2, 4]
+        assert rows.loc[("true labels", 0), "value"] == pytest.approx(before)
+        assert rows.loc[("wrong labels", 0), "value"] == pytest.approx(before)
+        assert rows.loc[("true labels", 4), "value"] == 1
+        assert rows.loc[("wrong labels", 4), "value"] == 0
+        assert rows.loc["true labels"]["value"].is_monotonic_increasing
+    assert (table["n"] == 32).all()
+    # Codes on which nothing is wrong are an oracle's: nothing is to be gained, all to be lost.
+    oracle = curve(PRESENT.float())["value"].unstack("labels")
+    assert (oracle["true labels"] == 1).all()
+    assert oracle.loc[("random", 4), "wrong labels"] == 0
+
+
+def test_the_wrong_bit_is_found_by_uncertainty_and_by_contribution() -> None:
+    # One bit in each image is wrong, and nearest to the boundary; the others are right and certain.
+    wrong = torch.arange(32) // 4 % 4
+    values = PRESENT.float().scatter(1, wrong[:, None], 0.55 - 0.1 * PRESENT.gather(1, wrong[:, None]))
+    table = curve(values)["value"].unstack("order").loc["true labels"]
+    assert table.loc[0, "random"] == 0
+    assert table.loc[1, "uncertainty"] == 1
+    assert table.loc[1, "contribution"] == 1
+    # A quarter of 32 images, give or take three standard deviations.
+    assert abs(table.loc[1, "random"] - 0.25) < 0.23
+    grouped = curve(values, groups=[0, 0, 1, 1])["value"].unstack("order").loc["true labels"]
+    assert list(grouped.index) == [0, 1, 2]
+    assert grouped.loc[1, "random"] > table.loc[1, "random"]
+
+
+def test_batches_and_the_scorer_give_the_same() -> None:
+    values = noisy()
+    table = curve(values, counts=(1, 4))
+    pd.testing.assert_frame_equal(curve(values, batch_size=5, counts=(1, 4)), table)
+    loader = [(told(values), LABELS, PRESENT)]
+    rows = score_concepts(decoder(), loader, top_l=(1,), interventions=(1, 4), controls=[decoder()])
+    rows = rows[rows["metric"] == "accuracy after interventions"]
+    assert set(rows["model"]) == {"model"}
+    said = rows["baseline"].where(rows["baseline"] != "", "true labels")
+    rows = rows.set_index([rows["explanation"], said, rows["l"]])["value"]
+    assert rows.tolist() == table["value"].tolist()
+    assert list(rows.index) == list(table.index)
+
+
+def test_levels_are_those_of_the_model() -> None:
+    images, labels = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
+    head = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(2))
+    cbm = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)[:2]), head).eval()
+    present = nn.functional.one_hot(labels, 2)
+    loader = [(images, labels, present)]
+    with pytest.raises(ValueError, match="`levels` to say"):
+        intervention_curve(cbm, loader)
+    levels = Levels(torch.tensor([-5.0, -5.0]), torch.tensor([5.0, 5.0]))
+    table = intervention_curve(cbm, loader, counts=[1], orders=["random"], levels=levels)
+    # One bit of two set to 5 or -5 decides, for values are between 0 and 1.
+    assert table["value"].tolist() == [1, 0]
+    other = intervention_curve({"a": cbm}, loader, counts=[1], levels={"a": Levels(*(-each for each in levels[::-1]))})
+    assert other["value"].iloc[0] == 1
+    with pytest.raises(ValueError, match="`concept_labels` beside `interventions`"):
+        intervention_curve(cbm, [(images, labels)], levels=levels)
+
+
+def test_picture() -> None:
+    loader = [(torch.rand(8, 3, 6, 6), torch.arange(8) % N_CLASSES, torch.ones(8, N_CONCEPTS))]
+    models = {"first $": SharingConceptModel(), "second": SharingConceptModel(1)}
+    table = intervention_curve(models, loader, orders=["random", "uncertainty"])
+    _, axes = plot_interventions(table)
+    assert [panel.get_title() for panel in axes] == ["first $", "second"]
+    assert not axes[0].title.get_parse_math()
+    lines = axes[1].get_lines()
+    assert [line.get_label() for line in lines] == [
+        "random",
+        "uncertainty",
+        "random, wrong labels",
+        "uncertainty, wrong labels",
+    ]
+    rows = table[(table["model"] == "second") & (table["order"] == "random") & (table["labels"] == "true labels")]
+    assert lines[0].get_ydata().tolist() == (100 * rows["value"]).tolist()
