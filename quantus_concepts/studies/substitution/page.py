@@ -61,7 +61,7 @@ UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others mov
 SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
 GROUP_OF_CONTROLS, OTHERS = "controls", "others"
 #: One model of each kind, for what has no room for more.
-SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "independent", EMBEDDING: "embedding", RANDOM: "random"}
+SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "indep.", EMBEDDING: "embedding", RANDOM: "random"}
 MINUS = {"S-": "S−"}
 IN_PERCENT: dict[str, Any] = {"write": in_percent, "span": in_percents, "labels": MINUS}
 KEY = (
