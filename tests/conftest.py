@@ -1,7 +1,11 @@
-"""What holds for all tests."""
+"""What holds for all tests.
+
+PyTorch is loaded where it is needed: the process that deals out the tests would load it before the others begin.
+"""
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 from collections import Counter
@@ -9,10 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-
 
 #: What takes longest begins first, so that no process waits for the other's last file; the recorded runs before those
 #: who look at their folders.
@@ -43,10 +44,23 @@ def pytest_collection_finish() -> None:
 def _few_threads() -> Iterator[None]:
     # The tests' models are tiny. On a busy machine threads that wait for each other make them ten times slower. Who
     # sets OMP_NUM_THREADS, as `tox -e kernels` does, wants to see them with as many.
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_built_once() -> Iterator[None]:
+    # Typer builds all commands anew for each call: most of what a refusal takes.
+    from typer.main import get_command
+
+    build = functools.cache(lambda app, n_commands: get_command(app))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", lambda app: build(app, len(app.registered_commands)))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +88,9 @@ def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _seed() -> None:
+    import numpy as np
+    import torch
+
     np.random.seed(0)  # noqa: NPY002
     # `torch.manual_seed` formats the stack for accelerators that are not there: a minute in ten thousand tests.
     torch.default_generator.manual_seed(0)
