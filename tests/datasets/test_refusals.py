@@ -27,7 +27,7 @@ from one_by_one import (
     told_arguments,
 )
 from quantus_concepts import datasets
-from refusals import Refusal
+from refusals import Refusal, check_all
 
 #: Interfaces and records: nothing of them is checked before a data set is made of it.
 BARE = {"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"}
@@ -275,12 +275,12 @@ TABLE = {
         },
     ),
 }
-CASES = [case for name, (good, bad) in TABLE.items() for case in refusals(name, getattr(datasets, name), good, bad)]
+CASES = {name: refusals(name, getattr(datasets, name), good, bad) for name, (good, bad) in TABLE.items()}
 
 
-@pytest.mark.parametrize("refusal", CASES)
-def test_bad_arguments_are_refused_by_name(refusal):
-    refusal.check()
+@pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
+def test_bad_arguments_are_refused_by_name(cases):
+    check_all(cases)
 
 
 def folder_of_concepts(**changes):
@@ -369,9 +369,8 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("refusal", METHODS.values(), ids=METHODS)
-def test_bad_calls_of_methods_are_refused_by_name(refusal):
-    refusal.check()
+def test_bad_calls_of_methods_are_refused_by_name():
+    check_all(METHODS)
 
 
 MADE = ("PaintedBirds", "PaintedObjects", "PaintedScenes", "ConceptFolder", "COCOObjects", "BAMFolder")

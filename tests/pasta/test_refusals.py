@@ -15,7 +15,7 @@ from torch import nn
 from one_by_one import INF, NAN, NO_COUNTS, NO_PATHS, NO_SEEDS, NO_SHARES, public_callables, refusals, told_arguments
 from quantus_concepts import pasta
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer, best_explainer
-from refusals import Refusal
+from refusals import Refusal, check_all
 
 #: Records and results: nothing of them is checked before they are used.
 BARE = {"ConceptExplanation", "DrawingExplanation", "MapExplanation", "RatingCorrelation", "RobustnessPairs"}
@@ -208,12 +208,12 @@ TABLE = {
         {"explanations": (None, 3, [np.ones(3)], [np.ones((1, 1, 2, 2))], ["map"], [None])},
     ),
 }
-CASES = [case for name, (good, bad) in TABLE.items() for case in refusals(name, getattr(pasta, name), good, bad)]
+CASES = {name: refusals(name, getattr(pasta, name), good, bad) for name, (good, bad) in TABLE.items()}
 
 
-@pytest.mark.parametrize("refusal", CASES)
-def test_bad_arguments_are_refused_by_name(refusal):
-    refusal.check()
+@pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
+def test_bad_arguments_are_refused_by_name(cases):
+    check_all(cases)
 
 
 def encoded(texts):
@@ -318,9 +318,8 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("refusal", METHODS.values(), ids=METHODS)
-def test_bad_calls_of_methods_are_refused_by_name(refusal):
-    refusal.check()
+def test_bad_calls_of_methods_are_refused_by_name():
+    check_all(METHODS)
 
 
 def test_everything_public_has_cases():
