@@ -77,7 +77,7 @@ def test_a_text_is_the_sum_of_its_names_in_their_order(encoder: EmbeddedEncoder)
 
 @pytest.fixture(scope="module")
 def rated() -> tuple[SimulatedRatings, torch.Tensor]:
-    ratings = simulated_ratings(60)
+    ratings = simulated_ratings(80)
     return ratings, Embedder(EmbeddedEncoder(), size=64, batch_size=64).embed(ratings.explanations)
 
 
@@ -107,7 +107,7 @@ def _spearman(rated: tuple[SimulatedRatings, torch.Tensor], seed: int, *, shuffl
 def test_a_scorer_on_it_orders_unseen_explanations_of_unseen_images(
     rated: tuple[SimulatedRatings, torch.Tensor],
 ) -> None:
-    found, best = np.array([_spearman(rated, seed, shuffled=False) for seed in range(2)]).T
+    found, best = np.array([_spearman(rated, seed, shuffled=False) for seed in range(3)]).T
     assert found.mean() >= 0.6 * best.mean()
     shuffled = [_spearman(rated, seed, shuffled=True)[0] for seed in range(2)]
     assert np.mean(shuffled) < 0.35 < found.mean()
