@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
-
-import pytest
 
 from refusals import Refusal
 
@@ -27,14 +25,19 @@ NO_SHARES = (-0.1, 1.1, NAN, INF, "much")
 Bad = Mapping[str, Iterable[Any]]
 
 
-def refusals(what: str, call: Callable[..., Any], good: Callable[[], Mapping[str, Any]], bad: Bad) -> Iterator[Any]:
+def refusals(
+    what: str, call: Callable[..., Any], good: Callable[[], Mapping[str, Any]], bad: Bad
+) -> dict[str, Refusal]:
     """Make a case of each bad value of each argument, beside good values of the others."""
-    for name, values in bad.items():
-        for value in values:
-            yield pytest.param(
-                Refusal(lambda name=name, value=value: call(**{**good(), name: value}), f"`{name}", ANY),
-                id=f"{what}-{name}={shown(value)}",
-            )
+    return {
+        f"{what}-{name}={shown(value)} ({number})": Refusal(
+            lambda name=name, value=value: call(**{**good(), name: value}),  # type: ignore[misc]
+            f"`{name}",
+            ANY,
+        )
+        for name, values in bad.items()
+        for number, value in enumerate(values)
+    }
 
 
 def shown(value: Any) -> str:

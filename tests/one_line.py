@@ -24,7 +24,9 @@ def public_classes(package: ModuleType) -> dict[str, type]:
     return {name: value for name in package.__all__ if isinstance(value := getattr(package, name), type)}
 
 
-def check_all(package: ModuleType, examples: Mapping[str, Any], without: frozenset[str] = frozenset()) -> None:
+def all_say_what_they_are(
+    package: ModuleType, examples: Mapping[str, Any], without: frozenset[str] = frozenset()
+) -> None:
     """Assert of an example of each class of a package that it says what it is."""
     assert public_classes(package).keys() - without <= examples.keys()
     for name, kind in public_classes(package).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 
 #: Far above what a refusal takes on a loaded machine: what takes longer hangs, or computes before it looks.
-SECONDS = 20
+SECONDS = 60
 
 
 class NotInTime(BaseException):
@@ -62,13 +62,28 @@ class Refusal:
         assert files() == before
 
 
+def check_all(refusals: Mapping[str, Refusal]) -> None:
+    """Check each of many bad inputs, and tell all that are not refused as they should be.
+
+    As a test of its own each would take several times what it takes to be refused.
+    """
+    wrong = {}
+    for what, refusal in refusals.items():
+        try:
+            refusal.check()
+        except (Exception, NotInTime, pytest.fail.Exception) as error:
+            wrong[what] = f"{type(error).__name__}: {error}"
+    assert refusals
+    assert not wrong, "\n".join(f"{what}: {told}" for what, told in wrong.items())
+
+
 def check_command(arguments: Sequence[str], names: str, capsys: pytest.CaptureFixture[Any]) -> None:
     """Assert that a command ends with the code of bad input and one line that names it, and writes nothing."""
     before = files()
     with in_time():
         code = main(arguments)
     told = capsys.readouterr()
-    assert code == EXIT_BAD_INPUT, told
+    assert code == EXIT_BAD_INPUT, (arguments, told)
     lines = [line for line in told.err.splitlines() if line.startswith("Error: ")]
     assert len(lines) == 1, told.err
     assert names in lines[0], lines[0]

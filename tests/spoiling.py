@@ -51,13 +51,6 @@ def spoilt(
     return {f"{name}: {what}": case(name, value) for name, values in bad.items() for what, value in values.items()}
 
 
-def cases(table: Table) -> Iterator[tuple[str, Refusal]]:
-    """Yield the cases of a table with their ids."""
-    for subject, refusals in table.items():
-        for what, refusal in refusals.items():
-            yield f"{subject}({what})", refusal
-
-
 def public_callables(package: ModuleType, own: tuple[str, ...]) -> Iterator[str]:
     """Yield the functions and classes that a package exports, and public methods of the classes that take something."""
     for name in package.__all__:

@@ -20,10 +20,13 @@ from captum_concepts import (
     BottleneckCBM,
     CoAM,
     ConceptBank,
+    Contributions,
     Embeddings,
     LayerFeatures,
+    Levels,
     PostHocCBM,
     RandomAttribution,
+    ResidualCBM,
     SobelEdges,
     SteeredRISE,
     TCAVContrast,
@@ -31,7 +34,7 @@ from captum_concepts import (
     explain_func,
 )
 from captum_concepts.shown import described, written
-from one_line import check_all, check_one_line
+from one_line import all_say_what_they_are, check_one_line
 from quantus_concepts import functional, metrics
 from refused.metric_classes import IMAGES, METRICS, MODEL, SCORER
 
@@ -46,7 +49,9 @@ def test_attributions_and_banks() -> None:
         "Backbone": Backbone(nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()), "mean", None, 2),
         "CoAM": CoAM(CBM),
         "ConceptBank": BANK,
+        "Contributions": Contributions(WIDE, WIDE),
         "Embeddings": Embeddings(WIDE, None, WIDE),
+        "Levels": Levels(WIDE[0], WIDE[1]),
         "RandomAttribution": RandomAttribution(MODEL),
         "SobelEdges": SobelEdges(lambda images: images),
         "SteeredRISE": SteeredRISE(MODEL),
@@ -56,7 +61,8 @@ def test_attributions_and_banks() -> None:
     # Modules print as all of torch's do: with the modules inside.
     modules = {"PostHocCBM": CBM, "BottleneckCBM": BottleneckCBM(CBM.features, nn.Linear(6, 20), CBM.head)}
     modules["LayerFeatures"] = LayerFeatures(MODEL, "head")  # type: ignore[assignment]
-    check_all(captum_concepts, examples, frozenset(modules))
+    modules["ResidualCBM"] = ResidualCBM(CBM, nn.Linear(6, 2))  # type: ignore[assignment]
+    all_say_what_they_are(captum_concepts, examples, frozenset(modules))
     for name, module in modules.items():
         assert repr(module).startswith(f"{name}(\n")
         assert "0x" not in repr(module)
@@ -80,10 +86,10 @@ def test_metrics_and_results() -> None:
         "RegionAttributions": metrics.RegionAttributions({mine: WIDE}, {}, {mine: IMAGES}, LONG),
         "Subject": mine,
     }
-    check_all(metrics, examples)
+    all_say_what_they_are(metrics, examples)
     frame = pd.DataFrame({"value": WIDE[0].numpy()})
     evaluation = quantus_concepts.Evaluation({f"m{j}": {"CEM": [0.5] * 99} for j in range(9)}, frame)
-    check_all(quantus_concepts, examples | {"Evaluation": evaluation})
+    all_say_what_they_are(quantus_concepts, examples | {"Evaluation": evaluation})
     assert check_one_line(METRICS["CEM"]) == "CEM(concept_labels=<(6, 5)>, top_l=1, importance='contribution')"
     assert check_one_line(metrics.CEM(top_l=3, only_correct=True, abs=True)) == (
         "CEM(top_l=3, only_correct=True, importance='contribution', abs=True)"
@@ -104,7 +110,7 @@ def test_mathematics() -> None:
         "RelativeContrast": functional.RelativeContrast(*[estimate] * len(functional.RelativeContrast._fields)),
         "SubstitutionScores": functional.SubstitutionScores(*[WIDE] * len(functional.SubstitutionScores._fields)),
     }
-    check_all(functional, examples)
+    all_say_what_they_are(functional, examples)
 
 
 def test_diffusion() -> None:
@@ -114,7 +120,7 @@ def test_diffusion() -> None:
     schedule = diffusion.TieSchedule()
     tied = diffusion.TiedScheduler(diffusers.DDIMScheduler(), schedule)
     pair = diffusion.TiedPair(object(), object(), [0.5] * 50)
-    check_all(diffusion, {"TieSchedule": schedule, "TiedPair": pair, "TiedScheduler": tied})
+    all_say_what_they_are(diffusion, {"TieSchedule": schedule, "TiedPair": pair, "TiedScheduler": tied})
     assert repr(tied).startswith("TiedDDIMScheduler(eta=TieSchedule(")
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import pytest
 import shard_scorers
 from concept_ranges import check_concepts, check_substitutions
 from explanation_folders import write_folders
+from quantus_concepts.metrics import shards
+from quantus_concepts.metrics.shard_engines import score_here
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
@@ -125,13 +127,13 @@ def test_commands_give_the_same(tmp_path: Path) -> None:
     assert table[0] == table[1]
 
 
-def test_regions_are_explained_alike(tmp_path: Path) -> None:
-    check_regions(tmp_path, "ray", 1)
+@pytest.mark.parametrize("check", [check_regions, check_concepts, check_substitutions])
+def test_what_studies_send_to_workers_scores_alike(
+    check: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent(make_scorer: Callable[[], Any], ranges: Sequence[tuple[int, int]]) -> Any:
+        # As a worker gets it: by way of Ray's store, whose arrays cannot be written to.
+        return score_here(ray.get(ray.put(make_scorer)), ranges)
 
-
-def test_concepts_are_scored_alike(tmp_path: Path) -> None:
-    check_concepts(tmp_path, "ray", 1)
-
-
-def test_substitutions_are_scored_alike(tmp_path: Path) -> None:
-    check_substitutions(tmp_path, "ray", 1)
+    monkeypatch.setattr(shards, "score_here", sent)
+    check(tmp_path, "local", None)

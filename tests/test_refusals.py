@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,9 @@ from quantus_concepts import (
     summary_metrics,
     to_markdown,
 )
-from refusals import Refusal
+from refusals import Refusal, check_all
 from refused.metric_classes import CHANGED, CLASSES, IMAGES, LABELS, MASKS, MODEL, OTHER, TRUTH
-from spoiling import NO_ARRAY, NO_COUNT, NO_MODULE, NOTHING, TEXT, Bad, Table, cases, public_callables, spoilt
+from spoiling import NO_ARRAY, NO_COUNT, NO_MODULE, NOTHING, TEXT, Bad, Table, public_callables, spoilt
 
 
 def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
@@ -99,10 +100,10 @@ EXCEPTIONS = {"Evaluation": "a result"}
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.parametrize("refusals", TABLE.values(), ids=TABLE)
 @pytest.mark.usefixtures("empty_folder")
-def test_refused(case: Refusal) -> None:
-    case.check()
+def test_refused(refusals: Mapping[str, Refusal]) -> None:
+    check_all(refusals)
 
 
 def test_every_callable_is_in_a_table() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from captum_concepts.checks import as_list, check_binary, check_finite, check_range, check_shape, to_tensor
 from captum_concepts.pooling import check_concepts
+from captum_concepts.shown import one_line
 
 
 class Levels(NamedTuple):
@@ -26,6 +27,9 @@ class Levels(NamedTuple):
 
     low: Tensor
     high: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 def chosen_concepts(concepts: Any, names: Sequence[str], n_samples: int, n_concepts: int | None) -> Tensor:

@@ -23,6 +23,7 @@ from captum_concepts.checks import (
     to_numpy,
 )
 from captum_concepts.running import evaluation_mode, first_floating, tensor_output, without_autocast
+from captum_concepts.shown import one_line
 
 
 class Contributions(NamedTuple):
@@ -38,6 +39,9 @@ class Contributions(NamedTuple):
 
     bottleneck: Tensor
     residual: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 class ResidualCBM(ConceptChain):

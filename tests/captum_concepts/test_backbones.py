@@ -41,6 +41,11 @@ def tv_swin() -> nn.Module:
     return models.SwinTransformer(patch_size=[4, 4], embed_dim=8, depths=[2, 2], num_heads=[2, 2], window_size=[4, 4])
 
 
+def tv_efficientnet() -> nn.Module:
+    config = models.efficientnet.MBConvConfig
+    return models.EfficientNet([config(1, 3, 1, 8, 8, 1), config(6, 3, 2, 8, 16, 1)], dropout=0.2, last_channel=64)
+
+
 def tv_convnext() -> nn.Module:
     config = models.convnext.CNBlockConfig
     return models.ConvNeXt([config(8, 16, 1), config(16, None, 2)], layer_scale=1.0)
@@ -119,7 +124,7 @@ FAMILIES = {
         "fc",
     ),
     "torchvision regnet": Family(TV, torchvision_name("regnet_x_400mf"), (64, 64), 400, True, "fc"),
-    "torchvision efficientnet": Family(TV, torchvision_name("efficientnet_b0"), (64, 64), 1280, True, "classifier.1"),
+    "torchvision efficientnet": Family(TV, tv_efficientnet, (64, 64), 64, True, "classifier.1"),
     "torchvision mobilenet v2": Family(
         TV, lambda: models.mobilenet_v2(width_mult=0.25), (64, 64), 1280, True, "classifier.1"
     ),

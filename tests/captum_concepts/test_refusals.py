@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 import captum_concepts
-from refusals import Refusal
+from refusals import Refusal, check_all
 from refused import attributions, concept_models
-from spoiling import Table, cases, public_callables
+from spoiling import Table, public_callables
 
 TABLE: Table = {**concept_models.TABLE, **attributions.TABLE}
 #: Results, and what is tried under the name of the class that has it.
@@ -45,10 +47,10 @@ EXCEPTIONS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.parametrize("refusals", TABLE.values(), ids=TABLE)
 @pytest.mark.usefixtures("empty_folder")
-def test_refused(case: Refusal) -> None:
-    case.check()
+def test_refused(refusals: Mapping[str, Refusal]) -> None:
+    check_all(refusals)
 
 
 def test_every_callable_is_in_the_table() -> None:

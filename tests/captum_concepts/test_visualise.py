@@ -247,6 +247,11 @@ def test_glyphs_are_drawn_in_any_font(rows):
         figure.savefig(io.BytesIO())
 
 
+@pytest.fixture(scope="module")
+def spots():
+    return Figure().subplots(3, 4)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -264,8 +269,7 @@ def test_glyphs_are_drawn_in_any_font(rows):
         ({"images": np.full((3, 12, 10, 3), -1.0)}, r"`images` to hold uint8, or floats"),
     ],
 )
-def test_bad_gallery_draws_nothing(rows, change, message):
-    spots = Figure().subplots(3, 4)
+def test_bad_gallery_draws_nothing(rows, spots, change, message):
     with pytest.raises(ValueError, match=message):
         gallery(**{"axes": spots, **rows, **change})
     assert not any(ax.images or ax.get_title() for ax in spots.flat)

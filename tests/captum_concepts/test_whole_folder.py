@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import warnings
@@ -14,21 +13,10 @@ from pathlib import Path
 import filelock
 import pytest
 
+import folder_kills
 from captum_concepts.whole_folder import MANIFEST, WORK, WholeFolder, interrupted
-from kills import changes, contents, killed
-
-OLD, NEW = {"--epochs": "1"}, {"--epochs": "2"}
-OLD_FILES = {"results.csv": "old", "figures/a.png": "old a", "figures/gone.png": "old g", "only/old.txt": "o"}
-NEW_FILES = {"results.csv": "new", "figures/a.png": "new a", "figures/b.png": "new b", "deep/er/c.txt": "c"}
-
-
-def write(path, files, settings, **options):
-    with WholeFolder(path, settings, **options) as folder:
-        folder.kept.mkdir(exist_ok=True)
-        (folder.kept / "model").write_text("trained")
-        for name, text in files.items():
-            (folder.new / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder.new / name).write_text(text)
+from folder_kills import MINE, NEW, NEW_FILES, OLD, OLD_FILES, texts, write, write_old
+from kills import changes, contents
 
 
 def interrupt_keeping(path, settings, **options):
@@ -39,24 +27,15 @@ def interrupt_keeping(path, settings, **options):
         raise KeyboardInterrupt
 
 
-def texts(path):
-    return {
-        name.relative_to(path).as_posix(): name.read_text()
-        for name in path.rglob("*")
-        if name.is_file() and not {WORK, MANIFEST} & set(name.relative_to(path).parts)
-    }
-
-
 @pytest.fixture
 def folder(tmp_path):
-    path = tmp_path / "run"
-    write(path, OLD_FILES, OLD)
-    (path / "mine.txt").write_text("mine")
-    (path / "figures" / "mine.png").write_text("mine")
-    return path
+    return write_old(tmp_path / "run")
 
 
-MINE = {"mine.txt": "mine", "figures/mine.png": "mine"}
+def file_of(path):
+    """Return which file it is and when it was changed, not when it was read."""
+    told = path.stat()
+    return told.st_ino, told.st_mtime_ns, told.st_ctime_ns, told.st_mode, told.st_nlink
 
 
 def test_files_take_their_places_and_nothing_else_is_left(tmp_path):
@@ -73,48 +52,20 @@ def test_an_earlier_run_is_replaced_and_the_users_files_stay(folder, links, monk
     if not links:
         monkeypatch.setattr(os, "symlink", lambda *_, **__: (_ for _ in ()).throw(OSError("no links here")))
         monkeypatch.setattr(os, "link", lambda *_, **__: (_ for _ in ()).throw(OSError("no links here")))
-    before = (folder / "mine.txt").stat()
+    before = file_of(folder / "mine.txt")
     write(folder, NEW_FILES, NEW, overwrite=True)
     assert texts(folder) == NEW_FILES | MINE
     assert not (folder / "only").exists()
-    assert (folder / "mine.txt").stat() == before
+    assert file_of(folder / "mine.txt") == before
 
 
-def test_a_process_killed_at_any_change_leaves_one_run_or_the_other(folder, tmp_path):
-    """SIGKILL before every rename, link, unlink and mkdir: whole, and the same run then goes on to its end."""
-    seen = []
-    for number in count(1):
-        path = tmp_path / f"run {number}"
-        shutil.copytree(folder, path)
-        ended = killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=True), number)
-        left = texts(path)
-        assert left in (OLD_FILES | MINE, NEW_FILES | MINE), number
-        seen.append(left == NEW_FILES | MINE)
-        if ended == 0:
-            break
-        assert ended == -signal.SIGKILL
-        write(path, NEW_FILES, NEW, overwrite=True)
-        assert texts(path) == NEW_FILES | MINE
-        assert not (path / WORK).exists()
-    assert number > 30
-    # Once it is the new run it stays so.
-    assert seen == sorted(seen)
-    assert not seen[0]
-
-
-def test_a_first_run_killed_at_any_change_shows_nothing_or_all(tmp_path):
-    for number in count(1):
-        path = tmp_path / f"run {number}"
-        ended = killed(lambda path=path: write(path, NEW_FILES, NEW), number)
-        assert texts(path) in ({}, NEW_FILES), number
-        if ended == 0:
-            break
-        # Killed when there was nothing left to do but to clear up, it is finished.
-        finished = texts(path) == NEW_FILES and not (path / WORK / "run.json").exists()
-        if not finished:
-            write(path, NEW_FILES, NEW)
-        assert texts(path) == NEW_FILES, number
-    assert number > 20
+@pytest.mark.parametrize("check", folder_kills.CHECKS)
+def test_a_process_killed_at_any_change_leaves_one_run_or_the_other(check, tmp_path):
+    """SIGKILL before every rename, link, unlink and mkdir."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, folder_kills.__file__, check, tmp_path]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_exception_at_any_change_of_the_swap_leaves_one_run_or_the_other(folder, tmp_path):
@@ -134,24 +85,6 @@ def test_an_exception_at_any_change_of_the_swap_leaves_one_run_or_the_other(fold
             continue
         break
     assert number > 30
-
-
-def test_without_links_a_killed_swap_is_ended_by_the_next_run(folder, tmp_path):
-    def without_links(path):
-        def none(*_, **__):
-            raise OSError("no links here")
-
-        os.symlink = os.link = none
-        write(path, NEW_FILES, NEW, overwrite=True)
-
-    for number in count(1):
-        path = tmp_path / f"run {number}"
-        shutil.copytree(folder, path)
-        if killed(lambda path=path: without_links(path), number) == 0:
-            break
-        write(path, NEW_FILES, NEW, overwrite=True)
-        assert texts(path) == NEW_FILES | MINE
-    assert number > 20
 
 
 def test_the_same_run_goes_on_and_others_are_told_the_difference(tmp_path):

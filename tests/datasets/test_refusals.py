@@ -27,9 +27,9 @@ from one_by_one import (
     refusals,
     told_arguments,
 )
-from one_line import check_all, public_classes
+from one_line import all_say_what_they_are, public_classes
 from quantus_concepts import datasets
-from refusals import Refusal
+from refusals import Refusal, check_all
 
 #: Interfaces and records: nothing of them is checked before a data set is made of it.
 BARE = {"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"}
@@ -277,12 +277,12 @@ TABLE = {
         },
     ),
 }
-CASES = [case for name, (good, bad) in TABLE.items() for case in refusals(name, getattr(datasets, name), good, bad)]
+CASES = {name: refusals(name, getattr(datasets, name), good, bad) for name, (good, bad) in TABLE.items()}
 
 
-@pytest.mark.parametrize("refusal", CASES)
-def test_bad_arguments_are_refused_by_name(refusal):
-    refusal.check()
+@pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
+def test_bad_arguments_are_refused_by_name(cases):
+    check_all(cases)
 
 
 def folder_of_concepts(**changes):
@@ -371,9 +371,8 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("refusal", METHODS.values(), ids=METHODS)
-def test_bad_calls_of_methods_are_refused_by_name(refusal):
-    refusal.check()
+def test_bad_calls_of_methods_are_refused_by_name():
+    check_all(METHODS)
 
 
 MADE = ("PaintedBirds", "PaintedObjects", "PaintedScenes", "ConceptFolder", "COCOObjects", "BAMFolder")
@@ -427,7 +426,7 @@ def test_objects_say_what_they_are(tmp_path: Path) -> None:
         "SubstitutionSample": datasets.PaintedSubstitutions(birds())[0],
     }
     interfaces = frozenset({"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"})
-    check_all(datasets, examples | records, interfaces)
+    all_say_what_they_are(datasets, examples | records, interfaces)
     assert repr(folder_of_concepts(image_size=8)) == (
         "ConceptFolder(2 images, 2 classes, 1 concepts, image_size=8, root='scenes')"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from diffusers import DDIMScheduler
 
 from quantus_concepts import diffusion
 from quantus_concepts.diffusion import TiedScheduler, TieSchedule, plot_schedule, tied_pair
-from refusals import Refusal
+from refusals import Refusal, check_all
 from spoiling import (
     INF,
     NAN,
@@ -25,7 +26,6 @@ from spoiling import (
     NOTHING,
     Bad,
     Table,
-    cases,
     public_callables,
     spoilt,
 )
@@ -99,10 +99,10 @@ TABLE: Table = {
 RESULTS = {"TiedPair"}
 
 
-@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.parametrize("refusals", TABLE.values(), ids=TABLE)
 @pytest.mark.usefixtures("empty_folder")
-def test_refused(case: Refusal) -> None:
-    case.check()
+def test_refused(refusals: Mapping[str, Refusal]) -> None:
+    check_all(refusals)
 
 
 def test_every_callable_is_in_the_table() -> None:

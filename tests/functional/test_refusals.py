@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from quantus_concepts.functional import (
     threshold_hits,
     upsample,
 )
-from refusals import Refusal
+from refusals import Refusal, check_all
 from spoiling import (
     INF,
     NAN,
@@ -58,7 +59,6 @@ from spoiling import (
     TEXT,
     Bad,
     Table,
-    cases,
     public_callables,
     spoilt,
 )
@@ -372,10 +372,10 @@ TABLE: Table = {
 RESULTS = {"Estimate", "FaithfulnessScores", "Movement", "RandomBank", "RelativeContrast", "SubstitutionScores"}
 
 
-@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.parametrize("refusals", TABLE.values(), ids=TABLE)
 @pytest.mark.usefixtures("empty_folder")
-def test_refused(case: Refusal) -> None:
-    case.check()
+def test_refused(refusals: Mapping[str, Refusal]) -> None:
+    check_all(refusals)
 
 
 def test_every_function_is_in_the_table() -> None:

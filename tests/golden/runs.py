@@ -14,6 +14,7 @@ from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redire
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -25,28 +26,60 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts import tcav_score
+from captum_concepts.paper_methods import build_methods
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
+from quantus_concepts.studies.concepts.evaluation import random_models
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.pasta.classifier import RatedBirds
 from quantus_concepts.studies.pasta.metrics import with_control
+from quantus_concepts.studies.pasta.subset_correlation import subset_correlations
 
 #: In the runs that draw none.
-NO_FIGURES = {
+NO_FIGURES: dict[str, Any] = {
     "matplotlib.figure.Figure.savefig": lambda *_, **__: None,
-    "quantus_concepts.studies.attribution.page.plot_grid": lambda _: (Figure(), None),
-    "quantus_concepts.studies.pasta.applications_page.plot_grid": lambda _: (Figure(), None),
+    **{
+        f"quantus_concepts.studies.{name}": lambda *_, **__: (Figure(), None)
+        for name in (
+            "attribution.page.plot_grid",
+            *(f"attribution.page.plot_{name}" for name in ("correlation", "idr", "iir", "mcs", "perturbation")),
+            *(f"attribution.page.plot_{name}" for name in ("relative", "robustness")),
+            *("pasta.applications_page.plot_grid", "pasta.page.plot_measure", "pasta.page.plot_votes"),
+        )
+    },
+    **{
+        f"quantus_concepts.studies.{name}": lambda *_, **__: Figure()
+        for name in (
+            *(f"concepts.charts.{name}" for name in ("existence", "location", "histograms", "extremes")),
+            *("pasta.page.panels", "substitution.charts.plane", "substitution.charts.curve"),
+        )
+    },
 }
+
+
+def few_random_models(*arguments: Any) -> Any:
+    """Make random directions for four banks; the number is before the seed."""
+    return random_models(*arguments[:-2], 4, arguments[-1])
+
+
+def few_steps(*arguments: Any, **named: Any) -> Any:
+    """Build methods of two steps and two samples."""
+    return build_methods(*arguments, **named | {"n_samples": 2, "n_steps": 2})
+
+
 #: Numbers that no option makes smaller.
 FEWER = {
+    "quantus_concepts.studies.concepts.evaluation.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
     "quantus_concepts.studies.pasta.applications.RatedBirds": partial(RatedBirds, n_train=200),
-    "quantus_concepts.studies.pasta.applications.N_CORRELATED": 20,
+    "quantus_concepts.studies.pasta.applications.N_CORRELATED": 12,
+    "quantus_concepts.studies.pasta.applications.build_methods": few_steps,
+    "quantus_concepts.studies.pasta.applications.subset_correlations": partial(subset_correlations, n_runs=10),
     "quantus_concepts.studies.pasta.metrics.with_control": partial(with_control, n=12),
 }
 RATED = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
@@ -147,7 +180,7 @@ RUNS = {
         [
             "benchmark attribution --data folders --objects sources/cutouts --scenes sources/scenes --n-train 12 "
             "--n-test 4 --test-share 0.25 --image-size 24 --epochs 12 --batch-size 16 --train-batch-size 8 "
-            "--n-images 12 --n-patches 4 --patch-steps 20 --n-samples 2 --n-steps 3 --robustness "
+            "--n-images 8 --n-patches 4 --patch-steps 20 --n-samples 2 --n-steps 2 --robustness "
             f"{QUIET} --out attribution"
         ],
         {"results.csv": ("method", "metric", "k", "seed", "variant"), "premises.csv": ("model", "metric", "k")},

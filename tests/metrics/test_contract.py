@@ -13,6 +13,7 @@ import pytest
 import quantus
 import torch
 from captum.attr import InputXGradient
+from matplotlib import pyplot
 from torch import nn
 
 import quantus_concepts
@@ -246,8 +247,17 @@ class TestHost:
         assert np.isfinite(results["random"]["CGIM"]).any()
 
     def test_get_params_interpretation_and_plot(
-        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], capsys: Any, tmp_path: Any
+        self,
+        model: SharingConceptModel,
+        images: np.ndarray,
+        truth: dict[str, np.ndarray],
+        capsys: Any,
+        tmp_path: Any,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        save = pyplot.savefig
+        # Quantus asks for 400 dots per inch.
+        monkeypatch.setattr(pyplot, "savefig", lambda fname, **_: save(fname, dpi=30))
         for name, metric in every_metric(truth, images).items():
             called(metric, model, images, predicted(model, images))
             assert name not in on_images(truth) or metric.get_params["importance"] == "contribution"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from quantus_concepts import metrics
-from refusals import Refusal
+from refusals import Refusal, check_all
 from refused import interventions, metric_classes, scores
-from spoiling import Table, cases, public_callables
+from spoiling import Table, public_callables
 
 TABLE: Table = {**metric_classes.TABLE, **scores.TABLE, **interventions.TABLE}
 #: Results, and the parts of a metric that its host calls.
@@ -31,10 +33,10 @@ HOOKS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", [pytest.param(refusal, id=name) for name, refusal in cases(TABLE)])
+@pytest.mark.parametrize("refusals", TABLE.values(), ids=TABLE)
 @pytest.mark.usefixtures("empty_folder")
-def test_refused(case: Refusal) -> None:
-    case.check()
+def test_refused(refusals: Mapping[str, Refusal]) -> None:
+    check_all(refusals)
 
 
 def test_every_callable_is_in_the_table() -> None:

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from one_by_one import INF, NAN, NO_COUNTS, NO_PATHS, NO_SEEDS, NO_SHARES, public_callables, refusals, told_arguments
-from one_line import check_all, public_classes
+from one_line import all_say_what_they_are, public_classes
 from quantus_concepts import pasta
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Regressor, Scorer, best_explainer
-from refusals import Refusal
+from refusals import Refusal, check_all
 
 #: Records and results: nothing of them is checked before they are used.
 BARE = {"ConceptExplanation", "DrawingExplanation", "MapExplanation", "RatingCorrelation", "RobustnessPairs"}
@@ -209,12 +209,12 @@ TABLE = {
         {"explanations": (None, 3, [np.ones(3)], [np.ones((1, 1, 2, 2))], ["map"], [None])},
     ),
 }
-CASES = [case for name, (good, bad) in TABLE.items() for case in refusals(name, getattr(pasta, name), good, bad)]
+CASES = {name: refusals(name, getattr(pasta, name), good, bad) for name, (good, bad) in TABLE.items()}
 
 
-@pytest.mark.parametrize("refusal", CASES)
-def test_bad_arguments_are_refused_by_name(refusal):
-    refusal.check()
+@pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
+def test_bad_arguments_are_refused_by_name(cases):
+    check_all(cases)
 
 
 def encoded(texts):
@@ -319,9 +319,8 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("refusal", METHODS.values(), ids=METHODS)
-def test_bad_calls_of_methods_are_refused_by_name(refusal):
-    refusal.check()
+def test_bad_calls_of_methods_are_refused_by_name():
+    check_all(METHODS)
 
 
 def test_everything_public_has_cases():
@@ -347,5 +346,5 @@ def test_objects_say_what_they_are() -> None:
         "RobustnessPairs": pasta.RobustnessPairs("Q1", *[wide] * 6, ("a",) * 50, wide, wide, 0, 0),  # type: ignore[arg-type]
         "Training": pasta.Training(scorer(), [{"loss": 1 / 3}] * 50, {"Q1": 3}),
     }
-    check_all(pasta, examples | records)
+    all_say_what_they_are(pasta, examples | records)
     assert repr(embedder()) == f"Embedder({embedder().name!r}, size=16)"

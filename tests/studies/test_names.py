@@ -13,8 +13,8 @@ from PIL import Image
 from rich.table import Table
 from torch import Tensor, nn
 
+from golden.runs import smaller
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.studies import charts as figures
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.charts import png_base64
 from quantus_concepts.studies.tables import terminal
@@ -35,7 +35,6 @@ def model():
 
 def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "DPI", 30)
     rng = np.random.default_rng(0)
     for split, count in (("train", 8), ("test", 4)):
         for channel, name in enumerate((ODD, "[/bold]")):
@@ -51,7 +50,8 @@ def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monk
     Path("network.py").write_text(NETWORK)
     arguments = "--data folder --root images --concepts concepts.csv --backbone network.py:model --unnormalised"
     more = "--no-progress --device cpu --out result --no-sweep --method mean"
-    assert main(["benchmark", "concepts", *arguments.split(), *more.split()]) == 0
+    with smaller(figures=True):
+        assert main(["benchmark", "concepts", *arguments.split(), *more.split()]) == 0
     page = Path("result/report.html").read_text(encoding="utf-8")
     assert all(name in page for name in concepts)
     # Two columns are the same.

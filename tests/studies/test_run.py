@@ -2,9 +2,9 @@
 
 import os
 import signal
-import subprocess
-import sys
+import time
 import warnings
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from captum_concepts.whole_folder import WORK
-from quantus_concepts.studies.app import EXIT_TERMINATED
-from quantus_concepts.studies.command import OutOptions, ProgressOptions, option
+from quantus_concepts.studies import app
+from quantus_concepts.studies.command import OutOptions, ProgressOptions, command, option
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.run import Run
+from quantus_concepts.studies.run import Run, Study
 
 FRAME = pd.DataFrame(
     {
@@ -94,33 +94,35 @@ def test_what_matters_tells_runs_apart(tmp_path):
     assert first != FewOptions(**options).identity()
 
 
-WAITING = """
-import sys, time
-sys.argv = ["x"]
-from pathlib import Path
-import torch
-from quantus_concepts.studies import app
-from quantus_concepts.studies.command import OutOptions, command
-from quantus_concepts.studies.run import Study
+def ends(folder: Path, begun: int) -> None:
+    """End this process as a command does that is told to stop while it works."""
 
-def collect(options, run):
-    run.kept("model", {}, lambda _: {"x": torch.zeros(1)})
-    print("in", flush=True)
-    time.sleep(60)
+    def collect(options: OutOptions, run: Run) -> None:
+        run.kept("model", {}, lambda _: {"x": torch.zeros(1)})
+        os.write(begun, b"!")
+        time.sleep(60)
 
-app.app.command("wait")(command(OutOptions, Study("wait", collect, None)))
-raise SystemExit(app.main(["wait", "--out", "run"]))
-"""
+    code = 1
+    try:
+        os.chdir(folder)
+        with Path("told.txt").open("w") as told, redirect_stderr(told):
+            app.app.command("wait")(command(OutOptions, Study("wait", collect, None)))
+            code = app.main(["wait", "--out", "run"])
+    finally:
+        os._exit(code)
 
 
 def test_sigterm_ends_a_run_as_ctrl_c_does(tmp_path):
-    with subprocess.Popen(
-        [sys.executable, "-c", WAITING], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "in\n"
-        process.send_signal(signal.SIGTERM)
-        told = process.communicate(timeout=60)[1]
-    assert process.returncode == EXIT_TERMINATED
+    begun, begin = os.pipe()
+    child = os.fork()
+    if child == 0:
+        ends(tmp_path, begin)
+    os.close(begin)
+    assert os.read(begun, 1) == b"!"
+    os.close(begun)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == app.EXIT_TERMINATED
+    told = (tmp_path / "told.txt").read_text()
     assert "go on with the same options and --out run" in told
     assert "Interrupted; nothing half-written was left." in told
     assert "Traceback" not in told

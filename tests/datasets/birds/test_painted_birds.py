@@ -28,7 +28,7 @@ def birds() -> PaintedBirds:
 
 @pytest.fixture(scope="module")
 def rich_birds() -> PaintedBirds:
-    return PaintedBirds(240, n_concepts=MAX_CONCEPTS, deviation=0.3, seed=5)
+    return PaintedBirds(120, n_concepts=MAX_CONCEPTS, deviation=0.3, seed=5)
 
 
 def cramers_v(a: np.ndarray, b: np.ndarray) -> float:
@@ -146,11 +146,11 @@ def test_correlation_binds_the_colours_of_a_class() -> None:
 
 
 def test_the_share_of_deviating_attributes_is_as_asked() -> None:
-    birds = PaintedBirds(600, image_size=32, deviation=0.15)
+    birds = PaintedBirds(200, image_size=32, deviation=0.15)
     deviates = birds.options != birds.class_options[birds.labels]
-    # 600 x 17 draws: standard error 0.0035; five of them.
-    assert deviates.float().mean().item() == pytest.approx(0.15, abs=0.018)
-    assert (deviates.float().mean(0) - 0.15).abs().max() < 0.075
+    # 200 x 17 draws: standard error 0.0061, of one attribute 0.025; five of them.
+    assert deviates.float().mean().item() == pytest.approx(0.15, abs=0.031)
+    assert (deviates.float().mean(0) - 0.15).abs().max() < 0.125
     loyal = PaintedBirds(40, image_size=32, deviation=0.0)
     assert torch.equal(loyal.options, loyal.class_options[loyal.labels])
     lawless = PaintedBirds(40, image_size=32, deviation=1.0)
@@ -167,7 +167,7 @@ def test_each_group_has_one_concept_where_its_part_is_seen_and_none_where_not(ri
                 wanted = [0.0] * len(wanted)
                 hidden += 1
             assert shown == wanted
-    assert hidden > 100
+    assert hidden > 50
 
 
 def test_classes_are_balanced_and_class_concepts_are_label_frequencies(birds: PaintedBirds) -> None:
@@ -181,7 +181,7 @@ def test_classes_are_balanced_and_class_concepts_are_label_frequencies(birds: Pa
 
 
 def test_masks_are_disjoint_and_a_centre_is_the_mask_pixel_nearest_to_the_mean(birds: PaintedBirds) -> None:
-    for i in range(60):
+    for i in range(30):
         masks = birds.part_masks(i)
         assert masks.shape == (12, 96, 96)
         assert masks.dtype == torch.bool
@@ -207,10 +207,10 @@ def test_some_parts_are_hidden_and_most_are_not(birds: PaintedBirds) -> None:
 
 @pytest.mark.parametrize("image_size", [64, 96])
 def test_parts_have_the_colour_of_their_label(image_size: int) -> None:
-    birds = PaintedBirds(100, image_size=image_size, n_concepts=MAX_CONCEPTS)
+    birds = PaintedBirds(60, image_size=image_size, n_concepts=MAX_CONCEPTS)
     images = birds.images()
     right: dict[str, list[bool]] = {}
-    for i in range(100):
+    for i in range(60):
         masks = birds.part_masks(i)
         for g, group in enumerate(birds.groups):
             if not group.is_colour or group.part is None:
@@ -229,8 +229,8 @@ def test_parts_have_the_colour_of_their_label(image_size: int) -> None:
     assert all(value > (0.75 if name == "has_eye_color" else 0.85) for name, value in accuracy.items()), accuracy
 
 
-@pytest.mark.parametrize("image_size", [64, 96])
-def test_every_concept_can_be_seen(image_size: int) -> None:
+@pytest.mark.parametrize(("image_size", "n_seen"), [(64, 3), (96, 1)])
+def test_every_concept_can_be_seen(image_size: int, n_seen: int) -> None:
     birds = PaintedBirds(60, image_size=image_size, n_concepts=MAX_CONCEPTS, n_classes=6)
     images = birds.images()
     for concept, name in enumerate(birds.concept_names):
@@ -240,7 +240,7 @@ def test_every_concept_can_be_seen(image_size: int) -> None:
             for i in range(60)
             if birds.concept_labels[i, concept] == 0
             and (part < 0 or birds.concept_labels[i, birds.group_of_concept == group].sum() == 1)
-        ][:3]
+        ][:n_seen]
         changed = []
         for i in lacking:
             change = (images[i] - birds.substitute(i, concept).image).abs().amax(0)
@@ -255,7 +255,7 @@ def test_a_substitution_changes_the_pixels_of_its_part_and_the_labels_of_its_gro
     rich_birds: PaintedBirds,
 ) -> None:
     rng = np.random.default_rng(0)
-    for i in range(60):
+    for i in range(30):
         concept = int(rng.integers(len(rich_birds.concept_names)))
         part, group = int(rich_birds.part_of_concept[concept]), rich_birds.group_of_concept[concept]
         before, after = rich_birds[i], rich_birds.substitute(i, rich_birds.concept_names[concept])
@@ -281,7 +281,7 @@ def test_a_substitution_changes_the_pixels_of_its_part_and_the_labels_of_its_gro
 
 
 def test_substituting_what_is_there_changes_nothing(birds: PaintedBirds) -> None:
-    for i in range(12):
+    for i in range(5):
         before = birds[i]
         for concept in torch.nonzero(birds.concept_labels[i]).ravel().tolist():
             after = birds.substitute(i, concept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -87,6 +88,12 @@ def scored(models, data, premises=NO_PREMISES, options=OPTIONS):
     return score_tcav(run, data, models, premises), run.settings
 
 
+@pytest.fixture
+def few_draws(monkeypatch) -> None:
+    """Half as many directions as by default."""
+    monkeypatch.setattr(global_method, "tcav_score", partial(global_method.tcav_score, n_random=10))
+
+
 def hooks(model: nn.Module) -> int:
     return sum(len(part._forward_hooks) + len(part._backward_hooks) for part in model.modules())
 
@@ -106,6 +113,7 @@ def test_no_hook_stays_where_the_model_fails():
     assert hooks(network) == 0
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
     models = {"f_o": Planted(1, 0), "f_s": Planted(-1, 1)}
     before = torch.get_rng_state()
@@ -126,6 +134,7 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
         assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_no_score_where_no_layer_passes(data):
     # The gradient is zero: no direction raises anything.
     found, _ = scored({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data)

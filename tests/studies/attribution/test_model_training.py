@@ -97,8 +97,7 @@ def test_each_model_learns_its_own_labels():
     assert accuracy("f_s", test.object_labels) < 0.6
 
 
-@pytest.mark.parametrize("build", [small, dropping])
-@pytest.mark.parametrize("memory_limit", [2**20, 0])
+@pytest.mark.parametrize(("build", "memory_limit"), [(small, 0), (dropping, 2**20)])
 @pytest.mark.parametrize(
     ("fails_at", "seconds"), [(8, 60.0), (8, 0.0), (STEPS + 4, 60.0)], ids=["epoch", "step", "second model"]
 )

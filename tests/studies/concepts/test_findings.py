@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from golden.runs import NO_FIGURES
 from quantus_concepts.functional.random_banks import N_BANKS
 from quantus_concepts.studies import charts
 from quantus_concepts.studies.concepts import options
@@ -278,7 +279,8 @@ def test_the_page_is_well_formed_self_contained_and_escapes_what_users_named(row
 
 @pytest.fixture
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+    for name, nothing in NO_FIGURES.items():
+        monkeypatch.setattr(name, nothing)
 
 
 @pytest.mark.usefixtures("_undrawn")

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from fixtures_pasta_report import made_outcome, made_ratings, rows_of
+from golden.runs import NO_FIGURES
 from quantus_concepts.studies.page import render
 from quantus_concepts.studies.pasta.applications_page import correlation_table
 from quantus_concepts.studies.pasta.findings import summarised
@@ -38,6 +39,15 @@ class Balance(HTMLParser):
     def handle_endtag(self, tag):
         if self.open.pop() != tag:
             raise ValueError(f"</{tag}> closes another element.")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _undrawn():
+    # The figures of the recorded runs are drawn.
+    with pytest.MonkeyPatch.context() as patch:
+        for name, nothing in NO_FIGURES.items():
+            patch.setattr(name, nothing)
+        yield
 
 
 @cache

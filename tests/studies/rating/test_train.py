@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 
 from fixtures_pasta import read_records, write_pasta_release, write_records
+from golden.runs import NO_FIGURES
 from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.pasta.training import TrainingSettings
@@ -43,7 +44,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     # The recorded run's are drawn.
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+    for name, nothing in NO_FIGURES.items():
+        monkeypatch.setattr(name, nothing)
     # Room for the whole table.
     monkeypatch.setenv("COLUMNS", "120")
 

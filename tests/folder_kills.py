@@ -1,0 +1,117 @@
+"""A folder's run killed at each change of the file system.
+
+``python tests/folder_kills.py NAME FOLDER`` does it in a process of its own, which has loaded little: a fork of that of
+the tests, where PyTorch is, takes a hundred times as long.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from captum_concepts.whole_folder import MANIFEST, WORK, WholeFolder
+from kills import killed
+
+OLD, NEW = {"--epochs": "1"}, {"--epochs": "2"}
+OLD_FILES = {"results.csv": "old", "figures/a.png": "old a", "figures/gone.png": "old g", "only/old.txt": "o"}
+NEW_FILES = {"results.csv": "new", "figures/a.png": "new a", "figures/b.png": "new b", "deep/er/c.txt": "c"}
+MINE = {"mine.txt": "mine", "figures/mine.png": "mine"}
+
+
+def write(path: Path, files: Mapping[str, str], settings: Mapping[str, str], **options: Any) -> None:
+    """Do a run that keeps one thing and leaves these files."""
+    with WholeFolder(path, settings, **options) as folder:
+        folder.kept.mkdir(exist_ok=True)
+        (folder.kept / "model").write_text("trained")
+        for name, text in files.items():
+            (folder.new / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder.new / name).write_text(text)
+
+
+def write_old(path: Path) -> Path:
+    """Do a run whose folder the user puts files of their own into."""
+    write(path, OLD_FILES, OLD)
+    for name, text in MINE.items():
+        (path / name).write_text(text)
+    return path
+
+
+def texts(path: Path) -> dict[str, str]:
+    """Return what the files of a folder hold, without what a run keeps for itself."""
+    return {
+        name.relative_to(path).as_posix(): name.read_text()
+        for name in path.rglob("*")
+        if name.is_file() and not {WORK, MANIFEST} & set(name.relative_to(path).parts)
+    }
+
+
+def check_another_run(root: Path) -> None:
+    """Whole, the run before or the next, and the same run then goes on to its end."""
+    folder, seen = write_old(root / "run"), []
+    for number in count(1):
+        path = root / f"run {number}"
+        shutil.copytree(folder, path)
+        ended = killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=True), number)  # type: ignore[misc]
+        left = texts(path)
+        assert left in (OLD_FILES | MINE, NEW_FILES | MINE), (number, left)
+        seen.append(left == NEW_FILES | MINE)
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL, (number, ended)
+        write(path, NEW_FILES, NEW, overwrite=True)
+        assert texts(path) == NEW_FILES | MINE, number
+        assert not (path / WORK).exists(), number
+    assert number > 30, number
+    # Once it is the new run it stays so.
+    assert seen == sorted(seen)
+    assert not seen[0]
+
+
+def check_a_first_run(root: Path) -> None:
+    """Nothing or all of it, and the same run then goes on."""
+    for number in count(1):
+        path = root / f"run {number}"
+        ended = killed(lambda path=path: write(path, NEW_FILES, NEW), number)  # type: ignore[misc]
+        assert texts(path) in ({}, NEW_FILES), number
+        if ended == 0:
+            break
+        # Killed when there was nothing left to do but to clear up, it is finished.
+        finished = texts(path) == NEW_FILES and not (path / WORK / "run.json").exists()
+        if not finished:
+            write(path, NEW_FILES, NEW)
+        assert texts(path) == NEW_FILES, number
+    assert number > 20, number
+
+
+def check_without_links(root: Path) -> None:
+    """The next run ends a swap where the file system has no links."""
+
+    def none(*_: object, **__: object) -> None:
+        raise OSError("no links here")
+
+    def without_links(path: Path) -> None:
+        os.symlink = os.link = none  # type: ignore[assignment]
+        write(path, NEW_FILES, NEW, overwrite=True)
+
+    folder = write_old(root / "run")
+    for number in count(1):
+        path = root / f"run {number}"
+        shutil.copytree(folder, path)
+        if killed(lambda path=path: without_links(path), number) == 0:  # type: ignore[misc]
+            break
+        write(path, NEW_FILES, NEW, overwrite=True)
+        assert texts(path) == NEW_FILES | MINE, number
+    assert number > 20, number
+
+
+CHECKS = {"another run": check_another_run, "a first run": check_a_first_run, "without links": check_without_links}
+
+if __name__ == "__main__":
+    assert "torch" not in sys.modules
+    CHECKS[sys.argv[1]](Path(sys.argv[2]))
