@@ -47,6 +47,8 @@ nb_execution_timeout = 240
 nb_execution_in_temp = True
 nb_execution_show_tb = True
 nb_merge_streams = True
+# Progress bars, and warnings of libraries about the notebook they run in.
+nb_output_stderr = "remove"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # The reference.

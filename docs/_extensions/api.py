@@ -22,7 +22,12 @@ PACKAGES = (
     *(f"quantus_concepts.{name}" for name in ("metrics", "datasets", "pasta", "functional", "diffusion")),
 )
 #: With those of our own base classes; what comes from the classes named is told where they are.
-MEMBERS = ("   :members:", "   :inherited-members: Module, Attribution, Dataset, ABC, Protocol, Generic, tuple, object")
+MEMBERS = (
+    "   :members:",
+    "   :inherited-members: Module, Attribution, Dataset, ABC, Protocol, Generic, tuple, object",
+    # Captum's, which its classes have anew.
+    "   :exclude-members: attribute_future, compute_convergence_delta, has_convergence_delta, interpolate",
+)
 
 
 class Api(SphinxDirective):
