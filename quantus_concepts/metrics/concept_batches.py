@@ -53,7 +53,8 @@ class ConceptBatches:
                 f"Expected argument `loader` to give images in the order of {names} but it shuffles them. Make it with "
                 "shuffle=False."
             )
-        self._bound = {name: torch.as_tensor(whole) for name, whole in bound.items() if whole is not None}
+        # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
+        self._bound = {name: torch.tensor(whole) for name, whole in bound.items() if whole is not None}
         self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
         self._elsewhere = elsewhere
 

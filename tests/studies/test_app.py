@@ -24,6 +24,7 @@ from quantus_concepts.studies.concepts.names import MODELS
 
 COMMAND = ["benchmark", "concepts"]
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
+METRICS |= {"accuracy after interventions"}
 
 
 def words(text: str) -> list[str]:
