@@ -49,9 +49,9 @@ class Sizes(NamedTuple):
 
     few: int = 4_800
     many: int = 38_400
-    concepts: int = 192
-    explanations: int = 512
-    repeats: int = 5
+    concepts: int = 576
+    explanations: int = 1_536
+    repeats: int = 3
     side: int = 112
     shown: int = 224
 
