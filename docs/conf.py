@@ -36,7 +36,7 @@ extensions = [
     "api",
     "mathml",
 ]
-exclude_patterns = ["README.md", "examples", "_extensions", "_static", "_waiting"]
+exclude_patterns = ["README.md", "examples", "_extensions", "_static"]
 
 # Text and notebooks.
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]
