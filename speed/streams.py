@@ -1,6 +1,6 @@
 """Whether scoring a stream takes no more memory for more images, and whether workers read while the model computes.
 
-    python speed/streams.py            # both sections, a table; well above ten minutes
+    python speed/streams.py            # both sections, a table; well above ten minutes, of which workers take three
     python speed/streams.py memory     # one section: memory or workers
     python speed/streams.py --tiny     # sizes that show only whether it runs
     python speed/streams.py --write    # and keep the table in speed/RESULTS.md
