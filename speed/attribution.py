@@ -27,7 +27,7 @@ import measuring
 import numpy as np
 import torch
 import torchvision
-from measuring import SEED, Row, Spread, alternate, peak_mib, ratios, row, spread
+from measuring import DEVICE, SEED, Row, Spread, alternate, peak_mib, ratios, row, spread
 from PIL import Image
 from torch import Tensor, nn
 
@@ -119,18 +119,18 @@ def painted_images(n: int, size: int) -> Images:
 
 def small_network(seed: int = SEED) -> nn.Module:
     """Build the network of the embedded data, with its initial weights."""
-    return SmallResNet(N_CLASSES, seed=seed).eval()
+    return SmallResNet(N_CLASSES, seed=seed).eval().to(DEVICE)
 
 
 def resnet18(seed: int = SEED) -> nn.Module:
     torch.manual_seed(seed)
     network: nn.Module = torchvision.models.resnet18(weights=None, num_classes=N_CLASSES)
-    return network.eval()
+    return network.eval().to(DEVICE)
 
 
 @torch.no_grad()
 def predict(model: nn.Module, images: Tensor) -> Tensor:
-    logits: Tensor = model(images)
+    logits: Tensor = model(images.to(DEVICE))
     return logits
 
 
@@ -218,7 +218,9 @@ def metrics_of(network: Callable[[int], nn.Module], name: str, method: str, give
     """Compare MCS, IDR and IIR with the calls they make, for one network and one method."""
     images = painted_images(case.n_images, case.image_size)
     model, other = network(SEED), network(SEED + 1)
-    labels, other_labels = (predict(each, torch.as_tensor(images.shown)).argmax(1).numpy() for each in (model, other))
+    labels, other_labels = (
+        predict(each, torch.as_tensor(images.shown)).argmax(1).cpu().numpy() for each in (model, other)
+    )
     # So faint that the logits stay as they are: patches count as converged.
     patched = np.where(images.masks, images.shown * np.float32(0.999), images.shown)
     explain = build_method(method)
@@ -280,8 +282,7 @@ def patch_arguments(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def optimise(model: nn.Module, arguments: tuple[np.ndarray, ...], chunk_size: int | None) -> Any:
     images, masks, init = arguments
     result = optimise_patch(model, images, masks, init, steps=PATCH_STEPS, chunk_size=chunk_size)
-    if result.images.device.type == "cuda":
-        torch.cuda.synchronize()
+    measuring.wait()
     return result
 
 
@@ -364,11 +365,11 @@ def measure_patch(sizes: Sizes) -> list[Row]:
 
 def measure_gpu(sizes: Sizes) -> list[Row]:
     """Patches optimised together against one after another, on a GPU."""
-    if not torch.cuda.is_available():
-        print("gpu: there is none at hand.", file=sys.stderr)
+    if DEVICE.type == "cpu":
+        print("gpu: there is none at hand, or it was not asked for (--device=cuda).", file=sys.stderr)
         return []
     torch.manual_seed(SEED)
-    model = torchvision.models.resnet50(weights=None).eval().cuda()
+    model = torchvision.models.resnet50(weights=None).eval().to(DEVICE)
     return scan_chunks(model, f"ResNet-50 on {torch.cuda.get_device_name()}", sizes.gpu, 20)
 
 

@@ -26,7 +26,7 @@ import quantus
 import torch
 import torchvision
 from concepts_baselines import coam_as_printed, ranked_maps_sorted
-from measuring import SEED, Row, alternate, least, ratios, row
+from measuring import DEVICE, SEED, Row, alternate, least, ratios, row
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
@@ -65,7 +65,7 @@ def resnet_cbm() -> PostHocCBM:
     """Build the paper's shape of model: ResNet-18, 112 concepts, 200 classes."""
     backbone = from_torchvision(torchvision.models.resnet18(weights=None).eval())
     bank = ConceptBank(torch.randn(N_CONCEPTS, 512, generator=generator()))
-    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval().to(DEVICE)
 
 
 def batches(n: int, size: int, batch_size: int = 32) -> Iterator[ConceptSample]:
@@ -88,7 +88,7 @@ def measure_images() -> list[Row]:
     @torch.no_grad()
     def forward() -> None:
         for batch in loader:
-            cbm.features(batch.image)
+            cbm.features(batch.image.to(DEVICE))
 
     def everything() -> None:
         score_concepts(cbm, loader, part_of_concept=parts_of_concepts(), class_concepts=truth)
@@ -118,7 +118,8 @@ class Timed:
         self.sample = next(batches(n, SIZE, n))
         self.images = self.sample.image.numpy()
         with torch.no_grad():
-            self.classes = torch.cat([self.model(part) for part in self.sample.image.split(32)]).argmax(1).numpy()
+            logits = torch.cat([self.model(part.to(DEVICE)) for part in self.sample.image.split(32)])
+        self.classes = logits.argmax(1).cpu().numpy()
         self.truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator()).numpy()
 
     def _count(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -135,7 +136,7 @@ class Timed:
     @torch.no_grad()
     def forward(self) -> None:
         for images in self.sample.image.split(32):
-            self.model.features(images)
+            self.model.features(images.to(DEVICE))
 
     def evaluate(self, metrics: dict[str, Any], n_methods: int) -> None:
         """Call stock `quantus.evaluate`; explanations are given, and nothing is left of an earlier evaluation."""

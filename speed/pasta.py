@@ -28,7 +28,7 @@ import measuring
 import numpy as np
 import torch
 import torchvision
-from measuring import SEED, Row, Spread, alternate, peak_mib, ratios, row, spread
+from measuring import DEVICE, SEED, Row, Spread, alternate, peak_mib, ratios, row, spread
 from torch import Tensor, nn
 
 from quantus_concepts import Faithfulness, PASTAScore
@@ -119,7 +119,7 @@ def encoder_of(name: str | None) -> OpenClipEncoder:
 
 
 def scorer_for(encoder: OpenClipEncoder) -> Scorer:
-    return Scorer(encoder.dim, tuple(QUESTIONS), RELEASED_LABELS, seed=SEED)
+    return Scorer(encoder.dim, tuple(QUESTIONS), RELEASED_LABELS, seed=SEED).to(DEVICE)
 
 
 class Explained(NamedTuple):
@@ -159,9 +159,11 @@ class Stopwatch:
         """Do the call, and note how many times the module's own time it takes."""
 
         def enter(*_: Any) -> None:
+            measuring.wait()
             self._start = time.perf_counter()
 
         def leave(*_: Any) -> None:
+            measuring.wait()
             self._inside += time.perf_counter() - self._start
 
         hooks = [self.module.register_forward_pre_hook(enter), self.module.register_forward_hook(leave)]
@@ -207,8 +209,8 @@ def measure_scoring(sizes: Sizes) -> list[Row]:
         scorer.score(embedder.embed(explanations), labels)
 
     # The same object that the encoder uses, built by the first picture.
-    encoder.encode_images(torch.zeros(1, 3, IMAGE_SIZE, IMAGE_SIZE))
-    model = encoder._model(torch.device("cpu")).model
+    encoder.encode_images(torch.zeros(1, 3, IMAGE_SIZE, IMAGE_SIZE, device=DEVICE))
+    model = encoder._model(DEVICE).model
     batches = recorded(model.visual, with_metric)
     ours = {"metric": Stopwatch(model.visual, with_metric), "embedder": Stopwatch(model.visual, with_embedder)}
     times = alternate({"bare": partial(replay, model.encode_image, batches), **ours}, sizes.scoring_repeats)
@@ -359,7 +361,7 @@ def ratings(n_items: int, n_validation: int, dim: int, n_questions: int, missing
 
 def train(given: Ratings, epochs: int) -> None:
     train_scorer(
-        given.embeddings,
+        given.embeddings.to(DEVICE),
         given.votes,
         given.labels,
         train=given.train,
@@ -374,7 +376,8 @@ class Products:
     """The matrix products of a training, forwards and backwards, and nothing else."""
 
     def __init__(self, given: Ratings, hidden: tuple[int, int] = (512, 64)) -> None:
-        self.inputs = torch.cat([torch.zeros(len(given.embeddings), len(RELEASED_LABELS)), given.embeddings], 1)
+        labels = torch.zeros(len(given.embeddings), len(RELEASED_LABELS))
+        self.inputs = torch.cat([labels, given.embeddings], 1).to(DEVICE)
         self.n_train, self.batch_size = len(given.train), TrainingSettings().batch_size
         self.n_questions, self.hidden = given.votes.shape[1], hidden
         random, first = generator(), self.inputs.shape[1]
@@ -383,7 +386,7 @@ class Products:
             (self.n_questions, *hidden[::-1]),
             (self.n_questions, 1, hidden[1]),
         )
-        self.weights = [torch.randn(size, generator=random) / size[-1] ** 0.5 for size in sizes]
+        self.weights = [torch.randn(size, generator=random).to(DEVICE) / size[-1] ** 0.5 for size in sizes]
         #: Seconds, in each call, for the products of the training items alone.
         self.of_steps: list[float] = []
 
@@ -413,6 +416,7 @@ class Products:
             start = time.perf_counter()
             for rows in self.inputs[: self.n_train].split(self.batch_size):
                 self.backwards(rows, self.forwards(rows))
+            measuring.wait()
             seconds += time.perf_counter() - start
             self.forwards(self.inputs[self.n_train :])
         self.of_steps.append(seconds)
@@ -486,8 +490,8 @@ def network(name: str) -> nn.Module:
     torch.manual_seed(SEED)
     if name == "ResNet-18":
         resnet: nn.Module = torchvision.models.resnet18(weights=None, num_classes=N_CLASSES)
-        return resnet.eval()
-    return SmallResNet(N_CLASSES, seed=SEED).eval()
+        return resnet.eval().to(DEVICE)
+    return SmallResNet(N_CLASSES, seed=SEED).eval().to(DEVICE)
 
 
 def faithfulness_of(case: Case, perturbation: str, target: float | None) -> Row:

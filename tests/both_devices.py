@@ -1,4 +1,4 @@
-"""The same work on the CPU and on the simulated device, and what both give."""
+"""The same work on the CPU and on another device, simulated or real, and what both give."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from simulated_device import simulated_device
+
+#: Of what a GPU rounds otherwise, against the size of the array.
+TOLERANCE = 1e-3
 
 Work = Callable[[torch.device], Any]
 Arrays = dict[str, np.ndarray]
@@ -34,6 +38,28 @@ def simulated(work: Work) -> tuple[Arrays, Counter[tuple[str, str]]]:
 def assert_same(work: Work) -> None:
     """Assert that both give the same numbers to the bit."""
     assert_equal(simulated(work)[0], on_cpu(work))
+
+
+def assert_near(work: Work, *, drawn: bool = False) -> None:
+    """Assert that a GPU of this machine gives the same numbers but for rounding; skipped where none is.
+
+    Where they were drawn at random there, only that there are as many of the same type and as few undefined ones.
+    """
+    if not torch.cuda.is_available():
+        pytest.skip("this machine has no GPU")
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        found = _as_arrays(_done(work, torch.device("cuda")))
+    expected = on_cpu(work)
+    assert found.keys() == expected.keys()
+    for place, array in expected.items():
+        assert (found[place].shape, found[place].dtype) == (array.shape, array.dtype), place
+        if array.dtype.kind != "f":
+            assert drawn or np.array_equal(found[place], array), place
+            continue
+        np.testing.assert_array_equal(np.isfinite(found[place]), np.isfinite(array), err_msg=place)
+        if not drawn:
+            difference, size = (np.linalg.norm(np.nan_to_num(each)) for each in (found[place] - array, array))
+            assert difference <= TOLERANCE * size, f"{place}: {difference / size}"
 
 
 def assert_equal(found: Arrays, expected: Arrays) -> None:

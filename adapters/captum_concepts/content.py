@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -150,8 +150,9 @@ def _update(found: xxhash.xxh3_128, arrays: Iterable[np.ndarray | Tensor]) -> No
         here.append(_raw(whole))
     for digest in _digests(here):
         found.update(digest)
-    for flats in elsewhere.values():
-        found.update(torch.cat([_sums(flat) for flat in flats]).cpu().numpy().data)
+    for device, flats in elsewhere.items():
+        coefficients = _COEFFICIENTS.to(device)
+        found.update(torch.cat([_sums(each, coefficients) for each in _chunks(flats)]).cpu().numpy().data)
 
 
 def _raw(array: np.ndarray) -> np.ndarray:
@@ -189,9 +190,20 @@ def _flat(tensor: Tensor) -> tuple[Tensor, Any]:
     return turned.reshape(-1), (tuple(order) if turned.is_contiguous() else None)
 
 
-def _sums(flat: Tensor) -> Tensor:
-    """Return sums (R,) of the rows of words of a tensor, on its device."""
-    raw = flat.view(torch.uint8)
+def _chunks(flats: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yield the bytes of tensors, small ones together: what is launched for each costs more than reading it."""
+    waiting: list[Tensor] = []
+    for flat in flats:
+        waiting.append(flat.view(torch.uint8))
+        if sum(raw.numel() for raw in waiting) >= _MUCH:
+            yield torch.cat(waiting)
+            waiting = []
+    if waiting:
+        yield torch.cat(waiting)
+
+
+def _sums(raw: Tensor, coefficients: Tensor) -> Tensor:
+    """Return sums (R,) of the rows of words of bytes, on their device."""
     padded = nn.functional.pad(raw, (0, -raw.numel() % (4 * _ROW)))
     words = padded.view(torch.int32).view(-1, _ROW).to(torch.int64)
-    return (words * _COEFFICIENTS.to(flat.device)).sum(1)
+    return (words * coefficients).sum(1)

@@ -15,7 +15,7 @@ from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 from torchvision import models
 
-from both_devices import assert_same
+from both_devices import Work
 from captum_concepts import (
     BottleneckCBM,
     CoAM,
@@ -94,7 +94,7 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[], nn.Module]]] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_concept_models_over_every_factory(family: str) -> None:
+def test_concept_models_over_every_factory(family: str, assert_as_on_the_cpu: Callable[[Work], None]) -> None:
     factory, build = FAMILIES[family]
 
     def work(device: torch.device) -> Any:
@@ -103,7 +103,7 @@ def test_concept_models_over_every_factory(family: str) -> None:
         cbm = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES).eval()).to(device)
         return explained(cbm) | {"embedded": embed(backbone, [torch.from_numpy(IMAGES)])}
 
-    assert_same(work)
+    assert_as_on_the_cpu(work)
 
 
 def explained(model: Any) -> dict[str, Any]:
@@ -118,13 +118,13 @@ def explained(model: Any) -> dict[str, Any]:
     }
 
 
-def test_bottleneck_models() -> None:
+def test_bottleneck_models(assert_as_on_the_cpu: Callable[[Work], None]) -> None:
     def work(device: torch.device) -> Any:
         features = nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU())
         layer, head = nn.Linear(6, N_CONCEPTS), nn.Linear(N_CONCEPTS, N_CLASSES)
         return explained(BottleneckCBM(features, layer, head).eval().to(device))
 
-    assert_same(work)
+    assert_as_on_the_cpu(work)
 
 
 TRANSFORMER = {
@@ -152,7 +152,7 @@ HUGGING_FACE: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", HUGGING_FACE)
-def test_hugging_face_models(name: str) -> None:
+def test_hugging_face_models(name: str, assert_as_on_the_cpu: Callable[[Work], None]) -> None:
     transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
     kind, settings, layer = HUGGING_FACE[name]
     config = getattr(transformers, f"{kind}Config")(**settings)
@@ -173,4 +173,4 @@ def test_hugging_face_models(name: str) -> None:
             "MCS": MCS(second, CLASSES)(first, IMAGES, CLASSES, **given),
         }
 
-    assert_same(work)
+    assert_as_on_the_cpu(work)

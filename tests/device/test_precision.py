@@ -12,7 +12,7 @@ import torch
 from captum.attr import InputXGradient, IntegratedGradients, Saliency
 from torch import nn
 
-from both_devices import assert_same
+from both_devices import assert_near, assert_same
 from captum_concepts import CoAM, SteeredRISE, build_method, explain_func
 from device_inputs import (
     BATCH,
@@ -94,3 +94,16 @@ def test_numbers_are_those_of_the_cpu(run: Callable[..., dict[str, Any]], precis
     assert_same(work)
     if run is metrics:
         assert all(np.isfinite(found[-1][name]).any() for name in found[-1])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("run", [metrics, attributions])
+def test_a_gpu_computes_in_it(run: Callable[..., dict[str, Any]], precision: str) -> None:
+    # Coarser numbers are rounded otherwise there, and ranks by them differ.
+    precise, autocast = PRECISIONS[precision]
+
+    def work(device: torch.device) -> Any:
+        with nullcontext() if autocast is None else torch.autocast(device.type, dtype=autocast):
+            return run(device, precise)
+
+    assert_near(work, drawn=True)

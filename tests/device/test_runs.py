@@ -1,4 +1,4 @@
-"""Everything on the simulated device: the CPU's numbers to the bit, and few crossings for each batch."""
+"""Everything on another device: on the simulated one the CPU's numbers to the bit, and few crossings for each batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from both_devices import Arrays, assert_equal, on_cpu, simulated
+from both_devices import Arrays, assert_equal, assert_near, on_cpu, simulated
 from device_inputs import BATCH, FEW, MANY
 from device_runs import RUNS
 
@@ -31,6 +31,9 @@ VIEWS = {
 #: Whose own loop asks for numbers: Captum's, and conjugate gradients, every sixteen steps, whether they are there.
 ASKING = ("KernelShap", "Faithfulness by ROAD", "metric_values")
 
+#: Captum draws their noise on the device, whose numbers at random are its own.
+DRAWN = ("GradientShap", "NoiseTunnel", "SmoothGrad", "IG + SmoothGrad")
+
 
 @functools.cache
 def there(name: str, n: int) -> tuple[Arrays, Counter[tuple[str, str]]]:
@@ -42,6 +45,11 @@ def test_results_are_those_of_the_cpu_to_the_bit(name: str) -> None:
     found, crossed = there(name, MANY)
     assert any(kind == "to_device" for kind, _ in crossed)
     assert_equal(found, on_cpu(lambda device: RUNS[name](device, MANY)))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_gpu_gives_the_same_but_for_rounding(name: str) -> None:
+    assert_near(lambda device: RUNS[name](device, MANY), drawn=name in DRAWN)
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name not in ASKING])
