@@ -256,6 +256,8 @@ class _Functions(TorchFunctionMode):
         if func in _FROM_NUMBERS and kwargs.get("device") is not None and torch.device(kwargs["device"]).type == NAME:
             made = func(*args, **{name: value for name, value in kwargs.items() if name != "device"})
             return made.to(_registered())
+        if func is Tensor.new_tensor and isinstance(args[0], SimulatedTensor):
+            return torch.tensor(*args[1:], **{"dtype": args[0].dtype, "device": args[0].device} | kwargs)
         if func in _SPECIAL and isinstance(args[0], SimulatedTensor | tuple | list):
             return _SPECIAL[func](*args, **kwargs)
         return func(*args, **kwargs)

@@ -193,11 +193,13 @@ def _flat(tensor: Tensor) -> tuple[Tensor, Any]:
 def _chunks(flats: Sequence[Tensor]) -> Iterator[Tensor]:
     """Yield the bytes of tensors, small ones together: what is launched for each costs more than reading it."""
     waiting: list[Tensor] = []
+    size = 0
     for flat in flats:
         waiting.append(flat.view(torch.uint8))
-        if sum(raw.numel() for raw in waiting) >= _MUCH:
+        size += waiting[-1].numel()
+        if size >= _MUCH:
             yield torch.cat(waiting)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         yield torch.cat(waiting)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -31,8 +32,9 @@ class Resizer:
     def __init__(self, maps: Tensor, size: tuple[int, int]) -> None:
         self.size = size
         self.identity = tuple(maps.shape[1:]) == size
-        self.rows = _axis(maps.shape[1], size[0], maps)
-        self.columns = _axis(maps.shape[2], size[1], maps)
+        self.rows, self.columns = (
+            _axis(cells, pixels, maps.device, maps.dtype) for cells, pixels in zip(maps.shape[1:], size, strict=True)
+        )
 
     def __call__(self, maps: Tensor, out: Tensor, work: Tensor) -> Tensor:
         """Resize some of the maps."""
@@ -54,14 +56,16 @@ class Resizer:
         return torch.lerp(above, below, down)
 
 
-def _axis(length: int, target: int, like: Tensor) -> Axis:
+# All batches have the same, and on an accelerator each transfer waits for all that was asked before.
+@functools.lru_cache(maxsize=64)
+def _axis(length: int, target: int, device: torch.device, dtype: torch.dtype) -> Axis:
     """Return cells and weights along one axis, as ``align_corners=False`` has them."""
     # In float32 a position on a long axis is off in the fifth digit. Torch's own float32 result is, and by another
     # amount for each of its kernels, which it chooses by the number of threads.
     source = ((torch.arange(target, dtype=torch.float64) + 0.5) * (length / target) - 0.5).clamp_min(0)
     lower = source.floor().long().clamp_max(length - 1)
     upper = (lower + 1).clamp_max(length - 1)
-    return Axis(lower.to(like.device), upper.to(like.device), (source - lower).to(like))
+    return Axis(lower.to(device), upper.to(device), (source - lower).to(device, dtype))
 
 
 @torch.no_grad()

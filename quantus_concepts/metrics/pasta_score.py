@@ -22,7 +22,7 @@ from captum_concepts.checks import (
     to_array,
     to_numpy,
 )
-from captum_concepts.running import to_model
+from captum_concepts.running import device_of, to_model
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
@@ -239,7 +239,10 @@ class PASTAScore(ConceptMetric):
             maps, good = self._maps(a_batch, x_batch.shape[2:])
             if good.any():
                 module = None if model is None else model.get_model()
-                images = torch.as_tensor(x_batch[good]) if module is None else to_model(module, x_batch[good])
+                if module is None:
+                    images = torch.as_tensor(x_batch[good]).to(device_of(self.scorer))
+                else:
+                    images = to_model(module, x_batch[good])
                 images = self.denormalisation.of_checked(images)
                 heats = torch.as_tensor(maps[good]).to(images.device)
                 embedded = self.embedder.embed_maps(images, heats, checked=True)

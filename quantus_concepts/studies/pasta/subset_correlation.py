@@ -28,6 +28,7 @@ def subset_correlations(
     """Return the correlation of each image (N,) under each explanation (N, C, H, W); NaN where Quantus refuses one."""
     # It refuses a whole batch for one constant map. Of the same images it draws the same subsets from the same seed,
     # so that they are drawn, and seen by the model, once for all explanations.
+    device = device_of(model)
     found = {name: np.full(len(images), math.nan) for name in maps}
     alike: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
     for name, each in maps.items():
@@ -48,8 +49,8 @@ def subset_correlations(
         )
         shared.maps = {name: metric.normalise_func(each) for name, each in some.items()}
         # It draws from NumPy's global generator.
-        with seeded_generators(device_of(model), seed):
-            metric(model, images[rows], targets[rows], next(iter(some.values())))
+        with seeded_generators(device, seed):
+            metric(model, images[rows], targets[rows], next(iter(some.values())), device=device)
         for name, values in shared.found.items():
             found[name][rows] = values
     return found

@@ -249,6 +249,7 @@ def concept_models(
 ) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
     """Make concept models of the networks, and those that are known to see all, to recite, or to know nothing."""
     options, train, names, n_classes = run.options, data.train, data.train.concept_names, len(data.own)
+    device = options.torch_device()
     small = networks[BACKBONE, ""]
     backbone = Backbone(small.features, "mean", None, small.channels)
     embedded = embed(backbone, sample_loader(train, options.batch_size))
@@ -264,8 +265,8 @@ def concept_models(
             # Where it is not the network's own: from the labels it was trained with to the classes. A concept
             # embedding model has none that takes values alone.
             head = network.classes if model == JOINT else fit_logistic(targets, train.labels, n_classes)
-            models[row_name(model, labels)] = BottleneckCBM(network.features, network.classifier, head).eval()
-    device = options.torch_device()
+            bottleneck = BottleneckCBM(network.features, network.classifier, head).eval().to(device)
+            models[row_name(model, labels)] = bottleneck
     known = data.pairs.known(data.seen)
     head = fit_logistic(train.concept_labels, train.labels, n_classes)
     models[ORACLE] = OracleModel(known, head).eval().to(device)
