@@ -257,7 +257,7 @@ class _Functions(TorchFunctionMode):
             made = func(*args, **{name: value for name, value in kwargs.items() if name != "device"})
             return made.to(_registered())
         if func is Tensor.new_tensor and isinstance(args[0], SimulatedTensor):
-            return torch.tensor(*args[1:], **{"dtype": args[0].dtype, "device": args[0].device} | kwargs)
+            return torch.tensor(*args[1:], **{"dtype": args[0].dtype} | kwargs).to(args[0].device)
         if func in _SPECIAL and isinstance(args[0], SimulatedTensor | tuple | list):
             return _SPECIAL[func](*args, **kwargs)
         return func(*args, **kwargs)

@@ -1,0 +1,66 @@
+"""The commands of the studies on another device: they run to the end, and say what they say on the CPU."""
+
+from __future__ import annotations
+
+import shlex
+from concurrent.futures import Executor, Future
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from golden.runs import smaller
+from quantus_concepts.studies.app import main
+from simulated_device import simulated_device
+
+#: As small as they run, and the columns of their results that are numbers.
+COMMANDS = {
+    "concepts": "benchmark concepts --n-train 24 --n-test 9 --n-classes 3 --n-concepts 6 --image-size 32 --epochs 1 "
+    "--n-pos 4 --n-neg 4 --batch-size 16 --seeds 1 --precision float32",
+    "attribution": "benchmark attribution --n-train 2 --n-test 1 --image-size 32 --epochs 1 --n-images 4 --n-patches 2 "
+    "--patch-steps 2 --n-samples 2 --n-steps 2 --methods grad-cam,Saliency --no-tcav",
+    "pasta": "benchmark pasta --n-images 8 --n-per-image 12 --image-size 32 --seeds 1 --epochs 1 --n-explained 4 "
+    "--n-masks 4 --classifier-epochs 1",
+    "substitution": "benchmark substitution --n-train 24 --n-test 10 --n-classes 3 --n-concepts 6 --image-size 32 "
+    "--epochs 1 --batch-size 16 --correlations 1",
+}
+
+
+class InTurn(Executor):
+    """Does at once what it is given: the simulation is seen by the thread it began in alone."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def submit(self, call: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call, and keep what comes of it."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.mark.parametrize("study", COMMANDS)
+def test_a_command_runs_there(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("studies.training", "studies.concepts.evaluation", "metrics.concept_scoring"):
+        monkeypatch.setattr(f"quantus_concepts.{module}.ThreadPoolExecutor", InTurn)
+    real = torch.cuda.is_available()
+    tables = []
+    for device in ("cpu", "cuda" if real else "sim:0"):
+        out = tmp_path / device
+        command = f"{COMMANDS[study]} --device {device} --no-progress --out {shlex.quote(str(out))}"
+        with nullcontext() if real else simulated_device(), smaller(figures=False):
+            assert main(shlex.split(command)) == 0
+        tables.append(pd.read_csv(out / "results.csv"))
+    expected, found = tables
+    if real:
+        # Networks trained with other roundings are other networks.
+        assert found.dtypes.equals(expected.dtypes)
+        assert found.notna().any().equals(expected.notna().any())
+    else:
+        pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)
