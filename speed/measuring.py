@@ -25,6 +25,12 @@ S = TypeVar("S")
 
 SEED = 0
 THREADS = 2
+#: Where models are; the processes of sections are told in the environment.
+DEVICE = torch.device(
+    next((each[len("--device=") :] for each in sys.argv if each.startswith("--device=")), None)
+    or os.environ.get("SPEED_DEVICE", "cpu")
+)
+os.environ["SPEED_DEVICE"] = str(DEVICE)
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
@@ -39,6 +45,12 @@ def row(what: str, ours: str, other: str, ratio: str, target: str, met: bool | N
     )
 
 
+def wait() -> None:
+    """Wait for what was asked of the device."""
+    if DEVICE.type != "cpu":
+        torch.accelerator.synchronize(DEVICE)
+
+
 def least(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Return the least time of each call, the calls taken in turn so that all meet the same machine."""
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -46,6 +58,7 @@ def least(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, flo
         for name, call in calls.items():
             start = time.perf_counter()
             call()
+            wait()
             times[name].append(time.perf_counter() - start)
     return {name: min(taken) for name, taken in times.items()}
 
@@ -58,10 +71,12 @@ def alternate(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[s
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
+        wait()
     for repeat in range(repeats):
         for name in list(calls)[:: -1 if repeat % 2 else 1]:
             start = time.perf_counter()
             calls[name]()
+            wait()
             times[name].append(time.perf_counter() - start)
     return times
 
@@ -104,7 +119,8 @@ def processor() -> str:
 
 
 def versions() -> str:
-    return f"torch {torch.__version__}, Python {platform.python_version()}, {THREADS} threads"
+    on = f"{torch.cuda.get_device_name(DEVICE)}, " if DEVICE.type == "cuda" else ""
+    return f"{on}torch {torch.__version__}, Python {platform.python_version()}, {THREADS} threads"
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -145,7 +161,8 @@ def main(
     write : callable
         Keeps the rows by section.
     arguments : sequence of str
-        Names of sections, all by default; "--write" to keep the rows; "--json" for one section in this process.
+        Names of sections, all by default; "--write" to keep the rows; "--json" for one section in this process;
+        "--device=cuda" to have the models there.
     flags : sequence of str
         Further arguments for the processes of the sections.
 
@@ -154,6 +171,7 @@ def main(
     int
         0, or 2 where there is no such section.
     """
+    arguments = [argument for argument in arguments if not argument.startswith("--device=")]
     names = [name for name in arguments if not name.startswith("--")] or list(sections)
     unknown = {name for name in names if name not in sections}
     unknown |= {name for name in arguments if name.startswith("--") and name not in ("--write", "--json")}
