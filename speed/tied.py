@@ -44,6 +44,10 @@ def texts(*shapes: Sequence[int]) -> list[Tensor]:
     return [torch.randn(*shape, dtype=DTYPE, device=DEVICE) for shape in shapes]
 
 
+def in_dtype(network: Any) -> Any:
+    return (network.to(DTYPE) if GPU else network).eval()
+
+
 def flux(tiny: bool) -> tuple[Any, dict[str, Any]]:
     from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
 
@@ -61,9 +65,7 @@ def flux(tiny: bool) -> tuple[Any, dict[str, Any]]:
             guidance_embeds=True,
         )
     nothing = dict.fromkeys(("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2"))
-    pipeline = FluxPipeline(
-        scheduler=FlowMatchEulerDiscreteScheduler(), transformer=transformer.to(DTYPE).eval(), **nothing
-    )
+    pipeline = FluxPipeline(scheduler=FlowMatchEulerDiscreteScheduler(), transformer=in_dtype(transformer), **nothing)
     prompts, pooled = texts((2, 64, 32), (2, 32))
     return pipeline, {"prompt_embeds": prompts, "pooled_prompt_embeds": pooled, "height": size, "width": size}
 
@@ -85,7 +87,7 @@ def stable_diffusion(tiny: bool) -> tuple[Any, dict[str, Any]]:
         )
     nothing = dict.fromkeys(("vae", "text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
     pipeline = StableDiffusionPipeline(
-        unet=unet.to(DTYPE).eval(),
+        unet=in_dtype(unet),
         scheduler=DDIMScheduler(steps_offset=1, clip_sample=False),
         requires_safety_checker=False,
         **nothing,
@@ -185,9 +187,8 @@ def main(arguments: list[str]) -> int:
         print(torch.cuda.max_memory_allocated(DEVICE) / 2**20 if GPU else peak_mib())
         return 0
     about = "`python speed/tied.py --write`. Networks have random weights."
-    machine = (
-        f"{torch.cuda.get_device_name(DEVICE)}, torch {torch.__version__}" if GPU else f"torch {torch.__version__}"
-    )
+    machine = f"{torch.cuda.get_device_name(DEVICE)}, " if GPU else ""
+    machine += f"torch {torch.__version__}"
     return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (False, True), arguments, machine=machine)
 
 
