@@ -44,7 +44,7 @@ BESIDE = {
     "benchmark substitution": {
         "root": "--data sub --cub-root fruit",
         "cub_root": "--data sub --root fruit",
-        "per_pair": "--data sub --root fruit --cub-root fruit",
+        **dict.fromkeys(("per_pair", "cbm"), "--data sub --root fruit --cub-root fruit"),
     },
     "pasta train": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
     "pasta score": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
@@ -264,6 +264,7 @@ BAD = {
         "--encoders siglop": "--encoders",
         "--encoders=": "--encoders",
         "--per-pair 3": "--per-pair",
+        "--cbm file.txt": "--cbm",
         "--backbone resnet18": "--backbone",
         "--layer conv1": "--layer",
         "--weights none": "--weights",

@@ -17,7 +17,7 @@ PAINTED_SIZE = 64
 N_BANKS = 30
 
 _DATA, _BACKBONE, _PAINTED = "Data", "Backbone, of sub", "Painted birds, and training on them"
-_OF_SUB = ("root", "cub_root", "per_pair", "backbone", "layer", "weights", "mean", "std")
+_OF_SUB = ("root", "cub_root", "per_pair", "backbone", "layer", "weights", "mean", "std", "cbm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,11 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
     mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_BACKBONE)
     std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
     unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
+    cbm: Path | None = option(
+        None,
+        "A file of PostHocCBM.save, of that backbone and CUB's concepts, to score as well.",
+        panel=_BACKBONE,
+    )
     encoders: str | None = option(
         None, "Vision-language models to ask as well, by commas; embedded is untrained and knows nothing.", panel=_DATA
     )
@@ -78,7 +83,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         self.torch_device()
 
     def _check_data(self) -> None:
-        from captum_concepts.checks import check_folder
+        from captum_concepts.checks import check_file, check_folder
 
         if self.data == PAINTED:
             for name in (name for name in _OF_SUB if getattr(self, name) is not None):
@@ -93,6 +98,8 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
             if path is None:
                 raise ValueError(f"Expected argument `{name}` beside `--data {SUB}` but it is missing.")
             check_folder(name, path)
+        if self.cbm is not None:
+            check_file("--cbm", self.cbm)
         if self.seeds > 1:
             raise ValueError(
                 f"Argument `--seeds` says nothing with `--data {SUB}`, whose images are given. Leave it out."
