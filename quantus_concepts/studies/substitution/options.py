@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies.concepts.options import N_BANKS, SMALL
 from quantus_concepts.studies.engine import WorkerOptions
 
 PAINTED, SUB = "painted", "sub"
 DATA = (PAINTED, SUB)
 PAINTED_SIZE = 64
-
-#: Fewer do not tell where 97.5 % of them lie; `functional.random_banks` has the same number, and loads torch.
-N_BANKS = 30
 
 _DATA, _BACKBONE, _PAINTED = "Data", "Backbone, of sub", "Painted birds, and training on them"
 _OF_SUB = ("root", "cub_root", "per_pair", "backbone", "layer", "weights", "mean", "std", "cbm")
@@ -37,7 +35,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         None, f"Height and width in pixels (painted: {PAINTED_SIZE}).", panel=_DATA, bounds=(32, 4096)
     )
     backbone: str | None = option(
-        None, "resnet18_cub, a torchvision or timm name, or path.py:factory.", panel=_BACKBONE
+        None, "resnet18_cub, a torchvision or timm name, path.py:factory, or small, trained here.", panel=_BACKBONE
     )
     layer: str | None = option(None, "Layer whose maps are used; by default the last before pooling.", panel=_BACKBONE)
     weights: str | None = option(None, "File of weights (safetensors or state dict), or none.", panel=_BACKBONE)
@@ -73,7 +71,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         for name in ("n_train", "n_test") if self.data == PAINTED else ():
             # Each class has to occur.
             check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
-        if self.data == PAINTED and self.image_size is not None and (self.image_size % STRIDE or self.image_size > 512):
+        if self.trains and self.image_size is not None and (self.image_size % STRIDE or self.image_size > 512):
             raise ValueError(
                 f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, up "
                 f"to 512 but got {self.image_size}."
@@ -100,11 +98,28 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
             check_folder(name, path)
         if self.cbm is not None:
             check_file("--cbm", self.cbm)
+        for name in ("layer", "weights", "mean", "std", "cbm") if self.trains else ():
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"Argument `{option_name(name)}` belongs to a network of your own: name it with --backbone."
+                )
+        if self.trains and self.unnormalised:
+            raise ValueError("Argument `--unnormalised` belongs to a network of your own: name it with --backbone.")
         if self.seeds > 1:
             raise ValueError(
                 f"Argument `--seeds` says nothing with `--data {SUB}`, whose images are given. Leave it out."
             )
         _ = self.normalisation
+
+    @property
+    def backbone_name(self) -> str:
+        """The backbone, or the one that belongs to the data."""
+        return self.backbone if self.backbone is not None else SMALL if self.data == PAINTED else "resnet18_cub"
+
+    @property
+    def trains(self) -> bool:
+        """Whether small networks are trained on the images, rather than another one used as it is."""
+        return self.backbone_name == SMALL
 
     @property
     def normalisation(self) -> dict[str, Any]:

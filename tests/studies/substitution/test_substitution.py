@@ -23,7 +23,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.networks import cut_network, load_network
 from quantus_concepts.studies.results import PAPER, one, pick, published
 from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.substitution import evaluation, findings
+from quantus_concepts.studies.substitution import evaluation, findings, sub_evaluation
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -38,11 +38,13 @@ from quantus_concepts.studies.substitution.names import (
     IMAGE_HARD,
     IMAGE_SOFT,
     INDEPENDENT,
+    JOINT,
     MEMORISER,
     MODELS,
     ORACLE,
     POST_HOC,
     RANDOM,
+    RECITER,
     ROWS,
     SAVED,
 )
@@ -84,12 +86,12 @@ def test_every_model_has_every_number(scores):
 def test_labels_are_what_their_names_say(tmp_path):
     options = SubstitutionOptions(n_train=40, n_test=8, n_classes=4, n_concepts=8, image_size=32, progress=False)
     data = evaluation.paint(options, 0, 0.0)
-    share = data.train.class_concepts[data.train.labels]
-    own = data.train.concept_labels
-    assert torch.equal(data.targets(IMAGE_HARD), own)
-    assert torch.equal(data.targets(CLASS_SOFT), share)
-    assert torch.equal(data.targets(CLASS_HARD), (share >= 0.5).float())
-    torch.testing.assert_close(data.targets(IMAGE_SOFT), 0.75 * own + 0.25 * share)
+    train, images = data.train, data.train.images
+    share, own = images.class_concepts[images.labels], images.concept_labels
+    assert torch.equal(train.targets(IMAGE_HARD), own)
+    assert torch.equal(train.targets(CLASS_SOFT), share)
+    assert torch.equal(train.targets(CLASS_HARD), (share >= 0.5).float())
+    torch.testing.assert_close(train.targets(IMAGE_SOFT), 0.75 * own + 0.25 * share)
 
 
 def test_a_network_per_concept_shares_nothing():
@@ -183,7 +185,7 @@ def test_a_failed_training_tells_its_own_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evaluation, "fit", failing)
     with pytest.raises(RuntimeError, match="out of memory"):
-        evaluation.trained(Run(options, Folder()), data, ROWS, 0, 2)
+        evaluation.trained(Run(options, Folder()), data.train, ROWS, 0, 2)
 
 
 @pytest.fixture
@@ -238,6 +240,27 @@ def test_sub_is_scored_beside_the_paper(sub_place):
     expected = pick(score_substitutions(model, DataLoader(data, 5), threshold=0.0), item="")
     for metric in ("S+", "S-", "recital"):
         assert one(whole, model=SAVED, metric=metric)["value"] == pytest.approx(one(expected, metric=metric)["value"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
+    monkeypatch.setattr(sub_evaluation, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
+    given = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
+    assert main(f"{given} --out out".split()) == 0
+    whole = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
+    found = whole[["model", "labels"]].drop_duplicates().itertuples(index=False, name=None)
+    assert set(found) == {(INDEPENDENT, CLASS_SOFT), (JOINT, CLASS_HARD), (RECITER, ""), (RANDOM, "")}
+    assert whole.loc[whole["metric"] == "T", "value"].between(0, 1).all()
+    assert "34.3" in Path("out/report.html").read_text()
+
+
+def test_classes_of_cub_have_what_most_say_and_the_share_that_say_so(tmp_path):
+    train = CUB200(write_cub(tmp_path), class_concepts="majority")
+    training = sub_evaluation.known_classes(train, train)
+    first = train.concept_labels[train.labels == 1]
+    assert torch.equal(training.targets(CLASS_SOFT)[train.labels == 1][0], first.mean(0))
+    assert torch.equal(training.targets(CLASS_HARD), train.class_concepts[train.labels])
+    assert (training.share == 0.5).sum() > 0
 
 
 @pytest.mark.filterwarnings("ignore")
