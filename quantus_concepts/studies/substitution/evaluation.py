@@ -29,7 +29,6 @@ from quantus_concepts.metrics.score_rows import Row, mean_row, score_table
 from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
-from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.loading import KeptImages, painted_birds, sample_loader
 from quantus_concepts.studies.run import Run, warnings_as_notes
@@ -248,7 +247,7 @@ def trained(
 
 def painted_models(
     run: Run[SubstitutionOptions],
-    said: str,
+    point: str,
     data: Painted,
     rows: Rows,
     networks: Mapping[tuple[str, str], Any],
@@ -258,12 +257,13 @@ def painted_models(
     small, train = networks[BACKBONE, ""], data.train.images
     recital = Recital(small.classifier, data.pairs.class_concepts)
     backbone = small_backbone(small)
-    models, random = concept_models(run, said, data.train, backbone, recital, rows, networks, seed)
-    known, device = data.pairs.known(data.seen), run.options.torch_device()
+    models, random = concept_models(run, point, data.train, backbone, recital, rows, networks, seed)
+    known, concepts, classes = data.pairs.known(data.seen)
     head = fit_logistic(train.concept_labels, train.labels, len(train.class_names))
     reciter = models.pop(RECITER)
-    models[ORACLE] = OracleModel(known, head).eval().to(device)
-    models[MEMORISER] = OracleModel(known.recited(data.pairs.class_concepts), head).eval().to(device)
+    for name, said in ((ORACLE, concepts), (MEMORISER, data.pairs.class_concepts[classes])):
+        found = nn.Sequential(nn.Flatten(0), nn.Embedding.from_pretrained(said))
+        models[name] = BottleneckCBM(known, found, head, activation=None).eval().to(run.options.torch_device())
     return models | {RECITER: reciter}, random
 
 

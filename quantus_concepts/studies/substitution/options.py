@@ -15,7 +15,8 @@ DATA = (PAINTED, SUB)
 PAINTED_SIZE = 64
 
 _DATA, _BACKBONE, _PAINTED = "Data", "Backbone, of sub", "Painted birds, and training on them"
-_OF_SUB = ("root", "cub_root", "per_pair", "backbone", "layer", "weights", "mean", "std", "cbm")
+_OF_NETWORK = ("layer", "weights", "mean", "std", "unnormalised", "cbm")
+_OF_SUB = ("root", "cub_root", "per_pair", "backbone", *_OF_NETWORK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,14 +84,17 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
     def _check_data(self) -> None:
         from captum_concepts.checks import check_file, check_folder
 
-        if self.data == PAINTED:
-            for name in (name for name in _OF_SUB if getattr(self, name) is not None):
+        for name in (name for name in _OF_SUB if getattr(self, name) not in (None, False)):
+            if self.data == PAINTED:
                 raise ValueError(
                     f"Argument `{option_name(name)}` says nothing with `--data {PAINTED}`. Leave it out, or choose the "
                     f"data it belongs to: `--data {SUB}`."
                 )
-            if self.unnormalised:
-                raise ValueError(f"Argument `--unnormalised` belongs to a backbone of `--data {SUB}`.")
+            if self.trains and name in _OF_NETWORK:
+                raise ValueError(
+                    f"Argument `{option_name(name)}` belongs to a network of your own: name it with --backbone."
+                )
+        if self.data == PAINTED:
             return
         for name, path in (("--root", self.root), ("--cub-root", self.cub_root)):
             if path is None:
@@ -98,13 +102,6 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
             check_folder(name, path)
         if self.cbm is not None:
             check_file("--cbm", self.cbm)
-        for name in ("layer", "weights", "mean", "std", "cbm") if self.trains else ():
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"Argument `{option_name(name)}` belongs to a network of your own: name it with --backbone."
-                )
-        if self.trains and self.unnormalised:
-            raise ValueError("Argument `--unnormalised` belongs to a network of your own: name it with --backbone.")
         if self.seeds > 1:
             raise ValueError(
                 f"Argument `--seeds` says nothing with `--data {SUB}`, whose images are given. Leave it out."

@@ -118,20 +118,12 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
         )
     with torch.no_grad():
         n_classes = model.head(model.bank.cavs.new_zeros(1, len(model.bank))).shape[1]
-    if n_classes != len(train.class_names):
-        raise ValueError(
-            f"Expected argument `--cbm` to have a head of the {len(train.class_names)} classes of CUB200 but its head "
-            f"gives {n_classes}."
-        )
-    if model.values != "margin":
-        raise ValueError(
-            f"Expected argument `--cbm` to have margins for values, which are above 0 where a concept is present, but "
-            f"it has {model.values} ones. Save it with `values='margin'`."
-        )
     own = None if network.mean is None or network.std is None else (network.mean, network.std)
-    if model.normalisation not in (None, own):
-        raise ValueError(
-            f"Expected argument `--cbm` to take images as the backbone does, {own} for mean and deviation, but it was "
-            f"saved with {model.normalisation}. Give those with --mean and --std."
-        )
+    for what, wanted, found, remedy in (
+        ("classes of CUB200 in its head", len(train.class_names), n_classes, "Fit the head to CUB200."),
+        ("for values, above 0 where a concept is", "margin", model.values, "Make it with `values='margin'`."),
+        ("for mean and deviation of images", own, model.normalisation or own, "Give its own with --mean and --std."),
+    ):
+        if found != wanted:
+            raise ValueError(f"Expected argument `--cbm` to have {wanted} {what}, but it has {found}. {remedy}")
     return model

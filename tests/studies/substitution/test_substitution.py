@@ -268,8 +268,8 @@ def test_a_saved_model_that_does_not_fit_is_told(sub_place, capsys):
     cases = {
         "--weights": saved_cbm(features=nn.Conv2d(3, 8, 3)),
         "100 in another": saved_cbm(n_concepts=100),
-        "3 classes": saved_cbm(n_classes=4),
-        "margins": saved_cbm(values="raw"),
+        "3 classes .* 4": saved_cbm(n_classes=4),
+        "margin .* raw": saved_cbm(values="raw"),
         "--mean": saved_cbm(),
     }
     cases["--mean"].normalisation = ((0.1,) * 3, (0.2,) * 3)
