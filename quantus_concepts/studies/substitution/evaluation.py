@@ -29,7 +29,6 @@ from quantus_concepts.metrics.score_rows import Row, mean_row, score_table
 from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
-from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.loading import KeptImages, painted_birds, sample_loader
 from quantus_concepts.studies.run import Run, warnings_as_notes
@@ -72,6 +71,8 @@ LEANING = 0.25
 DRAWING, TRAINING, SCORING = 1, 4, 1
 
 Rows = Mapping[str, Sequence[str]]
+#: Models by name, and random ones.
+Made = tuple[dict[str, ConceptModel], list[PostHocCBM]]
 
 
 class _StoppedError(Exception):
@@ -79,22 +80,17 @@ class _StoppedError(Exception):
 
 
 @dataclass
-class Painted:
-    """Birds to train on, birds to test on, and those with one attribute replaced."""
+class Training:
+    """Images to train on, which concepts (K, L) are each class's own, and the share of its images that have each."""
 
-    train: KeptImages
-    seen: KeptImages
-    pairs: KeptPairs
-
-    @property
-    def own(self) -> Tensor:
-        """The concepts (K, L) of most training images of each class."""
-        return (self.train.class_concepts >= 0.5).float()
+    images: ConceptDataset
+    own: Tensor
+    share: Tensor
 
     def targets(self, labels: str) -> Tensor:
-        """Return the concept labels (N, L) of the training images."""
-        of_image, classes = self.train.concept_labels, self.train.labels
-        share = self.train.class_concepts[classes]
+        """Return the concept labels (N, L) of the images."""
+        of_image, classes = self.images.concept_labels, self.images.labels
+        share = self.share[classes]
         return {
             CLASS_HARD: self.own[classes],
             CLASS_SOFT: share,
@@ -102,10 +98,14 @@ class Painted:
             IMAGE_SOFT: torch.lerp(of_image, share, LEANING),
         }[labels]
 
-    def digest(self) -> str:
-        """Return what tells training images and labels apart."""
-        parts = (self.train.images, self.train.labels, self.train.concept_labels)
-        return hashlib.sha256(b"".join(each.numpy().tobytes() for each in parts)).hexdigest()
+
+@dataclass
+class Painted:
+    """Birds to train on, birds to test on, and those with one attribute replaced."""
+
+    train: Training
+    seen: KeptImages
+    pairs: KeptPairs
 
 
 def paint(options: SubstitutionOptions, seed: int, correlation: float) -> Painted:
@@ -120,7 +120,8 @@ def paint(options: SubstitutionOptions, seed: int, correlation: float) -> Painte
     }
     (train,) = painted_birds((settings | {"split": "train"}, 0, options.n_train), display_progressbar=options.progress)
     birds = PaintedBirds(options.n_test, "test", keep=True, **settings)  # type: ignore[arg-type]
-    return Painted(train, KeptImages(birds), KeptPairs(PaintedSubstitutions(birds, seed=seed)))
+    training = Training(train, (train.class_concepts >= 0.5).float(), train.class_concepts)
+    return Painted(training, KeptImages(birds), KeptPairs(PaintedSubstitutions(birds, seed=seed)))
 
 
 def score_point(
@@ -141,9 +142,9 @@ def score_point(
     n_threads = torch.get_num_threads()
     with one_thread():
         with part(f"{said}: training", TRAINING):
-            networks = trained(run, data, rows, seed, n_threads)
+            networks = trained(run, data.train, rows, seed, n_threads)
         with part(f"{said}: scoring", SCORING):
-            models, random = concept_models(run, said, data, rows, networks, seed)
+            models, random = painted_models(run, said, data, rows, networks, seed)
             seen, threshold = sample_loader(data.seen, options.batch_size), thresholds(models)
             scores = scored(run, said, models, random, data.pairs, seen, threshold)
             pairs = in_order(data.pairs, options.batch_size)
@@ -184,11 +185,14 @@ def thresholds(models: Iterable[str]) -> dict[str, float]:
 
 
 def trained(
-    run: Run[SubstitutionOptions], data: Painted, rows: Rows, seed: int, n_threads: int
+    run: Run[SubstitutionOptions], train: Training, rows: Rows, seed: int, n_threads: int
 ) -> dict[tuple[str, str], nn.Module]:
     """Train a backbone on the classes, and the networks of all rows but those made of it; several at a time."""
     device = run.options.torch_device()
-    n_classes, n_concepts = data.train.class_concepts.shape
+    kept = train.images
+    if not isinstance(kept, KeptImages):
+        raise TypeError(f"Expected images that are kept in memory but got {type(kept).__name__}.")
+    n_classes, n_concepts = train.own.shape
     makers: dict[str, Callable[[], nn.Module]] = {
         BACKBONE: lambda: SmallResNet(n_classes, seed=seed),
         INDEPENDENT: lambda: SmallResNet(n_concepts, seed=seed),
@@ -198,15 +202,17 @@ def trained(
     }
     wanted = [(BACKBONE, ""), *((model, each) for model, of in rows.items() if model in makers for each in of)]
     networks = {key: makers[key[0]]().to(device) for key in wanted}
-    images = data.train.images.contiguous(memory_format=torch.channels_last)
+    images = kept.images.contiguous(memory_format=torch.channels_last)
+    parts = (kept.images, kept.labels, kept.concept_labels)
+    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in parts)).hexdigest()
     settings: dict[str, Any] = {"epochs": run.options.epochs, "batch_size": BATCH, "seed": seed}
-    depends = {"data": data.digest(), "device": str(device), "shape": [n_classes, n_concepts], **settings}
+    depends = {"data": digest, "device": str(device), "shape": [n_classes, n_concepts], **settings}
 
     def task(model: str, labels: str) -> Callable[[Event, int], None]:
         network = networks[model, labels]
         both = model in (JOINT, EMBEDDING)
-        targets = data.targets(labels) if labels else data.train.labels
-        targets = torch.cat([targets, data.train.labels[:, None].float()], 1) if both else targets
+        targets = train.targets(labels) if labels else kept.labels
+        targets = torch.cat([targets, kept.labels[:, None].float()], 1) if both else targets
 
         def work(stop: Event, position: int) -> None:
             def made(files: Kept) -> Mapping[str, Tensor]:
@@ -239,42 +245,65 @@ def trained(
     return networks
 
 
-def concept_models(
+def painted_models(
     run: Run[SubstitutionOptions],
-    said: str,
+    point: str,
     data: Painted,
     rows: Rows,
     networks: Mapping[tuple[str, str], Any],
     seed: int,
-) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
+) -> Made:
     """Make concept models of the networks, and those that are known to see all, to recite, or to know nothing."""
-    options, train, names, n_classes = run.options, data.train, data.train.concept_names, len(data.own)
-    device = options.torch_device()
-    small = networks[BACKBONE, ""]
-    backbone = Backbone(small.features, "mean", None, small.channels)
-    embedded = embed(backbone, sample_loader(train, options.batch_size))
+    small, train = networks[BACKBONE, ""], data.train.images
+    recital = Recital(small.classifier, data.pairs.class_concepts)
+    backbone = small_backbone(small)
+    models, random = concept_models(run, point, data.train, backbone, recital, rows, networks, seed)
+    known, concepts, classes = data.pairs.known(data.seen)
+    head = fit_logistic(train.concept_labels, train.labels, len(train.class_names))
+    reciter = models.pop(RECITER)
+    for name, said in ((ORACLE, concepts), (MEMORISER, data.pairs.class_concepts[classes])):
+        found = nn.Sequential(nn.Flatten(0), nn.Embedding.from_pretrained(said))
+        models[name] = BottleneckCBM(known, found, head, activation=None).eval().to(run.options.torch_device())
+    return models | {RECITER: reciter}, random
+
+
+def concept_models(
+    run: Run[SubstitutionOptions],
+    said: str,
+    train: Training,
+    backbone: Backbone,
+    recital: Recital | None,
+    rows: Rows,
+    networks: Mapping[tuple[str, str], Any],
+    seed: int,
+) -> Made:
+    """Make post-hoc models of a backbone, models of the networks, one that recites the class, and random ones."""
+    options, data = run.options, train.images
+    n_classes, device = len(data.class_names), options.torch_device()
+    embedded = embed(backbone, sample_loader(data, options.batch_size), display_progressbar=run.progress)
     models: dict[str, ConceptModel] = {}
     for model, of in rows.items():
         for labels in of:
-            targets = data.targets(labels)
+            targets = train.targets(labels)
             network: Any = networks.get((model, labels))
             if model == POST_HOC:
                 labelled = embedded._replace(concept_labels=targets)
-                models |= post_hoc(run, said, backbone, labelled, labels, train, seed)
+                models |= post_hoc(run, said, backbone, labelled, labels, data, seed)
                 continue
             # Where it is not the network's own: from the labels it was trained with to the classes. A concept
             # embedding model has none that takes values alone.
-            head = network.classes if model == JOINT else fit_logistic(targets, train.labels, n_classes)
-            bottleneck = BottleneckCBM(network.features, network.classifier, head).eval().to(device)
-            models[row_name(model, labels)] = bottleneck
-    known = data.pairs.known(data.seen)
-    head = fit_logistic(train.concept_labels, train.labels, n_classes)
-    models[ORACLE] = OracleModel(known, head).eval().to(device)
-    models[MEMORISER] = OracleModel(known.recited(data.pairs.class_concepts), head).eval().to(device)
-    recital = Recital(small.classifier, data.pairs.class_concepts)
+            head = network.classes if model == JOINT else fit_logistic(targets, data.labels, n_classes)
+            made = BottleneckCBM(network.features, network.classifier, head)
+            models[row_name(model, labels)] = made.eval().to(device)
+    recital = recital or Recital(fit_logistic(embedded.features, data.labels, n_classes), train.own)
     models[RECITER] = BottleneckCBM(backbone, recital, recital.head(), activation=None).eval().to(device)
-    random = random_models(backbone, embedded, names, n_classes, "margin", options.random_banks, seed)
-    return models, random
+    drawn = options.random_banks, seed
+    return models, random_models(backbone, embedded, data.concept_names, n_classes, "margin", *drawn)
+
+
+def small_backbone(network: SmallResNet) -> Backbone:
+    """Return a small network up to its pooling."""
+    return Backbone(network.features, "mean", None, network.channels)
 
 
 def post_hoc(

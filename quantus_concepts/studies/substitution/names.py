@@ -9,6 +9,7 @@ INDEPENDENT = "CBM, independent"
 JOINT = "CBM, joint"
 SEPARATE = "CBM, one network per concept"
 EMBEDDING = "concept embedding model"
+SAVED = "post-hoc CBM, saved"
 ORACLE = "oracle"
 MEMORISER = "class-memoriser"
 RECITER = "class-memoriser, own class"
@@ -17,7 +18,7 @@ RANDOM = "random directions"
 ASKED = (WITH_NONE, WITHOUT_NONE)
 
 #: In the order of every table.
-TRAINED = (POST_HOC, INDEPENDENT, JOINT, SEPARATE, EMBEDDING)
+TRAINED = (POST_HOC, INDEPENDENT, JOINT, SEPARATE, EMBEDDING, SAVED)
 CONTROLS = (ORACLE, MEMORISER, RECITER, RANDOM)
 MODELS = (*TRAINED, *CONTROLS)
 

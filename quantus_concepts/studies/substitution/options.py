@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies.concepts.options import N_BANKS, SMALL
 from quantus_concepts.studies.engine import WorkerOptions
 
 PAINTED, SUB = "painted", "sub"
 DATA = (PAINTED, SUB)
 PAINTED_SIZE = 64
 
-#: Fewer do not tell where 97.5 % of them lie; `functional.random_banks` has the same number, and loads torch.
-N_BANKS = 30
-
 _DATA, _BACKBONE, _PAINTED = "Data", "Backbone, of sub", "Painted birds, and training on them"
-_OF_SUB = ("root", "cub_root", "per_pair", "backbone", "layer", "weights", "mean", "std")
+_OF_NETWORK = ("layer", "weights", "mean", "std", "unnormalised", "cbm")
+_OF_SUB = ("root", "cub_root", "per_pair", "backbone", *_OF_NETWORK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +36,18 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         None, f"Height and width in pixels (painted: {PAINTED_SIZE}).", panel=_DATA, bounds=(32, 4096)
     )
     backbone: str | None = option(
-        None, "resnet18_cub, a torchvision or timm name, or path.py:factory.", panel=_BACKBONE
+        None, "resnet18_cub, a torchvision or timm name, path.py:factory, or small, trained here.", panel=_BACKBONE
     )
     layer: str | None = option(None, "Layer whose maps are used; by default the last before pooling.", panel=_BACKBONE)
     weights: str | None = option(None, "File of weights (safetensors or state dict), or none.", panel=_BACKBONE)
     mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_BACKBONE)
     std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
     unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
+    cbm: Path | None = option(
+        None,
+        "A file of PostHocCBM.save, of that backbone and CUB's concepts, to score as well.",
+        panel=_BACKBONE,
+    )
     encoders: str | None = option(
         None, "Vision-language models to ask as well, by commas; embedded is untrained and knows nothing.", panel=_DATA
     )
@@ -68,7 +72,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         for name in ("n_train", "n_test") if self.data == PAINTED else ():
             # Each class has to occur.
             check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
-        if self.data == PAINTED and self.image_size is not None and (self.image_size % STRIDE or self.image_size > 512):
+        if self.trains and self.image_size is not None and (self.image_size % STRIDE or self.image_size > 512):
             raise ValueError(
                 f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, up "
                 f"to 512 but got {self.image_size}."
@@ -78,26 +82,41 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         self.torch_device()
 
     def _check_data(self) -> None:
-        from captum_concepts.checks import check_folder
+        from captum_concepts.checks import check_file, check_folder
 
-        if self.data == PAINTED:
-            for name in (name for name in _OF_SUB if getattr(self, name) is not None):
+        for name in (name for name in _OF_SUB if getattr(self, name) not in (None, False)):
+            if self.data == PAINTED:
                 raise ValueError(
                     f"Argument `{option_name(name)}` says nothing with `--data {PAINTED}`. Leave it out, or choose the "
                     f"data it belongs to: `--data {SUB}`."
                 )
-            if self.unnormalised:
-                raise ValueError(f"Argument `--unnormalised` belongs to a backbone of `--data {SUB}`.")
+            if self.trains and name in _OF_NETWORK:
+                raise ValueError(
+                    f"Argument `{option_name(name)}` belongs to a network of your own: name it with --backbone."
+                )
+        if self.data == PAINTED:
             return
         for name, path in (("--root", self.root), ("--cub-root", self.cub_root)):
             if path is None:
                 raise ValueError(f"Expected argument `{name}` beside `--data {SUB}` but it is missing.")
             check_folder(name, path)
+        if self.cbm is not None:
+            check_file("--cbm", self.cbm)
         if self.seeds > 1:
             raise ValueError(
                 f"Argument `--seeds` says nothing with `--data {SUB}`, whose images are given. Leave it out."
             )
         _ = self.normalisation
+
+    @property
+    def backbone_name(self) -> str:
+        """The backbone, or the one that belongs to the data."""
+        return self.backbone if self.backbone is not None else SMALL if self.data == PAINTED else "resnet18_cub"
+
+    @property
+    def trains(self) -> bool:
+        """Whether small networks are trained on the images, rather than another one used as it is."""
+        return self.backbone_name == SMALL
 
     @property
     def normalisation(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from quantus_concepts.studies.substitution.names import (
     POST_HOC,
     RANDOM,
     RECITER,
+    SAVED,
     SEPARATE,
 )
 from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
@@ -41,6 +42,7 @@ LEGEND = {
     SEPARATE: "A small network for each concept, side by side: none shares a weight with another.",
     EMBEDDING: "Each concept is an embedding, mixed of one for its presence and one for its absence; its value is the "
     "probability of the presence.",
+    SAVED: "The one that was given as a file, on the same backbone.",
     ORACLE: "Knows the attributes of every image: the best one can do.",
     MEMORISER: "Knows the class of every image and recites the attributes that define it.",
     RECITER: "Recites those of the class that the backbone predicts.",
@@ -59,9 +61,9 @@ SHOWN = {
 #: Of these, whether they are above random directions says nothing good or bad.
 UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
 SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
-GROUP_OF_CONTROLS, OTHERS = "controls", "others"
+OF_FILE, GROUP_OF_CONTROLS, OTHERS = "of the file", "controls", "others"
 #: One model of each kind, for what has no room for more.
-SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "indep.", EMBEDDING: "embedding", RANDOM: "random"}
+SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "indep.", EMBEDDING: "embedding", SAVED: "saved", RANDOM: "random"}
 MINUS = {"S-": "S−"}
 IN_PERCENT: dict[str, Any] = {"write": in_percent, "span": in_percents, "labels": MINUS}
 KEY = (
@@ -273,6 +275,7 @@ def moves_table(frame: pd.DataFrame) -> Table:
 
 def _by_labels(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
     """Arrange cells by the labels of their models, those without any last."""
-    cells = cells.replace({"labels": {"": GROUP_OF_CONTROLS}})
+    others = cells["model"].map({SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
+    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", others))
     models = [*MODELS, *names(cells, "model")]
-    return arranged(cells, labels=[*LABELS, GROUP_OF_CONTROLS, OTHERS], model=models, **orders)
+    return arranged(cells, labels=[*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], model=models, **orders)

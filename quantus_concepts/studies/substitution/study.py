@@ -20,7 +20,7 @@ COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
 COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 
-@named_as_typed(SubstitutionOptions, encoder="--encoders")
+@named_as_typed(SubstitutionOptions, encoder="--encoders", features="--backbone")
 def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.DataFrame:
     """Train and score the models of every seed and correlation, those of the main table first."""
     correlations = sorted(options.curve or (options.correlation,), key=lambda each: each != options.correlation)

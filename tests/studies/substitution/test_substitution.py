@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
+from captum_concepts import ConceptBank, PostHocCBM
 from fixtures_commands import NETWORK
 from fixtures_cub import CLASSES, write_cub
 from golden.record import RECORDED
-from quantus_concepts.datasets import write_sub
+from quantus_concepts import score_substitutions
+from quantus_concepts.datasets import CUB200, SUB, write_sub
+from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.studies.app import main
+from quantus_concepts.studies.networks import cut_network, load_network
 from quantus_concepts.studies.results import PAPER, one, pick, published
 from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.substitution import evaluation, findings
+from quantus_concepts.studies.substitution import evaluation, findings, sub_evaluation
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -31,12 +38,15 @@ from quantus_concepts.studies.substitution.names import (
     IMAGE_HARD,
     IMAGE_SOFT,
     INDEPENDENT,
+    JOINT,
     MEMORISER,
     MODELS,
     ORACLE,
     POST_HOC,
     RANDOM,
+    RECITER,
     ROWS,
+    SAVED,
 )
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
 from quantus_concepts.studies.substitution.page import joined
@@ -76,12 +86,12 @@ def test_every_model_has_every_number(scores):
 def test_labels_are_what_their_names_say(tmp_path):
     options = SubstitutionOptions(n_train=40, n_test=8, n_classes=4, n_concepts=8, image_size=32, progress=False)
     data = evaluation.paint(options, 0, 0.0)
-    share = data.train.class_concepts[data.train.labels]
-    own = data.train.concept_labels
-    assert torch.equal(data.targets(IMAGE_HARD), own)
-    assert torch.equal(data.targets(CLASS_SOFT), share)
-    assert torch.equal(data.targets(CLASS_HARD), (share >= 0.5).float())
-    torch.testing.assert_close(data.targets(IMAGE_SOFT), 0.75 * own + 0.25 * share)
+    train, images = data.train, data.train.images
+    share, own = images.class_concepts[images.labels], images.concept_labels
+    assert torch.equal(train.targets(IMAGE_HARD), own)
+    assert torch.equal(train.targets(CLASS_SOFT), share)
+    assert torch.equal(train.targets(CLASS_HARD), (share >= 0.5).float())
+    torch.testing.assert_close(train.targets(IMAGE_SOFT), 0.75 * own + 0.25 * share)
 
 
 def test_a_network_per_concept_shares_nothing():
@@ -175,22 +185,42 @@ def test_a_failed_training_tells_its_own_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evaluation, "fit", failing)
     with pytest.raises(RuntimeError, match="out of memory"):
-        evaluation.trained(Run(options, Folder()), data, ROWS, 0, 2)
+        evaluation.trained(Run(options, Folder()), data.train, ROWS, 0, 2)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_sub_is_scored_beside_the_paper(tmp_path, monkeypatch):
+@pytest.fixture
+def sub_place(tmp_path, monkeypatch) -> str:
+    """Write a small SUB, CUB, a network with weights, and return arguments that name them."""
     monkeypatch.chdir(tmp_path)
     cub = write_cub(tmp_path)
     Path("network.py").write_text(NETWORK)
+    torch.save(load_network("network.py:model").module.state_dict(), "weights.pth")
     attributes = ["has_crown_color::black", "has_breast_color::blue", "has_bill_shape::needle"]
     birds = [name.partition(".")[2] for name in CLASSES]
     images = torch.rand(12, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     samples = [(image, attributes[n % 3], birds[n // 4]) for n, image in enumerate(images)]
     write_sub(samples, "sub", attribute_names=attributes, bird_names=birds)
-    given = f"--data sub --root sub --cub-root {cub} --backbone network.py:model --image-size 32 --device cpu"
-    given += " --encoders embedded"
-    assert main(f"benchmark substitution {given} --no-progress --out out".split()) == 0
+    given = f"--data sub --root sub --cub-root {cub} --backbone network.py:model --weights weights.pth --image-size 32"
+    return f"benchmark substitution {given} --device cpu --no-progress"
+
+
+def saved_cbm(
+    cub: Path | str = "CUB_200_2011", *, n_concepts: int = 112, n_classes: int = 3, **made: Any
+) -> PostHocCBM:
+    """Make a post-hoc CBM of the network's backbone whose values are drawn."""
+    names = CUB200("CUB_200_2011").concept_names[:n_concepts]
+    network = load_network("network.py:model", "weights.pth")
+    backbone, _ = cut_network(network, None, torch.rand(1, 3, 32, 32))
+    generator = torch.Generator().manual_seed(1)
+    bank = ConceptBank(torch.randn(n_concepts, 8, generator=generator), names=names)
+    return PostHocCBM(made.pop("features", backbone), bank, nn.Linear(n_concepts, n_classes), **made).eval()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sub_is_scored_beside_the_paper(sub_place):
+    model = saved_cbm()
+    model.save("cbm.safetensors")
+    assert main(f"{sub_place} --encoders embedded --cbm cbm.safetensors --out out".split()) == 0
     frame = pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""})
     whole = pick(frame, item="")
     assert set(pick(whole, model="embedded")["labels"]) == set(ASKED)
@@ -203,3 +233,53 @@ def test_sub_is_scored_beside_the_paper(tmp_path, monkeypatch):
     assert "Beside the paper" in page
     assert "There is no post-hoc CBM of labels per class, hard" in page
     assert "40.8" in page
+    assert "of the file" in page
+    # The saved model by the library's own call.
+    transform = default_transform(32, "resize", (0.5,) * 3, (0.25,) * 3)
+    data = SUB("sub", cub=CUB200("CUB_200_2011", class_concepts="majority"), transform=transform)
+    expected = pick(score_substitutions(model, DataLoader(data, 5), threshold=0.0), item="")
+    for metric in ("S+", "S-", "recital"):
+        assert one(whole, model=SAVED, metric=metric)["value"] == pytest.approx(one(expected, metric=metric)["value"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
+    monkeypatch.setattr(sub_evaluation, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
+    given = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
+    assert main(f"{given} --out out".split()) == 0
+    whole = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
+    found = whole[["model", "labels"]].drop_duplicates().itertuples(index=False, name=None)
+    assert set(found) == {(INDEPENDENT, CLASS_SOFT), (JOINT, CLASS_HARD), (RECITER, ""), (RANDOM, "")}
+    assert whole.loc[whole["metric"] == "T", "value"].between(0, 1).all()
+    assert "34.3" in Path("out/report.html").read_text()
+
+
+def test_classes_of_cub_have_what_most_say_and_the_share_that_say_so(tmp_path):
+    train = CUB200(write_cub(tmp_path), class_concepts="majority")
+    training = sub_evaluation.known_classes(train, train)
+    first = train.concept_labels[train.labels == 1]
+    assert torch.equal(training.targets(CLASS_SOFT)[train.labels == 1][0], first.mean(0))
+    assert torch.equal(training.targets(CLASS_HARD), train.class_concepts[train.labels])
+    assert (training.share == 0.5).sum() > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_saved_model_that_does_not_fit_is_told(sub_place, capsys):
+    cases = {
+        "--weights": saved_cbm(features=nn.Conv2d(3, 8, 3)),
+        "100 in another": saved_cbm(n_concepts=100),
+        "3 classes .* 4": saved_cbm(n_classes=4),
+        "margin .* raw": saved_cbm(values="raw"),
+        "--mean": saved_cbm(),
+    }
+    cases["--mean"].normalisation = ((0.1,) * 3, (0.2,) * 3)
+    for told, model in cases.items():
+        model.save("cbm.safetensors")
+        assert main(f"{sub_place} --cbm cbm.safetensors --out refused".split()) == 2
+        error = capsys.readouterr().err
+        assert re.search(told, error), error
+        assert "--cbm" in error
+    Path("cbm.safetensors").write_bytes(Path("cbm.safetensors").read_bytes()[:-9])
+    assert main(f"{sub_place} --cbm cbm.safetensors --out refused".split()) == 2
+    assert "`--cbm` names what cannot be used" in capsys.readouterr().err
+    assert not Path("refused").exists()
