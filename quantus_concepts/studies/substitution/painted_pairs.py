@@ -14,6 +14,16 @@ from quantus_concepts.studies.loading import KeptImages
 class KeptPairs(Dataset[SubstitutionSample]):
     """Substitutions whose images are painted once and kept as 8-bit numbers."""
 
+    added: Tensor
+    removed: Tensor
+    pairs: Tensor
+    labels: Tensor
+    concept_labels: Tensor
+    concept_labels_before: Tensor
+    class_concepts: Tensor
+    class_names: list[str]
+    concept_names: list[str]
+
     def __init__(self, data: PaintedSubstitutions) -> None:
         samples = [data[index] for index in range(len(data))]
         self.after, self.before = (
@@ -21,25 +31,8 @@ class KeptPairs(Dataset[SubstitutionSample]):
             for images in ([each.image for each in samples], [each.before for each in samples])
         )
         self.points = torch.stack([each.points for each in samples])
-        for name in (
-            "added",
-            "removed",
-            "pairs",
-            "labels",
-            "class_concepts",
-            "concept_labels",
-            "concept_labels_before",
-        ):
+        for name in KeptPairs.__annotations__:
             setattr(self, name, getattr(data, name))
-        self.class_names, self.concept_names = data.class_names, data.concept_names
-
-    added: Tensor
-    removed: Tensor
-    pairs: Tensor
-    labels: Tensor
-    class_concepts: Tensor
-    concept_labels: Tensor
-    concept_labels_before: Tensor
 
     def __len__(self) -> int:
         return len(self.added)
