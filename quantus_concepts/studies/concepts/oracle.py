@@ -44,11 +44,11 @@ class OracleModel(nn.Module):
 
     def values_from_features(self, features: Tensor) -> Tensor:
         """Return the attributes (N, L) of images given by number (N, 1)."""
-        return self.concept_labels[features[:, 0].to(self.concept_labels.device)]
+        return self.concept_labels[features[:, 0]]
 
     def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
         """Return the maps (N, k, h, w) of images given by number (N, 1)."""
-        index = features[:, 0].to(self.points.device)
+        index = features[:, 0]
         n_concepts = len(self.part_of_concept)
         if concepts is None:
             concepts = torch.arange(n_concepts, device=index.device)
@@ -72,9 +72,13 @@ class OracleModel(nn.Module):
 class Recognition(nn.Module):
     """Images to their numbers in a list of known ones."""
 
+    _place: Tensor
+
     def __init__(self, images: list[Tensor]) -> None:
         super().__init__()
         self._number = {_digest(image): number for number, image in enumerate(images)}
+        # Tells where the module is: what looks numbers up is there too, wherever images are.
+        self.register_buffer("_place", torch.empty(0), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the number of each image."""
@@ -88,7 +92,7 @@ class Recognition(nn.Module):
                     "made for, unchanged."
                 )
             numbers.append(number)
-        return torch.tensor(numbers, device=images.device)[:, None]
+        return torch.tensor(numbers, device=self._place.device)[:, None]
 
 
 class _Values(nn.Module):
