@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,6 +12,9 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
+from captum_concepts.cbm import PostHocCBM
+from captum_concepts.cbm_file import ModelContents
+from captum_concepts.cbm_store import StoredCBM
 from captum_concepts.chain import ConceptChain
 from captum_concepts.checks import (
     check_finite,
@@ -22,6 +26,7 @@ from captum_concepts.checks import (
     check_whole,
     to_numpy,
 )
+from captum_concepts.pooling import Maps, Pool
 from captum_concepts.running import evaluation_mode, first_floating, tensor_output, without_autocast
 from captum_concepts.shown import one_line
 
@@ -44,7 +49,7 @@ class Contributions(NamedTuple):
         return one_line(self)
 
 
-class ResidualCBM(ConceptChain):
+class ResidualCBM(StoredCBM):
     """A concept model whose logits are those of its bottleneck plus a residual of the embedding (PCBM-h).
 
     ``g(u) + r(f)`` of Yuksekgonul et al. (2023), "Post-hoc Concept Bottleneck Models"; `fit_residual` makes one.
@@ -52,6 +57,8 @@ class ResidualCBM(ConceptChain):
     The concept metrics read concept values and `head`, as of every concept model: CGIM, CEM and CLM, `score_concepts`
     and its accuracy are those of the bottleneck without the residual, and say nothing of what the residual adds. Tell
     `contributions` beside them: a model whose residual decides is not explained by its concepts.
+
+    `save`, `load`, `push_to_hub` and `from_hub` are as of `PostHocCBM`, which the bottleneck then is.
 
     Parameters
     ----------
@@ -69,6 +76,7 @@ class ResidualCBM(ConceptChain):
     """
 
     bottleneck: ConceptChain
+    _kind = "ResidualCBM"
 
     def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
         _check_bottleneck("bottleneck", bottleneck)
@@ -79,6 +87,8 @@ class ResidualCBM(ConceptChain):
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
+        if isinstance(bottleneck, StoredCBM):
+            self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
 
     @property
     def linear_pool(self) -> bool:
@@ -130,6 +140,19 @@ class ResidualCBM(ConceptChain):
         with evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
             return Contributions(tensor_output(self.head(self.concept_layer(embedding))), self._added(embedding))
+
+    def _contents(self, source: str | None = None) -> ModelContents:
+        if not isinstance(self.bottleneck, PostHocCBM):
+            raise ValueError(
+                "Expected the bottleneck of the model, to be written to a file, to be a PostHocCBM but got "
+                f"{type(self.bottleneck).__name__}. Save its state dict, and build the model anew to load it."
+            )
+        return replace(self.bottleneck._contents(source or self.source), residual=self.residual)
+
+    @classmethod
+    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+        residual: Any = found.residual
+        return cls(PostHocCBM._restored(found, features, pool, maps), residual)
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
         return tensor_output(self.head(values)) + self._added(embedding)
