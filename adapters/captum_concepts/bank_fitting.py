@@ -148,7 +148,7 @@ class FittedBank(BankValue):
         of each random set in its place against the others. The test is a one-sided t-test of one more value, not
         Captum's and TCAV's practice of Welch's test over repetitions: those all share the concept's images, so that
         any set of images comes out as significant if only there are random sets enough. With many concepts some have
-        small p-values by chance. What a class makes of a concept is another question: `tcav_score`.
+        small p-values by chance. What a class makes of a concept is another question: `tcav_folders`.
 
         Parameters
         ----------

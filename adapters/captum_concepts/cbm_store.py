@@ -42,9 +42,9 @@ class StoredCBM(ConceptChain):
     def save(self, path: str | os.PathLike[str], *, backbone: str | None = None) -> None:
         """Write the model, but for its backbone, as one safetensors file.
 
-        The file holds the bank, the head, the choice of values, a residual where there is one, and what is known of the backbone: its name, a digest
-        of its weights, layer, pool, maps and normalisation. It appears under its name only when it is complete; one
-        already there is replaced.
+        The file holds the bank, the head, the choice of values, a residual where there is one, and what is known of the
+        backbone: its name, a digest of its weights, layer, pool, maps and normalisation. It appears under its name only
+        when it is complete; one already there is replaced.
 
         Parameters
         ----------

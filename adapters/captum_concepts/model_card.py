@@ -22,8 +22,8 @@ _VALUES = {
     "raw": "products of the embedding and each concept's vector",
 }
 _RESIDUAL = (
-    "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h). Concept metrics are those of "
-    "the bottleneck without it, and interventions leave it as it is."
+    "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h). Concept metrics are those "
+    "of the bottleneck without it, and interventions leave it as it is."
 )
 
 
@@ -66,8 +66,8 @@ def model_card(
         _RESIDUAL if model.residual is not None else "",
         _use(repo_id, model),
         "## Backbone\n\n" + _backbone(backbone),
-        f"## Concepts\n\nValues are `{model.values}`: {_VALUES[model.values]}. Accuracies are balanced: chance is .5, also where "
-        "few images have the concept; those held back were not fitted on. "
+        f"## Concepts\n\nValues are `{model.values}`: {_VALUES[model.values]}. Accuracies are balanced: chance is .5, "
+        "also where few images have the concept; those held back were not fitted on. "
         + _settings(bank)
         + "\n\n"
         + _table(["concept", "held back", "fitted on"], _concepts(bank)),

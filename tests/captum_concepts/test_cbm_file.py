@@ -94,7 +94,7 @@ def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...
     for model in (found, found.bottleneck):
         assert (model.source, model.normalisation) == (known.source, known.normalisation)
     # What a file of it says differs is what that of its bottleneck says.
-    with pytest.raises(ValueError, match="weights.*strict=False"):
+    with pytest.raises(ValueError, match=r"weights.*strict=False"):
         ResidualCBM.load(path, network(1))
     damage = bytearray(path.read_bytes())
     damage[-5] ^= 1
@@ -112,7 +112,7 @@ def test_the_other_class_is_named(path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds a PostHocCBM and not a ResidualCBM\. Read it with `PostHocCBM.load`"):
         ResidualCBM.load(path, network())
     bank().save(path)
-    with pytest.raises(ValueError, match="of another kind: it holds .* Pass a file written by `ResidualCBM.save`"):
+    with pytest.raises(ValueError, match=r"of another kind: it holds .* Pass a file written by `ResidualCBM\.save`"):
         ResidualCBM.load(path, network())
 
 

@@ -112,7 +112,7 @@ def test_a_residual_on_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) 
     card = ModelCard((hub / "someone/birds/README.md").read_text(encoding="utf-8")).text
     assert "cbm = ResidualCBM.from_hub('someone/birds')" in card
     assert "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h)." in card
-    with pytest.raises(ValueError, match="Read it with `ResidualCBM.load`, or `ResidualCBM.from_hub`"):
+    with pytest.raises(ValueError, match=r"Read it with `ResidualCBM\.load`, or `ResidualCBM\.from_hub`"):
         PostHocCBM.from_hub("someone/birds", features)
 
 

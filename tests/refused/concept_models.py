@@ -335,7 +335,7 @@ TABLE: Table = {
             lambda: ResidualCBM(CBM, nn.Bilinear(2, 2, 2)).save("cbm.safetensors"), "`residual`"
         ),
         "bottleneck: of another kind": Refusal(
-            lambda: ResidualCBM(BOTTLENECK, nn.Linear(2, 2)).save("cbm.safetensors"), "a PostHocCBM but got BottleneckCBM"
+            lambda: ResidualCBM(BOTTLENECK, nn.Linear(2, 2)).save("cbm.safetensors"), "a PostHocCBM but got Bottleneck"
         ),
     },
     "PostHocCBM.concept_maps": spoilt(
