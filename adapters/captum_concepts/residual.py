@@ -26,6 +26,7 @@ from captum_concepts.checks import (
     check_whole,
     to_numpy,
 )
+from captum_concepts.heads import tell_unconverged
 from captum_concepts.pooling import Maps, Pool
 from captum_concepts.running import evaluation_mode, first_floating, tensor_output, without_autocast
 from captum_concepts.shown import one_line
@@ -188,7 +189,7 @@ def fit_residual(
     C : float
         Inverse strength of the penalty, as in `fit_logistic`: a small one leaves more to the concepts.
     max_iter : int
-        Steps of L-BFGS at most.
+        Steps of L-BFGS at most; a residual that has not converged by then is returned as it is, with a warning.
     standardise : bool
         Whether the penalty is on weights of standardised embeddings, as in `fit_logistic`.
     display_progressbar : bool
@@ -259,6 +260,8 @@ def _solve(
     # Not torch.optim, whose first optimiser loads the compiler, which takes seconds.
     ends = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 1e-6, "ftol": 1e-12}
     solved = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=ends)
+    if solved.status == 1:
+        tell_unconverged("fit_residual", max_iter, "lower `C`")
     rows = torch.from_numpy(solved.x).view(shape).to(x)
     weight = rows[:, :-1] / spread
     return weight, rows[:, -1] - weight @ shift
