@@ -21,6 +21,7 @@ from captum_concepts.chain import check_width, is_training
 from captum_concepts.checks import (
     check_binary,
     check_choice,
+    check_finite,
     check_module,
     check_seed,
     check_shape,
@@ -328,6 +329,7 @@ class PostHocCBM(StoredCBM):
 
         labelled = concept_labels is not None or bank is not None
         embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
+        check_finite("loader", embedded.features)
         if bank is None:
             given = embedded.concept_labels
             if concept_labels is not None:

@@ -103,7 +103,7 @@ def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
     for stage, module in model.stages.items():
         tensors |= {f"{stage}.{name}": tensor for name, tensor in module.state_dict().items()}
     # Each its own memory, which safetensors asks for.
-    tensors = {name: tensor.detach().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
+    tensors = {name: tensor.detach().cpu().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
     header = {"kind": _PACKAGE + model.kind, "version": str(_VERSION), "model": text}
     header["sha256"] = _checksum(text, tensors)
     with written(target) as temporary:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from captum_concepts.cbm import PostHocCBM
 from captum_concepts.cbm_file import ModelContents
 from captum_concepts.cbm_store import StoredCBM
-from captum_concepts.chain import ConceptChain
+from captum_concepts.chain import ConceptChain, linear_part
 from captum_concepts.checks import (
     check_finite,
     check_flag,
@@ -73,7 +73,7 @@ class ResidualCBM(StoredCBM):
     TypeError
         If `bottleneck` is no concept model of this package, or `residual` no module.
     ValueError
-        If `bottleneck` has a residual already.
+        If `bottleneck` has a residual already, or a linear `residual` is of another width or of other classes.
     """
 
     bottleneck: ConceptChain
@@ -82,6 +82,7 @@ class ResidualCBM(StoredCBM):
     def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
         _check_bottleneck("bottleneck", bottleneck)
         check_module("residual", residual)
+        _check_widths(residual, bottleneck)
         super().__init__(
             bottleneck.features, bottleneck.pooling, bottleneck.concept_layer, bottleneck.head, bottleneck._channels
         )
@@ -271,3 +272,14 @@ def _check_bottleneck(name: str, cbm: Any) -> None:
     check_kind(name, cbm, ConceptChain, "a concept model of this package, a PostHocCBM for instance,")
     if isinstance(cbm, ResidualCBM):
         raise ValueError(f"Expected argument `{name}` to have no residual yet but it has. Pass its `bottleneck`.")
+
+
+def _check_widths(residual: nn.Module, cbm: ConceptChain) -> None:
+    """Raise where a linear residual does not fit; one of a single class would be added to all."""
+    linear, head = linear_part(residual), linear_part(cbm.head)
+    if linear is None:
+        return
+    got = (linear.in_features, linear.out_features)
+    expected = (cbm._channels or got[0], got[1] if head is None else head.out_features)
+    if got != expected:
+        raise ValueError(f"Expected argument `residual` to take and give (d, K) = {expected} numbers but got {got}.")

@@ -69,7 +69,14 @@ class Experiments(NamedTuple):
 
     def activations(self, name: str, images: Tensor) -> Tensor:
         """Return what a layer makes of images, (M, d)."""
-        return layer_activations(self.model, find_layer(self.model, name), name, images, self.batches)
+        found = layer_activations(self.model, find_layer(self.model, name), name, images, self.batches)
+        finite = found.isfinite().all(1)
+        if not finite.all():
+            raise ValueError(
+                f"Expected layer {name!r} to give finite numbers but it gives NaN or infinity for "
+                f"{int((~finite).sum())} of {len(found)} images. Are they normalised as the model wants them?"
+            )
+        return found
 
     def scores(
         self, name: str, activations: Tensor, sets: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]]

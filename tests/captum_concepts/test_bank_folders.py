@@ -215,6 +215,10 @@ FAULTS = {
         lambda r: (r / "red" / "a.png").write_bytes((r / "red" / "00.png").read_bytes()[:60]),
         r"red/a.png cannot be read",
     ),
+    "a link to nothing": (
+        lambda r: (r / "red" / "a.png").symlink_to(r / "no"),
+        r"red/a.png .* it is a link to nothing",
+    ),
     "two names": (lambda r: write(r / "Red", 2), r"different names in .* but 'Red' and 'red' are one"),
     "no random": (lambda r: (r / "random").rename(r / "others"), r"a folder 'random' in .* but 'others' has neither"),
     "one concept": (lambda r: write(r / "positive", 2), r"`root` to hold one folder for each concept but .*itself"),
@@ -241,6 +245,13 @@ def test_roots_without_concepts(tmp_path: Path) -> None:
     write(tmp_path / "random", 2)
     with pytest.raises(ValueError, match=r"holds no folder beside those of random images \(random\)"):
         ConceptBank.from_folders(Colours(), tmp_path)
+
+
+def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "red", 2)
+    write(tmp_path / "random", 2)
+    with pytest.raises(ValueError, match=r"for 4 of 4 images, .*red/00.png for one. Is `transform` the one"):
+        ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image: torch.full((3, 4, 4), torch.nan))
 
 
 @pytest.mark.parametrize(

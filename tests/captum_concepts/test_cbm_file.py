@@ -15,6 +15,7 @@ from torch import nn
 from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
 from captum_concepts.backbones import named
 from captum_concepts.backbones.pools import MeanThen
+from simulated_device import simulated_device
 
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
@@ -101,6 +102,18 @@ def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...
     path.write_bytes(damage)
     with pytest.raises(ValueError, match="damaged concept model"):
         ResidualCBM.load(path, network())
+
+
+def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
+    cbm = beside(PostHocCBM(network(), bank(), head()))
+    with simulated_device() as simulation:
+        there = beside(PostHocCBM(network().to(simulation.device), bank(), head().to(simulation.device)))
+        there.residual.to(simulation.device)
+        there.save(path)
+        assert ResidualCBM.load(path, there.features).residual.weight.device == simulation.device
+        there.bottleneck.bank.save(path.with_name("bank"))
+    assert torch.equal(ResidualCBM.load(path, network())(IMAGES), cbm(IMAGES))
+    assert torch.equal(ConceptBank.load(path.with_name("bank")).cavs, cbm.bottleneck.bank.cavs)
 
 
 def test_the_other_class_is_named(path: Path) -> None:

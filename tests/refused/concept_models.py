@@ -171,7 +171,7 @@ def levels(model: Any) -> dict[str, Refusal]:
     return spoilt(
         model.value_levels,
         {"loader": LOADER},
-        loader={**NO_LOADER, "empty": []},
+        loader={**NO_LOADER, "empty": [], "with NaN": [(IMAGES * NAN,)]},
         percentiles={"a number": 5, "text": "5", "descending": (95, 5), "NaN": (NAN, 95), "three": (1, 2, 3)},
     )
 
@@ -379,7 +379,7 @@ TABLE: Table = {
         ResidualCBM,
         {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
         bottleneck={**NO_MODULE, "of another kind": NET, "with a residual": RESIDUAL},
-        residual=NO_MODULE,
+        residual={**NO_MODULE, "of another width": nn.Linear(3, 2), "of one class": nn.Linear(2, 1)},
     ),
     "ResidualCBM.contributions": spoilt(RESIDUAL.contributions, {}, inputs=NO_INPUTS),
     "fit_residual": spoilt(
