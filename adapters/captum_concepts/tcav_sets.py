@@ -47,8 +47,9 @@ def tcav_folders(
     A layer passes if the mean score of the concept lies as far from the mean scores of random sets in its place as
     chance would not bring it: the test of `ConceptBank.from_folders`, two-sided, for a class may also avoid a concept.
     Captum's practice of Welch's test over repetitions takes those as independent, though all share the images of the
-    concept, so that a folder of random images passes often; here it does in a share `alpha` of cases. The price: where
-    random sets score 0 or 1 themselves, as in front of a linear head, no concept can pass, whatever its score.
+    concept: of 96 random sets in the place of a concept, against seven others, it passed a third at .05, this test
+    none. The price: scores end at 0 and 1, and where random sets score 0 or 1 themselves, as in front of a linear head,
+    no concept can pass, whatever its score.
 
     Parameters
     ----------
