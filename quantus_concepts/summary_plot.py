@@ -10,10 +10,18 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from captum_concepts.checks import check_mapping
-from quantus_concepts.metrics.plotting import CHANCE, CONTROL, SCORES, better, draw_references, written_out
+from quantus_concepts.metrics.plotting import (
+    CHANCE,
+    CONTROL,
+    SCORES,
+    better,
+    check_table,
+    checked_axes,
+    draw_references,
+    written_out,
+)
 from quantus_concepts.summary import COLUMNS
 
 #: Panels beside each other, and letters of a line of a method's and of a metric's name.
@@ -46,12 +54,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     ValueError
         If `summary` lacks a column or holds nothing, or there are too few axes.
     """
-    lacking = [name for name in COLUMNS if name not in getattr(summary, "columns", [])]
-    if lacking or summary.empty:
-        raise ValueError(
-            f"Expected argument `summary` to be what `summarise` returns, with a row for each method and metric, but "
-            f"{f'it has no column {lacking}' if lacking else 'it is empty'}."
-        )
+    check_table("summary", summary, COLUMNS, "summarise")
     metrics = {} if metrics is None else check_mapping("metrics", metrics)
     if "call" in summary:
         summary = summary.assign(method=summary["method"].astype(str) + ", " + summary["call"].astype(str))
@@ -61,11 +64,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     own = ax is None
     if own:
         ax = _new_axes(len(names), labels)
-    axes = np.asarray(ax, dtype=object).ravel()
-    if len(axes) < len(names):
-        raise ValueError(f"Expected argument `ax` to hold {len(names)} axes, one for each metric, but got {len(axes)}.")
-    if not all(isinstance(panel, Axes) for panel in axes):
-        raise TypeError("Expected argument `ax` to hold nothing but Axes of matplotlib.")
+    axes = checked_axes(ax, len(names), "metric")
     for panel, name in zip(axes, names, strict=False):
         rows = summary[summary["metric"] == name].drop_duplicates("method").set_index("method").reindex(methods)
         _draw_metric(panel, rows, labels)

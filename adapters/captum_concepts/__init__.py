@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from captum_concepts.residual import Contributions, ResidualCBM, fit_residual
     from captum_concepts.steered_rise import SteeredRISE
     from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
+    from captum_concepts.tcav_sets import tcav_folders
     from captum_concepts.visualise import gallery, overlay, plot_coam
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
@@ -76,5 +77,6 @@ __all__ = [
     "plot_coam",
     "prune",
     "tcav_contrast",
+    "tcav_folders",
     "tcav_score",
 ]

@@ -38,7 +38,7 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
     header["sha256"] = _checksum(header, tensors)
     with written(target) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, header)
+        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, header)
 
 
 def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from torch import nn
 
 from captum_concepts.bank_value import BankValue
-from captum_concepts.checks import check_callable, check_finite, check_kind, check_names, check_whole, to_array
+from captum_concepts.checks import check_callable, check_kind, check_names, check_whole, to_array
 from captum_concepts.concept_folders import find_concept_folders, image_loader
 from captum_concepts.directions import HOLD_BACK, as_embeddings, check_settings, fit_directions
 from captum_concepts.embedding import run
@@ -148,7 +148,7 @@ class FittedBank(BankValue):
         of each random set in its place against the others. The test is a one-sided t-test of one more value, not
         Captum's and TCAV's practice of Welch's test over repetitions: those all share the concept's images, so that
         any set of images comes out as significant if only there are random sets enough. With many concepts some have
-        small p-values by chance. What a class makes of a concept is another question: `tcav_score`.
+        small p-values by chance. What a class makes of a concept is another question: `tcav_folders`.
 
         Parameters
         ----------
@@ -216,7 +216,12 @@ class FittedBank(BankValue):
         paths = found.paths()
         loader = image_loader(paths, transform, batch_size, num_workers)
         features = as_embeddings(run(module, pooling, loader, 1, display_progressbar).features)
-        check_finite("features", features)
+        bad = [path for path, row in zip(paths, features.isfinite().all(1).tolist(), strict=True) if not row]
+        if bad:
+            raise ValueError(
+                f"Expected argument `backbone` to give finite embeddings but it gives NaN or infinity for {len(bad)} "
+                f"of {len(paths)} images, {bad[0]} for one. Is `transform` the one that it was trained with?"
+            )
         fitted = fit_folders(
             found,
             dict(zip(paths, features, strict=True)),

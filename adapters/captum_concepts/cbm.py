@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,13 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.bank import ConceptBank
 from captum_concepts.bank_file import TENSORS
 from captum_concepts.bank_fitting import check_given
+from captum_concepts.cbm_file import ModelContents, backbone_facts
 from captum_concepts.cbm_store import StoredCBM
 from captum_concepts.chain import check_width, is_training
 from captum_concepts.checks import (
     check_binary,
     check_choice,
+    check_finite,
     check_module,
     check_seed,
     check_shape,
@@ -162,6 +164,7 @@ class PostHocCBM(StoredCBM):
     """
 
     concept_layer: ConceptLayer
+    _kind = "PostHocCBM"
 
     def __init__(
         self,
@@ -210,6 +213,21 @@ class PostHocCBM(StoredCBM):
     def n_concepts(self) -> int:
         """Return L."""
         return len(self.concept_layer.cavs)
+
+    def _contents(self, source: str | None = None) -> ModelContents:
+        bank = self.bank
+        facts = backbone_facts(
+            self.features, self.pooling, bank.cavs.shape[1], source or self.source, self.normalisation
+        )
+        return ModelContents(bank, self.head, self.values, facts)
+
+    @classmethod
+    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+        model = cls(features, found.bank, found.head, found.values, pool, maps)
+        model.source = found.backbone.source
+        if model.normalisation is None and found.backbone.normalisation is not None:
+            model.normalisation = tuple(map(tuple, found.backbone.normalisation))
+        return model
 
     @classmethod
     def fit(
@@ -311,6 +329,7 @@ class PostHocCBM(StoredCBM):
 
         labelled = concept_labels is not None or bank is not None
         embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
+        check_finite("loader", embedded.features)
         if bank is None:
             given = embedded.concept_labels
             if concept_labels is not None:

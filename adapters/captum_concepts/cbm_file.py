@@ -1,4 +1,4 @@
-"""The file of a post-hoc concept bottleneck model: all of it in one safetensors file, but for its backbone."""
+"""The file of a post-hoc concept model, with a residual or without: one safetensors file, but for its backbone."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from captum_concepts.backbones.backbone import check_normalisation
 from captum_concepts.bank import ConceptBank
 from captum_concepts.bank_file import TENSORS, check_kind_of_file, digest_tensors, read_tensors
 from captum_concepts.checks import check_materialised, check_path
-from captum_concepts.head_layers import build_head
+from captum_concepts.head_layers import build_head, describe_head
 from captum_concepts.layers import LayerFeatures
 from captum_concepts.reading import parse_json, quoted, reason_of
 from captum_concepts.writing import check_target, written
 
-_KIND = "captum_concepts.PostHocCBM"
 _VERSION = 1
-_WRITER = "PostHocCBM.save"
-_HEAD = "head."
+_PACKAGE = "captum_concepts."
+_KINDS = ("PostHocCBM", "ResidualCBM")
+_STAGES = ("head", "residual")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,17 @@ class ModelContents:
     head: nn.Module
     values: str
     backbone: BackboneFacts
+    residual: nn.Module | None = None
+
+    @property
+    def kind(self) -> str:
+        """Name of the class of the model."""
+        return _KINDS[self.residual is not None]
+
+    @property
+    def stages(self) -> dict[str, nn.Module]:
+        """The modules that are written, by name."""
+        return {name: stage for name in _STAGES if (stage := getattr(self, name)) is not None}
 
 
 def backbone_facts(features: nn.Module, pooling: Any, channels: int, source: Any, normalisation: Any) -> BackboneFacts:
@@ -74,41 +85,41 @@ def backbone_facts(features: nn.Module, pooling: Any, channels: int, source: Any
     return BackboneFacts(source, digest.hexdigest(), channels, layer, _called(pooling.pool), maps, normalisation)
 
 
-def write_model(
-    path: str | os.PathLike[str],
-    bank: ConceptBank,
-    head: nn.Module,
-    layers: Any,
-    values: str,
-    backbone: BackboneFacts,
-) -> None:
+def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
     """Write a file that appears under its name only when it is complete."""
     target = check_target(check_path("path", path), "a concept model")
     described = {
-        "names": bank.names,
-        "settings": bank.settings,
-        "values": values,
-        "head": layers,
-        "backbone": asdict(backbone),
+        "names": model.bank.names,
+        "settings": model.bank.settings,
+        "values": model.values,
+        **{name: describe_head(stage, name) for name, stage in model.stages.items()},
+        "backbone": asdict(model.backbone),
     }
     try:
         text = json.dumps(described)
     except TypeError as error:
         raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
-    tensors = {name: getattr(bank, name) for name in TENSORS}
-    tensors |= {f"{_HEAD}{name}": tensor for name, tensor in head.state_dict().items()}
+    tensors = {name: getattr(model.bank, name) for name in TENSORS}
+    for stage, module in model.stages.items():
+        tensors |= {f"{stage}.{name}": tensor for name, tensor in module.state_dict().items()}
     # Each its own memory, which safetensors asks for.
-    tensors = {name: tensor.detach().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
-    header = {"kind": _KIND, "version": str(_VERSION), "model": text, "sha256": _checksum(text, tensors)}
+    tensors = {name: tensor.detach().cpu().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
+    header = {"kind": _PACKAGE + model.kind, "version": str(_VERSION), "model": text}
+    header["sha256"] = _checksum(text, tensors)
     with written(target) as temporary:
         save_file(tensors, temporary, header)
 
 
-def read_model(path: str | os.PathLike[str]) -> ModelContents:
-    """Read a file that `write_model` has written; nothing in it is executed."""
-    source = check_path("path", path)
-    tensors, header = read_tensors(source, "cpu", "concept model", _WRITER)
-    check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept model", _WRITER)
+def read_model(path: str | os.PathLike[str], kind: str) -> ModelContents:
+    """Read a file that `write_model` has written of a model of a class; nothing in it is executed."""
+    source, writer = check_path("path", path), f"{kind}.save"
+    tensors, header = read_tensors(source, "cpu", "concept model", writer)
+    found = header.get("kind", "").removeprefix(_PACKAGE)
+    check_kind_of_file(source, found in _KINDS, tensors, "concept model", writer)
+    if found != kind:
+        raise ValueError(
+            f"{source} holds a {found} and not a {kind}. Read it with `{found}.load`, or `{found}.from_hub`."
+        )
     version, text = header.get("version", ""), header.get("model", "")
     if version != str(_VERSION):
         raise ValueError(
@@ -118,18 +129,25 @@ def read_model(path: str | os.PathLike[str]) -> ModelContents:
     if header.get("sha256") != _checksum(text, tensors):
         raise ValueError(f"{source} is a damaged concept model: its content is not what was written. Copy it again.")
     try:
-        return _contents(parse_json(text), tensors)
+        return _contents(parse_json(text), tensors, kind)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{source} is a damaged concept model: {reason_of(error)}.") from error
 
 
-def _contents(found: dict[str, Any], tensors: dict[str, Tensor]) -> ModelContents:
+def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
     bank = ConceptBank(**{name: tensors[name] for name in TENSORS}, names=found["names"], settings=found["settings"])
-    head = {name.removeprefix(_HEAD): each for name, each in tensors.items() if name.startswith(_HEAD)}
+    stages = {
+        stage: build_head(
+            found[stage],
+            {name.removeprefix(f"{stage}."): each for name, each in tensors.items() if name.startswith(f"{stage}.")},
+            stage,
+        )
+        for stage in _STAGES[: 1 + _KINDS.index(kind)]
+    }
     facts = BackboneFacts(**{field.name: found["backbone"][field.name] for field in fields(BackboneFacts)})
     if facts.normalisation is not None:
         check_normalisation(facts.normalisation)
-    return ModelContents(bank, build_head(found["head"], head), found["values"], facts)
+    return ModelContents(bank, values=found["values"], backbone=facts, **stages)
 
 
 def _checksum(text: str, tensors: dict[str, Tensor]) -> str:

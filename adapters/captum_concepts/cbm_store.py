@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.named import build_backbone, check_source
-from captum_concepts.bank import ConceptBank
-from captum_concepts.cbm_file import BackboneFacts, backbone_facts, read_model, write_model
+from captum_concepts.cbm_file import BackboneFacts, ModelContents, read_model, write_model
 from captum_concepts.chain import ConceptChain, is_training
 from captum_concepts.checks import check_flag, check_kind, check_path
-from captum_concepts.head_layers import describe_head
 from captum_concepts.hub import FILE, download, upload
 from captum_concepts.model_card import check_metrics, model_card
 from captum_concepts.pooling import Maps, Pool, resolve_stages
@@ -24,28 +22,29 @@ if TYPE_CHECKING:
 
 
 class StoredCBM(ConceptChain):
-    """Base of `PostHocCBM`: how it is written and read."""
+    """Base of `PostHocCBM` and `ResidualCBM`: how they are written and read."""
 
     #: Of the backbone, where it has told.
     source: str | None = None
     normalisation: Any = None
+    #: Name of the class in files.
+    _kind: str
 
-    @property
     @abstractmethod
-    def bank(self) -> ConceptBank:
-        """The concepts."""
+    def _contents(self, source: str | None = None) -> ModelContents:
+        """Return what a file holds of the model."""
 
-    @property
+    @classmethod
     @abstractmethod
-    def values(self) -> str:
-        """How concept values are computed."""
+    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+        """Return the model of a file, with what the file tells of its backbone."""
 
     def save(self, path: str | os.PathLike[str], *, backbone: str | None = None) -> None:
         """Write the model, but for its backbone, as one safetensors file.
 
-        The file holds the bank, the head, the choice of values, and what is known of the backbone: its name, a digest
-        of its weights, layer, pool, maps and normalisation. It appears under its name only when it is complete; one
-        already there is replaced.
+        The file holds the bank, the head, the choice of values, a residual where there is one, and what is known of the
+        backbone: its name, a digest of its weights, layer, pool, maps and normalisation. It appears under its name only
+        when it is complete; one already there is replaced.
 
         Parameters
         ----------
@@ -61,7 +60,8 @@ class StoredCBM(ConceptChain):
         TypeError
             If an argument is of the wrong kind, or the settings of the bank hold what JSON cannot.
         ValueError
-            If the head is not made of plain layers, or `backbone` names none.
+            If the head or the residual is not made of plain layers, the bottleneck beside a residual is no PostHocCBM,
+            or `backbone` names none.
         FileNotFoundError
             If the folder of the file does not exist.
         IsADirectoryError
@@ -70,12 +70,7 @@ class StoredCBM(ConceptChain):
         check_path("path", path)
         if backbone is not None:
             check_source("backbone", backbone)
-        layers = describe_head(self.head)
-        write_model(path, self.bank, self.head, layers, self.values, self._facts(backbone))
-
-    def _facts(self, source: str | None = None) -> BackboneFacts:
-        channels = self.bank.cavs.shape[1]
-        return backbone_facts(self.features, self.pooling, channels, source or self.source, self.normalisation)
+        write_model(path, self._contents(backbone))
 
     @classmethod
     def load(
@@ -106,7 +101,7 @@ class StoredCBM(ConceptChain):
 
         Returns
         -------
-        PostHocCBM
+        PostHocCBM or ResidualCBM
             As it was saved, on the device of the backbone; the head in the backbone's mode (train or eval).
 
         Raises
@@ -116,14 +111,15 @@ class StoredCBM(ConceptChain):
         TypeError
             As in the class.
         ValueError
-            If the file is no safetensors file, is cut short, damaged, of a newer version or holds something else; if
-            it names no backbone and none is given; or if the backbone differs.
+            If the file is no safetensors file, is cut short, damaged, of a newer version or holds something else, a
+            model of the other class for instance; if it names no backbone and none is given; or if the backbone
+            differs.
         """
         check_path("path", path)
         check_flag("strict", strict)
         if features is not None:
             module, _ = resolve_stages(features, pool, maps)
-        found = read_model(path)
+        found = read_model(path, cls._kind)
         if features is None:
             if found.backbone.source is None:
                 raise ValueError(
@@ -137,13 +133,10 @@ class StoredCBM(ConceptChain):
                 f"Expected argument `features` to give embeddings (N, {found.backbone.channels}), the width of the "
                 f"concepts in {path}, but got a Backbone of {features.channels}."
             )
-        found.head.to(device_of(module)).train(is_training(module))
-        make: Any = cls
-        model: Self = make(features, found.bank, found.head, found.values, pool, maps)
-        _check_same(found.backbone, model._facts(), path, strict)
-        model.source = found.backbone.source
-        if model.normalisation is None and found.backbone.normalisation is not None:
-            model.normalisation = tuple(map(tuple, found.backbone.normalisation))
+        for stage in found.stages.values():
+            stage.to(device_of(module)).train(is_training(module))
+        model = cls._restored(found, features, pool, maps)
+        _check_same(found.backbone, model._contents().backbone, path, strict)
         return model
 
     def push_to_hub(
@@ -197,8 +190,7 @@ class StoredCBM(ConceptChain):
             check_source("backbone", backbone)
         if private is not None:
             check_flag("private", private)
-        facts = self._facts(backbone)
-        card = model_card(repo_id, self.bank, self.head, self.values, facts, metrics, description, license)
+        card = model_card(repo_id, self._contents(backbone), metrics, description, license)
         return upload(repo_id, lambda path: self.save(path, backbone=backbone), card, private=private, token=token)
 
     @classmethod
@@ -234,7 +226,7 @@ class StoredCBM(ConceptChain):
 
         Returns
         -------
-        PostHocCBM
+        PostHocCBM or ResidualCBM
             As in `load`.
 
         Raises

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_module, check_shape, to_tensor
+from captum_concepts.checks import check_finite, check_module, check_shape, to_tensor
 from captum_concepts.embedding import Embeddings, check_loader, run
 from captum_concepts.interventions import Levels, check_percentiles, chosen_concepts, replacements
 from captum_concepts.notebook import chain_html
@@ -277,13 +277,14 @@ class ConceptChain(nn.Module, ABC):
         TypeError
             If `loader` gives no batches.
         ValueError
-            If it is empty, its batches are not as said, or `percentiles` are not ascending.
+            If it is empty, its batches are not as said, an embedding is not finite, or `percentiles` do not ascend.
         """
         low, high = check_percentiles(percentiles)
         embedding = self.embedded(loader, 1, display_progressbar).features
+        check_finite("loader", embedding)
         with evaluation_mode(self), torch.no_grad():
             values = self.concept_layer(embedding)
-        ends = at_least_float32(values.new_tensor([low / 100, high / 100]))
+        ends = at_least_float32(torch.tensor([low / 100, high / 100], dtype=values.dtype, device=values.device))
         # Column by column: of all values together there may be more than `torch.quantile` takes.
         found = torch.stack([at_least_float32(column).quantile(ends) for column in values.T], 1).to(values)
         return Levels(found[0], found[1])

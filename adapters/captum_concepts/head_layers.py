@@ -23,14 +23,14 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
 }
 
 
-def describe_head(head: nn.Module) -> list[dict[str, Any]] | dict[str, Any]:
+def describe_head(head: nn.Module, name: str = "head") -> list[dict[str, Any]] | dict[str, Any]:
     """Return a layer, or the layers of a Sequential, as names and settings; raise for any other head."""
     if type(head) is nn.Sequential:
-        return [_described(layer) for layer in head]
-    return _described(head)
+        return [_described(layer, name) for layer in head]
+    return _described(head, name)
 
 
-def build_head(description: Any, tensors: dict[str, Tensor]) -> nn.Module:
+def build_head(description: Any, tensors: dict[str, Tensor], name: str = "head") -> nn.Module:
     """Build the head that `describe_head` has described, with its tensors; a ValueError if they do not fit."""
     try:
         # On the meta device nothing is drawn and no memory taken, whatever sizes a damaged file claims.
@@ -40,24 +40,26 @@ def build_head(description: Any, tensors: dict[str, Tensor]) -> nn.Module:
             head = nn.Sequential(*layers) if many else layers[0]
         head.load_state_dict(tensors, assign=True)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"its head cannot be built ({reason_of(error)})") from error
+        raise ValueError(f"its {name} cannot be built ({reason_of(error)})") from error
     return head
 
 
-def _described(layer: nn.Module) -> dict[str, Any]:
+def _described(layer: nn.Module, name: str) -> dict[str, Any]:
     # The type itself: a subclass, or a parametrised layer, may compute something else.
-    name = type(layer).__name__
-    if type(layer) is not getattr(nn, name, None) or name not in _SETTINGS or "forward" in vars(layer):
+    kind = type(layer).__name__
+    if type(layer) is not getattr(nn, kind, None) or kind not in _SETTINGS or "forward" in vars(layer):
+        owner = "cbm" if name == "head" else "cbm.bottleneck"
         raise ValueError(
-            f"Expected argument `head` of the model, to be written to a file, to be one or an nn.Sequential of "
-            f"{', '.join(f'nn.{each}' for each in _SETTINGS)} but got {type(layer).__name__}. Save the bank with "
-            "`cbm.bank.save(path)` and the head's own state dict, and build `PostHocCBM(features, bank, head, values)` "
-            "of both."
+            f"Expected argument `{name}` of the model, to be written to a file, to be one or an nn.Sequential of "
+            f"{', '.join(f'nn.{each}' for each in _SETTINGS)} but got {kind}. Save the bank with "
+            f"`{owner}.bank.save(path)` and the {name}'s own state dict, and build "
+            "`PostHocCBM(features, bank, head, values)` of both"
+            + ("." if name == "head" else ", and `ResidualCBM(cbm, residual)` of that.")
         )
-    settings = {each: getattr(layer, each) for each in _SETTINGS[name]}
+    settings = {each: getattr(layer, each) for each in _SETTINGS[kind]}
     if "bias" in settings:
         settings["bias"] = layer.bias is not None
-    return {"layer": name, "settings": settings}
+    return {"layer": kind, "settings": settings}
 
 
 def _built(description: dict[str, Any]) -> nn.Module:

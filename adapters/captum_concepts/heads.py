@@ -15,6 +15,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_finite, check_flag, check_range, check_seed, check_shape, check_whole, to_array
+from captum_concepts.directions import warn_user
 
 # A logit that no other comes near, and that half precision still holds.
 _NEVER = -1e4
@@ -46,7 +47,7 @@ def fit_logistic(
     C : float
         Inverse of the regularisation strength.
     max_iter : int
-        Steps of the solver at most; a head that has not quite converged is returned as it is.
+        Steps of the solver at most; a head that has not converged by then is returned as it is, with a warning.
     standardise : bool
         Whether values are brought to mean 0 and deviation 1 for the fit.
 
@@ -73,8 +74,10 @@ def fit_logistic(
     check_whole("max_iter", max_iter, 1)
     check_flag("standardise", standardise)
     x, y, k = _check(values, labels, n_classes)
-    model = LogisticRegression(C=C, max_iter=max_iter)
-    return _fit(model, x, y, k, standardise, values)
+    head = _fit(model := LogisticRegression(C=C, max_iter=max_iter), x, y, k, standardise, values)
+    if max(model.n_iter_) >= max_iter:
+        tell_unconverged("fit_logistic", max_iter, "lower `C`")
+    return head
 
 
 def fit_elastic_net(
@@ -108,7 +111,7 @@ def fit_elastic_net(
     seed : int
         Of the order of the samples.
     max_iter : int
-        Passes over the samples at most.
+        Passes over the samples at most, as in `fit_logistic`.
     standardise : bool
         As in `fit_logistic`.
 
@@ -133,7 +136,18 @@ def fit_elastic_net(
     model = SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
     )
-    return _fit(model, x, y, k, standardise, values)
+    head = _fit(model, x, y, k, standardise, values)
+    if model.n_iter_ >= max_iter:
+        tell_unconverged("fit_elastic_net", max_iter, "raise `alpha`")
+    return head
+
+
+def tell_unconverged(function: str, max_iter: int, otherwise: str) -> None:
+    """Warn of a solver that has taken all its steps."""
+    warn_user(
+        f"{function} has not converged in `max_iter` = {max_iter} steps: what it fitted is returned as it is. Raise "
+        f"`max_iter`, or {otherwise}."
+    )
 
 
 @cache
@@ -184,7 +198,7 @@ def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, va
     spread[spread == 0] = 1.0
     # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
     with _threads().limit(limits=1, user_api="blas"), warnings.catch_warnings():
-        # A head that has not quite converged is a head; its accuracy tells.
+        # Told in our own words, with the argument's name.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((x - shift) / spread, y)
     rows, bias = model.coef_, model.intercept_

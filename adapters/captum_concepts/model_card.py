@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from captum_concepts.bank import ConceptBank
-from captum_concepts.cbm_file import BackboneFacts
+from captum_concepts.cbm_file import BackboneFacts, ModelContents
 from captum_concepts.checks import check_kind
 from captum_concepts.reading import printable
 
@@ -21,6 +21,10 @@ _VALUES = {
     "margin": "signed distances of the embedding from each concept's boundary, in units of the embedding",
     "raw": "products of the embedding and each concept's vector",
 }
+_RESIDUAL = (
+    "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h). Concept metrics are those "
+    "of the bottleneck without it, and interventions leave it as it is."
+)
 
 
 def check_metrics(metrics: Any) -> None:
@@ -33,10 +37,7 @@ def check_metrics(metrics: Any) -> None:
 
 def model_card(
     repo_id: str,
-    bank: ConceptBank,
-    head: nn.Module,
-    values: str,
-    backbone: BackboneFacts,
+    model: ModelContents,
     metrics: pd.DataFrame | None = None,
     description: str = "",
     license: str | None = None,
@@ -48,6 +49,7 @@ def model_card(
     check_kind("description", description, str, "a text")
     if license is not None:
         check_kind("license", license, str, "a text")
+    bank, backbone = model.bank, model.backbone
     base = (backbone.source or "").split(":", 2)
     metadata = ModelCardData(
         library_name="quantus-concepts",
@@ -60,11 +62,12 @@ def model_card(
         f"# {_text(repo_id.rpartition('/')[2])}",
         description,
         f"A post-hoc concept bottleneck model: {len(bank)} concepts, read from the embedding of a frozen backbone, "
-        f"from which {_classes(head)} are predicted.",
-        _use(repo_id, backbone),
+        f"from which {_classes(model.head)} are predicted.",
+        _RESIDUAL if model.residual is not None else "",
+        _use(repo_id, model),
         "## Backbone\n\n" + _backbone(backbone),
-        f"## Concepts\n\nValues are `{values}`: {_VALUES[values]}. Accuracies are balanced: chance is .5, also where "
-        "few images have the concept; those held back were not fitted on. "
+        f"## Concepts\n\nValues are `{model.values}`: {_VALUES[model.values]}. Accuracies are balanced: chance is .5, "
+        "also where few images have the concept; those held back were not fitted on. "
         + _settings(bank)
         + "\n\n"
         + _table(["concept", "held back", "fitted on"], _concepts(bank)),
@@ -77,13 +80,16 @@ def model_card(
     return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, sections)) + "\n"
 
 
-def _use(repo_id: str, backbone: BackboneFacts) -> str:
-    lines = ["from captum_concepts import PostHocCBM", ""]
-    lines.append(f"cbm = PostHocCBM.from_hub({repo_id!r}{'' if backbone.source else ', features=backbone'})")
+def _use(repo_id: str, model: ModelContents) -> str:
+    backbone = model.backbone
+    lines = [f"from captum_concepts import {model.kind}", ""]
+    lines.append(f"cbm = {model.kind}.from_hub({repo_id!r}{'' if backbone.source else ', features=backbone'})")
     if backbone.normalisation is not None:
         lines.insert(1, "from torchvision.transforms.v2.functional import normalize")
         lines.append("images = normalize(images, *cbm.normalisation)  # (N, C, H, W) in [0, 1]")
     lines += ["values = cbm.concept_predictor(images)  # (N, L)", "logits = cbm(images)  # (N, K)"]
+    if model.residual is not None:
+        lines.append("bottleneck, residual = cbm.contributions(images)  # (N, K) each, of which logits are the sum")
     return "## Use\n\n```python\n" + "\n".join(lines) + "\n```"
 
 

@@ -24,9 +24,11 @@ def from_pyc(
 ) -> BottleneckCBM:
     """Present a PyC concept bottleneck model as images to concept values to classes.
 
-    Concept values are the probabilities of its binary concepts, in the order of ``model.intermediate_concept_names``;
-    the classes are those of one task. Both are asked of the model by its own queries, so that training it changes the
-    chain. Maps are Eq. 2 of Aysel et al. 2025 with the weights of the model's linear encoder.
+    Concept values are the probabilities of its binary concepts, and those of every state of its categorical ones (a
+    shape of three states is three values), in the order of ``model.intermediate_concept_names``; interventions know
+    them by name, "red" and "shape::0". The classes are those of one task. Both are asked of the model by its own
+    queries, so that training it changes the chain. Maps are Eq. 2 of Aysel et al. 2025 with the weights of the model's
+    linear encoder.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ def from_pyc(
         If a stage is not a module.
     ValueError
         If the model is of another kind (those of embeddings or graphs have no head that reads values alone), has a
-        concept that is not binary, infers in another way, or has several tasks and none is chosen.
+        continuous concept, infers in another way, or has several tasks and none is chosen.
 
     Examples
     --------
@@ -66,10 +68,12 @@ def from_pyc(
     _check_kind(network)
     concepts = list(network.intermediate_concept_names)
     annotations = network.concept_annotations
-    other = [name for name in concepts if not annotations.concept(name).is_binary]
+    states = {name: _states(annotations.concept(name)) for name in concepts}
+    other = [name for name, found in states.items() if not found]
     if other:
         raise ValueError(
-            f"Expected argument `model` to have binary concepts but {other[:3]} ({len(other)} in all) are not. {_BUILD}"
+            f"Expected argument `model` to have binary or categorical concepts but {other[:3]} ({len(other)} in all) "
+            f"are of another type ({annotations.concept(other[0]).type!r} for one). {_BUILD}"
         )
     if task is None and len(network.task_names) > 1:
         raise ValueError(
@@ -80,9 +84,10 @@ def from_pyc(
     if features is None:
         features = network.backbone
     resolve_stages(features, pool, maps)
-    layer = PycConcepts(network, concepts)
-    head = PycHead(network, concepts, task)
-    chain = BottleneckCBM(features, layer, head, pool, maps)
+    layer = PycConcepts(network, concepts, sum(map(len, states.values())))
+    head = PycHead(network, states, task)
+    chain = BottleneckCBM(features, layer, head, pool, maps, PycProbabilities(list(map(len, states.values()))))
+    chain.concept_layer.names = [name for found in states.values() for name in found]
     pooling = chain.pooling
 
     def project(found: Tensor, wanted: Any) -> Tensor:
@@ -95,10 +100,11 @@ def from_pyc(
 class PycConcepts(nn.Module):
     """The latent (N, d) to the logits of the concepts (N, L)."""
 
-    def __init__(self, model: Any, concepts: list[str]) -> None:
+    def __init__(self, model: Any, concepts: list[str], width: int) -> None:
         super().__init__()
         self.model = model
         self.concepts = concepts
+        self.out_features = width
         self.training = model.training
 
     def forward(self, latent: Tensor) -> Tensor:
@@ -114,25 +120,39 @@ class PycConcepts(nn.Module):
         found = ((logits[:-1] - logits[-1]) / d).reshape(n, h, w, -1).movedim(-1, 1)
         if wanted is None:
             return found
-        rows = check_concepts(wanted, n, len(self.concepts)).to(found.device)
+        rows = check_concepts(wanted, n, self.out_features).to(found.device)
         rows = rows.expand(n, -1) if rows.ndim == 1 else rows
         return found.gather(1, rows[:, :, None, None].expand(-1, -1, h, w))
+
+
+class PycProbabilities(nn.Sigmoid):
+    """The logits (N, L) of concepts to probabilities: one for a binary concept, one of each state for another."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        self.widths = widths
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the probabilities, as the model's inference has them."""
+        parts = logits.split(self.widths, 1)
+        return torch.cat([part.sigmoid() if part.shape[1] == 1 else part.softmax(1) for part in parts], 1)
 
 
 class PycHead(nn.Module):
     """Concept values (N, L) to the class logits (N, K) of a task."""
 
-    def __init__(self, model: Any, concepts: list[str], task: str) -> None:
+    def __init__(self, model: Any, states: dict[str, list[str]], task: str) -> None:
         super().__init__()
         self.model = model
         self.task = task
         self.training = model.training
-        # Concepts of a kind are one variable, whose members are columns.
+        # Concepts of a kind are one variable, whose members are columns, as many as they have states.
+        names = [name for name, found in states.items() for _ in found]
         variables = (each for each in model.pgm.variables.values() if each.variable_type == "concept")
         self.columns = {
-            each.name: [concepts.index(name) for name in each.members]
+            each.name: [column for name in each.members for column, of in enumerate(names) if of == name]
             for each in variables
-            if {*each.members} <= {*concepts}
+            if {*each.members} <= {*states}
         }
 
     def forward(self, values: Tensor) -> Tensor:
@@ -140,6 +160,14 @@ class PycHead(nn.Module):
         evidence = {name: values[:, columns] for name, columns in self.columns.items()}
         logits = _plain(self.model(query=[self.task], evidence=evidence).logits[self.task])
         return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+
+
+def _states(concept: Any) -> list[str]:
+    """Return the names of the values of a concept; none where they are no probabilities."""
+    if concept.is_binary:
+        return [concept.name]
+    found = (concept.states or range(concept.cardinality)) if concept.is_categorical else ()
+    return [f"{concept.name}::{state}" for state in found]
 
 
 def _plain(found: Any) -> Tensor:

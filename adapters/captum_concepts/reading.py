@@ -22,6 +22,8 @@ _SHOWN = 300
 
 def no_file(path: Path) -> str:
     """Say what a path, or what it links to, is if no file: opening a pipe waits for ever, a device has no end."""
+    if path.is_symlink() and not path.exists():
+        return "a link to nothing"
     mode = path.stat().st_mode
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
 

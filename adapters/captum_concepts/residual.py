@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,7 +12,10 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.chain import ConceptChain
+from captum_concepts.cbm import PostHocCBM
+from captum_concepts.cbm_file import ModelContents
+from captum_concepts.cbm_store import StoredCBM
+from captum_concepts.chain import ConceptChain, linear_part
 from captum_concepts.checks import (
     check_finite,
     check_flag,
@@ -22,6 +26,8 @@ from captum_concepts.checks import (
     check_whole,
     to_numpy,
 )
+from captum_concepts.heads import tell_unconverged
+from captum_concepts.pooling import Maps, Pool
 from captum_concepts.running import evaluation_mode, first_floating, tensor_output, without_autocast
 from captum_concepts.shown import one_line
 
@@ -44,7 +50,7 @@ class Contributions(NamedTuple):
         return one_line(self)
 
 
-class ResidualCBM(ConceptChain):
+class ResidualCBM(StoredCBM):
     """A concept model whose logits are those of its bottleneck plus a residual of the embedding (PCBM-h).
 
     ``g(u) + r(f)`` of Yuksekgonul et al. (2023), "Post-hoc Concept Bottleneck Models"; `fit_residual` makes one.
@@ -52,6 +58,8 @@ class ResidualCBM(ConceptChain):
     The concept metrics read concept values and `head`, as of every concept model: CGIM, CEM and CLM, `score_concepts`
     and its accuracy are those of the bottleneck without the residual, and say nothing of what the residual adds. Tell
     `contributions` beside them: a model whose residual decides is not explained by its concepts.
+
+    `save`, `load`, `push_to_hub` and `from_hub` are as of `PostHocCBM`, which the bottleneck then is.
 
     Parameters
     ----------
@@ -65,20 +73,24 @@ class ResidualCBM(ConceptChain):
     TypeError
         If `bottleneck` is no concept model of this package, or `residual` no module.
     ValueError
-        If `bottleneck` has a residual already.
+        If `bottleneck` has a residual already, or a linear `residual` is of another width or of other classes.
     """
 
     bottleneck: ConceptChain
+    _kind = "ResidualCBM"
 
     def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
         _check_bottleneck("bottleneck", bottleneck)
         check_module("residual", residual)
+        _check_widths(residual, bottleneck)
         super().__init__(
             bottleneck.features, bottleneck.pooling, bottleneck.concept_layer, bottleneck.head, bottleneck._channels
         )
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
+        if isinstance(bottleneck, StoredCBM):
+            self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
 
     @property
     def linear_pool(self) -> bool:
@@ -131,6 +143,19 @@ class ResidualCBM(ConceptChain):
             embedding = self.embed_features(self.features(inputs))
             return Contributions(tensor_output(self.head(self.concept_layer(embedding))), self._added(embedding))
 
+    def _contents(self, source: str | None = None) -> ModelContents:
+        if not isinstance(self.bottleneck, PostHocCBM):
+            raise ValueError(
+                "Expected the bottleneck of the model, to be written to a file, to be a PostHocCBM but got "
+                f"{type(self.bottleneck).__name__}. Save its state dict, and build the model anew to load it."
+            )
+        return replace(self.bottleneck._contents(source or self.source), residual=self.residual)
+
+    @classmethod
+    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+        residual: Any = found.residual
+        return cls(PostHocCBM._restored(found, features, pool, maps), residual)
+
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
         return tensor_output(self.head(values)) + self._added(embedding)
 
@@ -165,7 +190,7 @@ def fit_residual(
     C : float
         Inverse strength of the penalty, as in `fit_logistic`: a small one leaves more to the concepts.
     max_iter : int
-        Steps of L-BFGS at most.
+        Steps of L-BFGS at most; a residual that has not converged by then is returned as it is, with a warning.
     standardise : bool
         Whether the penalty is on weights of standardised embeddings, as in `fit_logistic`.
     display_progressbar : bool
@@ -236,6 +261,8 @@ def _solve(
     # Not torch.optim, whose first optimiser loads the compiler, which takes seconds.
     ends = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 1e-6, "ftol": 1e-12}
     solved = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=ends)
+    if solved.status == 1:
+        tell_unconverged("fit_residual", max_iter, "lower `C`")
     rows = torch.from_numpy(solved.x).view(shape).to(x)
     weight = rows[:, :-1] / spread
     return weight, rows[:, -1] - weight @ shift
@@ -245,3 +272,14 @@ def _check_bottleneck(name: str, cbm: Any) -> None:
     check_kind(name, cbm, ConceptChain, "a concept model of this package, a PostHocCBM for instance,")
     if isinstance(cbm, ResidualCBM):
         raise ValueError(f"Expected argument `{name}` to have no residual yet but it has. Pass its `bottleneck`.")
+
+
+def _check_widths(residual: nn.Module, cbm: ConceptChain) -> None:
+    """Raise where a linear residual does not fit; one of a single class would be added to all."""
+    linear, head = linear_part(residual), linear_part(cbm.head)
+    if linear is None:
+        return
+    got = (linear.in_features, linear.out_features)
+    expected = (cbm._channels or got[0], got[1] if head is None else head.out_features)
+    if got != expected:
+        raise ValueError(f"Expected argument `residual` to take and give (d, K) = {expected} numbers but got {got}.")

@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from captum.concept import TCAV, Concept
 from scipy import stats
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
-    as_list,
-    check_choice,
-    check_device,
-    check_finite,
-    check_materialised,
-    check_module,
-    check_range,
-    check_seed,
-    check_shape,
-    check_weight,
-    check_whole,
-    is_integral,
-    to_tensor,
-)
-from captum_concepts.directions import METHODS
-from captum_concepts.layers import find_layer
-from captum_concepts.outputs import check_targets, scripted, tensor_outputs
+from captum_concepts.checks import check_range, check_whole
 from captum_concepts.progress import progress
-from captum_concepts.running import alone_with, evaluation_mode, first_floating, seeded_generators, tensor_output
 from captum_concepts.shown import one_line
-from captum_concepts.tcav_classifier import ConceptBankClassifier
-from captum_concepts.tcav_span import (
-    NEGLIGIBLE,
-    Batches,
-    Coordinates,
-    SpanGradient,
-    layer_activations,
-    span_coordinates,
-)
+from captum_concepts.tcav_experiments import check_images, mean_of, prepared
 
 
 @dataclass(frozen=True)
@@ -139,6 +109,8 @@ def tcav_score(
     that of rounding errors, and a sign that means nothing. Undecided draws enter neither means nor tests, and
     `LayerScore.undecided` counts them; a dead layer, whose activations are all alike, has nothing else.
 
+    Concepts that lie in folders, with several sets of random images, are for `tcav_folders`.
+
     Parameters
     ----------
     model : nn.Module
@@ -187,56 +159,25 @@ def tcav_score(
     TypeError
         If `layers` is one string, `target` holds no integers, or a number is none.
     """
-    check_module("model", model)
-    check_materialised("model", model)
-    check_device("device", device)
-    names = _check_layers(model, layers)
-    numbers = {"n_random": (n_random, 2), "n_samples": (n_samples, 1), "batch_size": (batch_size, 1)}
-    for label, (number, least) in numbers.items():
-        check_whole(label, number, least)
-    check_seed(seed)
+    explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
+    check_whole("n_random", n_random, 2)
+    check_whole("n_samples", n_samples, 1)
     check_range("alpha", alpha, 0, 1)
-    check_choice("method", method, METHODS)
-    check_weight("C", C, positive=True)
-    check_shape("inputs", inputs, ("N", "C", "H", "W"), (None,) * 4)
+    why = f" for n_samples={n_samples}, which may be lower,"
     for label, images, least in (
         ("concept_images", concept_images, n_samples),
         ("negative_images", negative_images, 2 * n_samples),
-        ("inputs", inputs, 1),
     ):
-        if not isinstance(images, Tensor):
-            raise TypeError(f"Expected argument `{label}` to be a tensor but got {type(images).__name__}.")
-        check_shape(label, images, ("N", "C", "H", "W"), (None, *inputs.shape[1:]))
-        check_finite(label, images)
-        if len(images) < least:
-            raise ValueError(
-                f"Expected argument `{label}` to hold at least {least} images for n_samples={n_samples} but got "
-                f"{len(images)}. Give more, or lower `n_samples`."
-            )
-    targets = _as_targets(target, len(inputs))
-    reference = first_floating(model)
-    place = torch.device(device or "cpu") if reference is None else reference.device
-    batches = Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
+        check_images(label, images, least, inputs.shape[1:], why)
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
-    classifier = ConceptBankClassifier(method, C)
+    pairs = [pair for i in range(0, 3 * n_random, 3) for pair in ((i, i + 1), (i + 2, i + 1))]
     results = {}
-    with _undisturbed(model, place, seed), tensor_outputs(model, targets, "target"):
-        _check_outputs(model, next(batches.of(inputs[:1]))[1], targets)
-        for name in progress(names, "TCAV layers", show=display_progressbar, leave=True):
-            layer = find_layer(model, name)
-            activations = torch.cat(
-                [layer_activations(model, layer, name, images, batches) for images in (concept_images, negative_images)]
-            )
-            coordinates, mixing = span_coordinates(activations)
-            gradients = SpanGradient(model, layer, activations, mixing, batches)
-            scores = _experiments(gradients, classifier, coordinates, draws, inputs, targets)
-            rounding = max(NEGLIGIBLE, torch.finfo(activations.dtype).eps)
-            results[name] = _test(*_decided(scores, coordinates, draws, rounding), alpha)
-    return TCAVScore(
-        score=_mean([each.score for each in results.values() if each.passed]),
-        random_mean=_mean([each.random_mean for each in results.values()]),
-        layers=results,
-    )
+    with explained.undisturbed():
+        for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
+            activations = torch.cat([explained.activations(name, each) for each in (concept_images, negative_images)])
+            scores = explained.scores(name, activations, [rows for draw in draws for rows in draw], pairs)[:, 0]
+            results[name] = _test(scores[::2].tolist(), scores[1::2].tolist(), alpha)
+    return summarised(results)
 
 
 def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
@@ -272,59 +213,21 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
 
 
+def summarised(layers: dict[str, LayerScore]) -> TCAVScore:
+    """Return the score over layers."""
+    return TCAVScore(
+        score=mean_of([each.score for each in layers.values() if each.passed]),
+        random_mean=mean_of([each.random_mean for each in layers.values()]),
+        layers=layers,
+    )
+
+
 class _Draw(NamedTuple):
     """Rows of three sets of images: with the concept, without it, and others without it."""
 
     positive: np.ndarray
     negative: np.ndarray
     random: np.ndarray
-
-
-def _experiments(
-    gradients: SpanGradient,
-    classifier: ConceptBankClassifier,
-    coordinates: Tensor,
-    draws: list[_Draw],
-    inputs: Tensor,
-    targets: Tensor,
-) -> tuple[list[float], list[float]]:
-    """Return the scores of the concept's and of the random directions, one for each draw."""
-    sets: list[list[Concept]] = []
-    for i, draw in enumerate(draws):
-        positive, negative, random = (
-            Concept(3 * i + kind, name, [coordinates[torch.from_numpy(rows)]])
-            for kind, (name, rows) in enumerate(draw._asdict().items())
-        )
-        sets += [[positive, negative], [random, negative]]
-    with tempfile.TemporaryDirectory() as folder:
-        tcav = TCAV(
-            Coordinates(), ["coordinates"], classifier=classifier, layer_attr_method=gradients, save_path=folder
-        )
-        found = tcav.interpret(inputs, sets, target=targets)
-    shares = [float(found[f"{first.id}-{second.id}"]["coordinates"]["sign_count"][0]) for first, second in sets]
-    # Captum's shares are in float32; counted again they are exact.
-    scores = [round(share * len(inputs)) / len(inputs) for share in shares]
-    return scores[::2], scores[1::2]
-
-
-def _decided(
-    scores: tuple[list[float], list[float]], coordinates: Tensor, draws: list[_Draw], rounding: float
-) -> tuple[list[float], list[float]]:
-    """Return the scores with NaN where the means of a direction's two sets are the same up to rounding."""
-    means = [[coordinates[torch.from_numpy(rows)].mean(0) for rows in draw] for draw in draws]
-    limit = rounding * float(torch.linalg.vector_norm(coordinates, dim=1).max())
-
-    def checked(values: list[float], kind: int) -> list[float]:
-        lengths = [float(torch.linalg.vector_norm(mean[kind] - mean[1])) for mean in means]
-        return [value if length > limit else math.nan for value, length in zip(values, lengths, strict=True)]
-
-    return checked(scores[0], 0), checked(scores[1], 2)
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean of the values that are no NaN; NaN without any."""
-    defined = [value for value in values if not math.isnan(value)]
-    return float(np.mean(defined)) if defined else math.nan
 
 
 def _draw(n_positive: int, n_negative: int, n_random: int, n_samples: int, seed: int) -> list[_Draw]:
@@ -343,56 +246,10 @@ def _test(scores: list[float], random_scores: list[float], alpha: float) -> Laye
         warnings.simplefilter("ignore", RuntimeWarning)
         p_value = float(stats.ttest_ind(scores, random_scores, equal_var=False, nan_policy="omit").pvalue)
     return LayerScore(
-        score=_mean(scores),
+        score=mean_of(scores),
         p_value=p_value,
         passed=p_value <= alpha,
-        random_mean=_mean(random_scores),
+        random_mean=mean_of(random_scores),
         scores=tuple(scores),
         random_scores=tuple(random_scores),
     )
-
-
-@contextlib.contextmanager
-def _undisturbed(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """Work in eval mode, with gradients and alone, and leave flags and the global generators as they were."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(alone_with(model))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(evaluation_mode(model))
-        # Captum reads activations through a DataLoader, which draws a seed, and libsvm asks NumPy for one.
-        stack.enter_context(seeded_generators(device, seed))
-        yield
-
-
-def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
-    if isinstance(layers, str):
-        raise TypeError(f"Expected argument `layers` to be a sequence of names but got one: [{layers!r}] is a list.")
-    names = list(dict.fromkeys(as_list("layers", layers, "names")))
-    if not names:
-        raise ValueError("Expected argument `layers` to name at least one layer but it is empty.")
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"Expected argument `layers` to hold names but got {name!r}.")
-        if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
-            raise ValueError(scripted(f"TCAV at layer {name!r}"))
-    return names
-
-
-def _check_outputs(model: nn.Module, image: Tensor, targets: Tensor) -> None:
-    """Raise where the model has no such outputs, before the work is done."""
-    with torch.no_grad():
-        outputs = tensor_output(model(image), type(model).__name__)
-    if outputs.ndim != 2:
-        raise ValueError(f"Expected the model to return logits (N, K) but got shape {tuple(outputs.shape)}.")
-    check_targets(targets, outputs.shape[1], "target")
-
-
-def _as_targets(target: int | Tensor, n: int) -> Tensor:
-    values = to_tensor("target", target)
-    if not is_integral(values):
-        raise TypeError(f"Expected argument `target` to hold indices of classes but got {str(values.dtype)[6:]}.")
-    if values.ndim == 0:
-        values = values.expand(n)
-    check_shape("target", values, ("N",), (n,))
-    return values.long()

@@ -37,7 +37,7 @@ def score_concepts(
     controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
     control_stride: int = 1,
     interventions: Sequence[int] = (),
-    levels: Levels | Mapping[str, Levels | None] | None = None,
+    levels: Levels | Mapping[str, Any] | None = None,
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
@@ -107,7 +107,8 @@ def score_concepts(
         concept labels.
     levels : Levels or dict, optional
         What stands for an absent and a present concept where values are not bounded, of all models or by name:
-        `captum_concepts.PostHocCBM.value_levels`. Elsewhere 0 and 1.
+        `captum_concepts.PostHocCBM.value_levels`. Elsewhere 0 and 1. Under the name of `controls` a list, one for each:
+        these are then intervened on too, with right answers in random order.
     concept_names : sequence of str, optional
         L names; the numbers of the concepts where none are known.
     class_names : sequence of str, optional

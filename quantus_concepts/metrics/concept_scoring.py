@@ -49,7 +49,7 @@ class ConceptScoring:
         controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
         control_stride: int = 1,
         interventions: Interventions | None = None,
-        levels: Levels | Mapping[str, Levels | None] | None = None,
+        levels: Levels | Mapping[str, Any] | None = None,
         start: int = 0,
         record: bool = False,
     ) -> None:
@@ -61,10 +61,14 @@ class ConceptScoring:
             None if class_concepts is None else checked_class_concepts(class_concepts),
             np.empty(0, int) if part_of_concept is None else checked_parts(part_of_concept),
         )
-        # Random directions are no concepts that anyone could be asked for.
-        intervened = replace(variants, interventions=interventions)
         check_whole("control_stride", control_stride, 1)
-        asked = [(*pair, 1, intervened) for pair in models] + [(*pair, control_stride, variants) for pair in drawn]
+        intervened = replace(variants, interventions=interventions)
+        asked: list[tuple[str, ConceptModel, int, Variants, Levels | None]] = [
+            (*pair, 1, intervened, None if interventions is None else _levels(levels, *pair)) for pair in models
+        ]
+        for pair, each in zip(drawn, _control_levels(levels, drawn), strict=True):
+            told = None if interventions is None or each is None else interventions.of_controls()
+            asked.append((*pair, control_stride, replace(variants, interventions=told), each))
         self._scorers = [
             ConceptScorer(
                 each,
@@ -73,10 +77,10 @@ class ConceptScoring:
                 stride,
                 offset,
                 start,
-                levels=None if wanted.interventions is None else _levels(levels, name, each),
+                levels=its_levels,
                 record=record,
             )
-            for offset, (name, each, stride, wanted) in enumerate(asked)
+            for offset, (name, each, stride, wanted, its_levels) in enumerate(asked)
         ]
         self._names = [name for name, _ in models]
         self._control = drawn[0][0] if drawn else ""
@@ -226,6 +230,19 @@ def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
             "values are not bounded: `model.value_levels(loader)` of the training images does."
         )
     return None
+
+
+def _control_levels(levels: Any, drawn: Sequence[tuple[str, ConceptModel]]) -> list[Levels | None]:
+    """Return the levels of each control; None of controls without any, which nobody is asked about."""
+    found = levels.get(drawn[0][0]) if drawn and isinstance(levels, Mapping) else None
+    if found is None:
+        return [None] * len(drawn)
+    if isinstance(found, Levels) or len(as_list("levels", found, "levels of controls")) != len(drawn):
+        raise ValueError(
+            f"Expected argument `levels` to hold a list of levels for {drawn[0][0]!r}, one for each of its "
+            f"{len(drawn)} models."
+        )
+    return [check_levels(each, None) for each in found]
 
 
 def names_of(argument: str, names: Sequence[str] | None, count: int) -> list[str]:

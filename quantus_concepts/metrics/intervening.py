@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ class Interventions:
     orders: tuple[str, ...]
     groups: Any
     seed: int
+    answers: tuple[str, ...] = ("", WRONG_LABELS)
 
     def __post_init__(self) -> None:
         for order in self.orders:
@@ -48,6 +49,10 @@ class Interventions:
         for count in self.counts or ():
             check_whole("counts", count, 0)
         check_seed(self.seed)
+
+    def of_controls(self) -> Interventions:
+        """Return what is asked of models that know nothing, of which there are many: one order, and right answers."""
+        return replace(self, orders=self.orders[:1], answers=("",))
 
     def counts_of(self, n_concepts: int) -> tuple[int, ...]:
         """Return after how many answers, or raise where there are not as many to give."""
@@ -77,8 +82,8 @@ class Interventions:
         if "contribution" in self.orders:
             given["weights"] = concept_importances(model, values, predicted, ("weight",))["weight"]
         counts, ranks = self.counts_of(values.shape[1]), dict[str, Tensor]()
-        for said, answers in (("", present), (WRONG_LABELS, ~present)):
-            targets = torch.where(answers, high, low)
+        for said in self.answers:
+            targets = torch.where(~present if said else present, high, low)
             for order in self.orders:
                 if order not in ranks or order == "contribution":
                     # The others do not depend on the answers.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -18,11 +17,13 @@ from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.concept_scorer import INTERVENED
 from quantus_concepts.metrics.concept_scoring import ConceptScoring
 from quantus_concepts.metrics.intervening import WRONG_LABELS, Interventions
+from quantus_concepts.metrics.plotting import check_table, checked_axes
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.truth import checked_presence, class_labels
 
 COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
 TRUE_LABELS = "true labels"
+CONTROL = "#B4B4B4"
 #: Okabe and Ito's, which colour-blind readers tell apart.
 COLOURS = dict(zip(ORDERS, ("#0072B2", "#009E73", "#D55E00"), strict=True))
 
@@ -119,7 +120,7 @@ def curves_of(scores: pd.DataFrame) -> pd.DataFrame:
     return rows[list(COLUMNS)].reset_index(drop=True)
 
 
-def plot_interventions(table: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
+def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataFrame | None = None) -> tuple[Any, Any]:
     """Draw intervention curves: a panel for each model, a line for each order, and dashed the control.
 
     Parameters
@@ -128,6 +129,8 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
         What `intervention_curve` returned.
     ax : matplotlib Axes or array of them, optional
         One for each model; a new figure if None.
+    control : DataFrame, optional
+        Rows of the same columns, of models that know nothing: where 95 % of them lie is a grey band in every panel.
 
     Returns
     -------
@@ -139,30 +142,32 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
     TypeError
         If `ax` holds something else than Axes.
     ValueError
-        If `table` lacks a column or holds nothing, or there are too few axes.
+        If `table` or `control` lacks a column or holds nothing, or there are too few axes.
     """
-    lacking = [name for name in COLUMNS if name not in getattr(table, "columns", [])]
-    if lacking or table.empty:
-        raise ValueError(
-            f"Expected argument `table` to be what `intervention_curve` returns but "
-            f"{f'it has no column {lacking}' if lacking else 'it is empty'}."
-        )
+    for name, each in (("table", table), ("control", table if control is None else control)):
+        check_table(name, each, COLUMNS, "intervention_curve")
     models = list(dict.fromkeys(table["model"]))
     if ax is None:
         size = (2.8 + 2.6 * len(models), 3.4)
         _, ax = plt.subplots(1, len(models), figsize=size, sharey=True, squeeze=False, layout="constrained")
-    axes = np.asarray(ax, dtype=object).ravel()
-    if not all(isinstance(panel, Axes) for panel in axes):
-        raise TypeError("Expected argument `ax` to hold nothing but Axes of matplotlib.")
-    if len(axes) < len(models):
-        raise ValueError(f"Expected argument `ax` to hold {len(models)} axes, one for each model, but got {len(axes)}.")
+    axes = checked_axes(ax, len(models), "model")
     for panel, model in zip(axes, models, strict=False):
+        if control is not None:
+            _draw_control(panel, control.sort_values("count"))
         _draw(panel, table[table["model"] == model])
         panel.set_title(model, fontsize=10, parse_math=False)
     axes[0].set_ylabel("class accuracy in %")
     # Beside the panels: curves go through every corner of them.
     axes[len(models) - 1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
     return axes[0].figure, axes[: len(models)]
+
+
+def _draw_control(panel: Axes, rows: pd.DataFrame) -> None:
+    low, high, mean = (100 * rows[name] for name in ("low", "high", "value"))
+    panel.fill_between(
+        rows["count"], low, high, color=CONTROL, alpha=0.5, lw=0, label=f"95 % of {rows['model'].iloc[0]}"
+    )
+    panel.plot(rows["count"], mean, color=CONTROL, lw=1.2, zorder=1.5)
 
 
 def _draw(panel: Axes, rows: pd.DataFrame) -> None:

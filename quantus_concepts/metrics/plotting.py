@@ -31,6 +31,26 @@ _FEW_VALUES = 12
 _LETTERS = 40
 
 
+def check_table(name: str, table: Any, columns: Sequence[str], source: str) -> None:
+    """Raise where a table to be drawn lacks a column of what `source` returns, or holds nothing."""
+    lacking = [each for each in columns if each not in getattr(table, "columns", [])]
+    if lacking or table.empty:
+        raise ValueError(
+            f"Expected argument `{name}` to be what `{source}` returns but "
+            f"{f'it has no column {lacking}' if lacking else 'it is empty'}."
+        )
+
+
+def checked_axes(ax: Any, n: int, each: str) -> np.ndarray:
+    """Return the axes (n or more,) for as many panels, or raise."""
+    axes = np.asarray(ax, dtype=object).ravel()
+    if not all(isinstance(panel, Axes) for panel in axes):
+        raise TypeError("Expected argument `ax` to hold nothing but Axes of matplotlib.")
+    if len(axes) < n:
+        raise ValueError(f"Expected argument `ax` to hold {n} axes, one for each {each}, but got {len(axes)}.")
+    return axes
+
+
 def better(metric: Any) -> str:
     """Return which scores of a metric are the better ones, "" where it does not say so."""
     told = {ScoreDirection.HIGHER: "higher is better", ScoreDirection.LOWER: "lower is better"}

@@ -177,17 +177,21 @@ def test_p_values_by_hand() -> None:
     np.testing.assert_allclose(found, [0.5, 0.0918], atol=1e-4)
 
 
+@pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize(("n_sets", "own"), [(4, 1.0), (10, 0.0)])
-def test_random_sets_in_the_place_of_concepts_are_significant_as_often_as_said(n_sets: int, own: float) -> None:
+def test_random_sets_in_the_place_of_concepts_are_significant_as_often_as_said(
+    n_sets: int, own: float, directed: bool
+) -> None:
     # Accuracies vary with the set, with the pair, or both; among 1500 sets 5 % are 75 +- 8.
     rng = np.random.default_rng(0)
     found = []
     for _ in range(1500):
         part = own * rng.normal(size=n_sets + 1)
         pair = np.triu(rng.normal(size=(n_sets + 1, n_sets + 1)), 1)
-        table = part[:, None] + part + pair + pair.T
+        # Directed scores are those of the other direction with the other sign.
+        table = part[:, None] - part + pair - pair.T if directed else part[:, None] + part + pair + pair.T
         np.fill_diagonal(table, np.nan)
-        found.append(set_p_values(table[:1, 1:], table[1:, 1:])[0])
+        found.append(set_p_values(table[:1, 1:], table[1:, 1:], directed=directed)[0])
     assert np.mean(np.array(found) < 0.05) < 0.065
 
 
@@ -210,6 +214,10 @@ FAULTS = {
     "cut short": (
         lambda r: (r / "red" / "a.png").write_bytes((r / "red" / "00.png").read_bytes()[:60]),
         r"red/a.png cannot be read",
+    ),
+    "a link to nothing": (
+        lambda r: (r / "red" / "a.png").symlink_to(r / "no"),
+        r"red/a.png .* it is a link to nothing",
     ),
     "two names": (lambda r: write(r / "Red", 2), r"different names in .* but 'Red' and 'red' are one"),
     "no random": (lambda r: (r / "random").rename(r / "others"), r"a folder 'random' in .* but 'others' has neither"),
@@ -237,6 +245,13 @@ def test_roots_without_concepts(tmp_path: Path) -> None:
     write(tmp_path / "random", 2)
     with pytest.raises(ValueError, match=r"holds no folder beside those of random images \(random\)"):
         ConceptBank.from_folders(Colours(), tmp_path)
+
+
+def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "red", 2)
+    write(tmp_path / "random", 2)
+    with pytest.raises(ValueError, match=r"for 4 of 4 images, .*red/00.png for one. Is `transform` the one"):
+        ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image: torch.full((3, 4, 4), torch.nan))
 
 
 @pytest.mark.parametrize(

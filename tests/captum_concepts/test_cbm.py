@@ -737,7 +737,7 @@ X, Y, V = labelled_images(40)
         ([(X, Y - 1, V)], {}, ValueError, "smallest value -1"),
         ([(X, Y, V[:, 0])], {}, ValueError, r"`concept_labels` to have shape \(N, L\)"),
         ([(X, Y, V + 1)], {}, ValueError, "only 0 and 1 but got 2"),
-        ([(X * float("nan"), Y, V)], {}, ValueError, "`features` to be finite"),
+        ([(X * float("nan"), Y, V)], {}, ValueError, "`loader` to be finite"),
         (loader_of(X, Y), {"concept_labels": V[:30]}, ValueError, r"\(40, \*\) but got \(30, 2\)"),
         (loader_of(X, Y), {"concept_labels": 2 * V}, ValueError, "only 0 and 1 but got 2"),
         (loader_of(X, Y, shuffle=True), {"concept_labels": V}, ValueError, "not to shuffle"),

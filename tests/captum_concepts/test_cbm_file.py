@@ -12,9 +12,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, from_timm
+from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
 from captum_concepts.backbones import named
 from captum_concepts.backbones.pools import MeanThen
+from simulated_device import simulated_device
 
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
@@ -70,6 +71,62 @@ def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> No
     assert str(found.head) == str(cbm.head)
     assert not found.training
     assert [part.name for part in path.parent.iterdir()] == [path.name]
+
+
+def beside(cbm: PostHocCBM, *more: nn.Module) -> ResidualCBM:
+    """A residual beside a bottleneck, of another type where there are more layers."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(4)
+        return ResidualCBM(cbm, nn.Sequential(nn.Linear(4, 5), *more).double().eval() if more else nn.Linear(4, 5))
+
+
+@pytest.mark.parametrize("more", [(), (nn.BatchNorm1d(5), nn.Identity())])
+def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...]) -> None:
+    known = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
+    cbm = beside(PostHocCBM(known, bank(), HEADS["layers"], "raw"), *more).eval()
+    cbm.save(path)
+    found = ResidualCBM.load(path, network())
+    assert type(found) is ResidualCBM
+    assert torch.equal(found(IMAGES), cbm(IMAGES))
+    for one, other in zip(found.contributions(IMAGES), cbm.contributions(IMAGES), strict=True):
+        assert torch.equal(one, other)
+    assert found.residual.state_dict().keys() == cbm.residual.state_dict().keys()
+    assert not found.training
+    for model in (found, found.bottleneck):
+        assert (model.source, model.normalisation) == (known.source, known.normalisation)
+    # What a file of it says differs is what that of its bottleneck says.
+    with pytest.raises(ValueError, match=r"weights.*strict=False"):
+        ResidualCBM.load(path, network(1))
+    damage = bytearray(path.read_bytes())
+    damage[-5] ^= 1
+    path.write_bytes(damage)
+    with pytest.raises(ValueError, match="damaged concept model"):
+        ResidualCBM.load(path, network())
+
+
+def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
+    cbm = beside(PostHocCBM(network(), bank(), head()))
+    with simulated_device() as simulation:
+        there = beside(PostHocCBM(network().to(simulation.device), bank(), head().to(simulation.device)))
+        there.residual.to(simulation.device)
+        there.save(path)
+        assert ResidualCBM.load(path, there.features).residual.weight.device == simulation.device
+        there.bottleneck.bank.save(path.with_name("bank"))
+    assert torch.equal(ResidualCBM.load(path, network())(IMAGES), cbm(IMAGES))
+    assert torch.equal(ConceptBank.load(path.with_name("bank")).cavs, cbm.bottleneck.bank.cavs)
+
+
+def test_the_other_class_is_named(path: Path) -> None:
+    cbm = PostHocCBM(network(), bank(), head())
+    beside(cbm).save(path)
+    with pytest.raises(ValueError, match=r"holds a ResidualCBM and not a PostHocCBM\. Read it with `ResidualCBM.load`"):
+        PostHocCBM.load(path, network())
+    cbm.save(path)
+    with pytest.raises(ValueError, match=r"holds a PostHocCBM and not a ResidualCBM\. Read it with `PostHocCBM.load`"):
+        ResidualCBM.load(path, network())
+    bank().save(path)
+    with pytest.raises(ValueError, match=r"of another kind: it holds .* Pass a file written by `ResidualCBM\.save`"):
+        ResidualCBM.load(path, network())
 
 
 def test_the_mode_is_that_of_the_backbone(path: Path) -> None:

@@ -1,3 +1,4 @@
+import re
 import warnings
 
 import numpy as np
@@ -96,11 +97,17 @@ def test_heads_are_repeatable_and_touch_no_global_generator(fit):
 
 
 @pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
-def test_convergence_warnings_do_not_leak(fit):
+def test_a_head_that_has_not_converged_is_told_once(fit):
     x, y = values_and_labels(4)
+    with pytest.warns() as told:
+        head = fit(x, y, max_iter=1)
+    message = rf"{fit.__name__} has not converged in `max_iter` = 1 steps.* Raise `max_iter`, or"
+    assert [bool(re.match(message, str(each.message))) for each in told] == [True]
+    assert told[0].filename == __file__
+    assert head.weight.isfinite().all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(x, y, max_iter=1)
+        fit(x, y)
 
 
 @pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])

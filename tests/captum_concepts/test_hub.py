@@ -15,7 +15,7 @@ from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import EntryNotFoundError
 from torch import nn
 
-from captum_concepts import Backbone, ConceptBank, PostHocCBM
+from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM
 
 SOURCE = "transformers:ViTModel:google/vit-base-patch16-224"
 ACCURACY = torch.tensor([0.9, 0.55, float("nan")])
@@ -101,6 +101,19 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
     assert "3 concepts" in card.text
     assert "7 classes are predicted" in card.text
     assert "Fitted with method = svm, C = 0.1." in card.text
+
+
+def test_a_residual_on_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) -> None:
+    model = ResidualCBM(cbm, nn.Linear(4, 7))
+    model.push_to_hub("someone/birds")
+    images = torch.ones(1, 3, 8, 8)
+    found = ResidualCBM.from_hub("someone/birds", features)
+    assert torch.equal(found(images), model(images))
+    card = ModelCard((hub / "someone/birds/README.md").read_text(encoding="utf-8")).text
+    assert "cbm = ResidualCBM.from_hub('someone/birds')" in card
+    assert "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h)." in card
+    with pytest.raises(ValueError, match=r"Read it with `ResidualCBM\.load`, or `ResidualCBM\.from_hub`"):
+        PostHocCBM.from_hub("someone/birds", features)
 
 
 def test_a_card_without_what_is_not_known(hub: Path, features: nn.Module) -> None:

@@ -176,6 +176,8 @@ def test_residual_sees_what_the_concepts_do_not_say() -> None:
     torch.testing.assert_close(parts.bottleneck + parts.residual, found(images).detach())
     accuracy = [(logits.argmax(1) == labels).float().mean() for logits in (cbm(images), found(images))]
     assert accuracy[1] > accuracy[0] + 0.08
+    with pytest.warns(UserWarning, match=r"fit_residual has not converged in `max_iter` = 2 steps.* or lower `C`"):
+        fit_residual(cbm, [(images, labels)], max_iter=2)
     # Strong regularisation leaves all to the concepts.
     least = fit_residual(cbm, [(images, labels)], C=1e-9).contributions(images).residual
     torch.testing.assert_close(least - least.mean(0), torch.zeros_like(least), atol=1e-3, rtol=0)

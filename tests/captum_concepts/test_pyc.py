@@ -116,6 +116,33 @@ def test_concept_metrics_in_one_quantus_call(model: Any) -> None:
     assert len(scores["Gradient"]["CGIM"]) == 3
 
 
+@pytest.mark.parametrize("plate", [True, False])
+@torch.no_grad()
+def test_each_state_of_a_categorical_concept_is_a_value(plate: bool) -> None:
+    model = pyc(concepts="categorical", plate=plate)
+    chain = from_pyc(model, LayerFeatures(model.backbone, "1"), task="bird")
+    own = model(query=[*CONCEPTS, "bird"], input=IMAGES).logits
+    red, long, spotted = (own[name].tensor for name in CONCEPTS)
+    values = chain.concept_predictor(IMAGES)
+    assert values.shape == (4, 4)
+    torch.testing.assert_close(values, torch.cat([red.sigmoid(), long.softmax(1), spotted.sigmoid()], 1))
+    torch.testing.assert_close(chain(IMAGES), own["bird"].tensor)
+    assert chain.bounded
+    # A correction names a state, and is what the model makes of it as evidence.
+    states = [f"long::{state}" for state in model.concept_annotations.concept("long").states or (0, 1)]
+    torch.testing.assert_close(
+        chain.intervene(IMAGES, states, [0, 1]),
+        chain.head(torch.cat([values[:, :1], torch.tensor([[0.0, 1.0]]).expand(4, -1), values[:, 3:]], 1)),
+    )
+    assert chain.concept_maps(IMAGES, [3, 0]).shape == (4, 2, 6, 6)
+    torch.testing.assert_close(chain.concept_maps(IMAGES, [3]), chain.concept_maps(IMAGES)[:, 3:])
+
+
+def black_box() -> nn.Module:
+    annotations = torch_concepts.Annotations(labels=["bird", "red"], cardinalities=[1, 1], types=["binary"] * 2)
+    return torch_concepts.nn.BlackBox(input_size=5, annotations=annotations, latent_size=5)
+
+
 def stochastic() -> Any:
     return pyc(inference=torch_concepts.nn.AncestralSamplingInference)
 
@@ -127,7 +154,12 @@ REFUSED = {
         {"task": "bird"},
         "got ConceptEmbeddingModel. Build the chain",
     ),
-    "concepts of two states": (lambda: pyc(concepts="categorical"), {"task": "bird"}, r"\['long'\] \(1 in all\)"),
+    "a number as a concept": (
+        lambda: pyc(concepts="continuous"),
+        {"task": "bird"},
+        r"\['long'\] \(1 in all\) are of another type \('continuous' for one\)",
+    ),
+    "a black box": (lambda: black_box(), {}, "got BlackBox. Build the chain"),
     "another inference": (stochastic, {"task": "bird"}, "setup_inference"),
     "two tasks": (pyc, {}, r"`task` to name one of the tasks of the model, \['bird', 'alive'\]"),
     "features that are none": (pyc, {"features": "resnet18", "task": "bird"}, "`features`"),

@@ -94,6 +94,25 @@ def test_batches_and_the_scorer_give_the_same() -> None:
     assert list(rows.index) == list(table.index)
 
 
+def test_controls_are_asked_where_their_levels_are_known() -> None:
+    loader = [(told(noisy()), LABELS, PRESENT)]
+    asked: dict[str, Any] = {"top_l": (1,), "interventions": (0, 4), "controls": {"nothing": [decoder(), decoder()]}}
+    # The second takes what is there for absent.
+    levels = [Levels(torch.zeros(4), torch.ones(4)), Levels(torch.full((4,), 0.4), torch.full((4,), 0.4))]
+    rows = score_concepts({"model": decoder()}, loader, **asked, levels={"nothing": levels})
+    rows = rows[rows["metric"] == "accuracy after interventions"]
+    control = rows[rows["model"] == "nothing"]
+    assert control["explanation"].tolist() == ["random"] * 2
+    assert control["baseline"].tolist() == [""] * 2
+    before = rows[(rows["model"] == "model") & (rows["l"] == 0)]["value"].iloc[0]
+    # Right answers make one an oracle; of equal values the head says class 0, which 2 of 32 images are of.
+    assert control["value"].tolist() == pytest.approx([before, (1 + 2 / 32) / 2])
+    assert control["n"].tolist() == [2, 2]
+    for wrong in (levels[:1], levels[0]):
+        with pytest.raises(ValueError, match="`levels` to hold a list of levels for 'nothing', one for each of its 2"):
+            score_concepts({"model": decoder()}, loader, **asked, levels={"nothing": wrong})
+
+
 def test_levels_are_those_of_the_model() -> None:
     images, labels = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
     head = nn.Linear(2, 2, bias=False)
@@ -130,3 +149,6 @@ def test_picture() -> None:
     ]
     rows = table[(table["model"] == "second") & (table["order"] == "random") & (table["labels"] == "true labels")]
     assert lines[0].get_ydata().tolist() == (100 * rows["value"]).tolist()
+    _, axes = plot_interventions(table, control=rows.assign(model="nothing", value=0.5, low=0.4, high=0.6))
+    assert axes[0].get_lines()[0].get_ydata().tolist() == [50] * len(rows)
+    assert "95 % of nothing" in [text.get_text() for text in axes[1].get_legend().get_texts()]

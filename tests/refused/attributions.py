@@ -25,6 +25,7 @@ from captum_concepts import (
     overlay,
     plot_coam,
     tcav_contrast,
+    tcav_folders,
     tcav_score,
 )
 from refusals import Refusal
@@ -236,6 +237,25 @@ TABLE: Table = {
         method=NO_CHOICE,
         C={**NO_NUMBER, "None": None, "NaN": NAN, "zero": 0},
         batch_size={"text": "many", "a bool": True, "NaN": NAN},
+        device=NO_DEVICE,
+        seed=NO_SEED,
+    ),
+    "tcav_folders": spoilt(
+        tcav_folders,
+        {"model": NET, "layers": ["0"], "root": ".", "inputs": IMAGES, "target": 0},
+        model=NO_MODULE,
+        layers={"None": None, "a number": 3, "not names": [0]},
+        root={"None": None, "a number": 3, "empty": "", "without folders": "."},
+        inputs=NO_IMAGES | {"none": IMAGES[:0]},
+        # Of which classes the model has, it is asked after the folder was looked through.
+        target={"None": None, "text": "cat", "a fraction": 0.5, "a bool": True},
+        transform=NO_FUNCTION,
+        random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
+        alpha={**NO_NUMBER, "None": None, "NaN": NAN},
+        method=NO_CHOICE,
+        C={**NO_NUMBER, "None": None, "NaN": NAN, "zero": 0},
+        batch_size={"text": "many", "a bool": True, "NaN": NAN},
+        num_workers={"text": "two", "a fraction": 0.5, "negative": -1},
         device=NO_DEVICE,
         seed=NO_SEED,
     ),

@@ -124,6 +124,36 @@ NO_LEVELS: Bad = {
 INTERVENTION = {"inputs": IMAGES, "concepts": [0, 1], "values": [0, 1], "levels": (np.zeros(3), np.ones(3))}
 
 
+def stored(model: Any) -> dict[str, dict[str, Refusal]]:
+    """Bad input to how a model is written and read, by method."""
+    read: dict[str, Bad] = {
+        "features": NO_BACKBONE,
+        "pool": {"None": None, "a number": 3, "unknown": "max"},
+        "maps": NO_FUNCTION,
+        "strict": NO_FLAG,
+    }
+    sent: dict[str, Bad] = {
+        "repo_id": NO_REPOSITORY,
+        "backbone": NO_SOURCE,
+        "metrics": {"text": "CEM", "a dict": {"CEM": 0.5}},
+        "description": {"None": None, "a number": 3},
+        "license": {"a number": 3},
+        "private": {"text": "yes"},
+    }
+    hub, file = {"repo_id": "someone/birds"}, {"path": "cbm.safetensors"}
+    return {
+        "save": spoilt(model.save, file, path=NO_PATH, backbone=NO_SOURCE),
+        "load": spoilt(model.load, {**file, "features": BACKBONE}, path=NO_PATH, **read),
+        "push_to_hub": spoilt(model.push_to_hub, hub, **sent),
+        "from_hub": spoilt(
+            model.from_hub, {**hub, "features": BACKBONE}, repo_id=NO_REPOSITORY, revision={"a number": 3}, **read
+        ),
+    }
+
+
+STORED = {"PostHocCBM": CBM, "ResidualCBM": RESIDUAL}
+
+
 def intervention(model: Any) -> dict[str, Refusal]:
     """Return the cases of `intervene`."""
     return spoilt(
@@ -141,7 +171,7 @@ def levels(model: Any) -> dict[str, Refusal]:
     return spoilt(
         model.value_levels,
         {"loader": LOADER},
-        loader={**NO_LOADER, "empty": []},
+        loader={**NO_LOADER, "empty": [], "with NaN": [(IMAGES * NAN,)]},
         percentiles={"a number": 5, "text": "5", "descending": (95, 5), "NaN": (NAN, 95), "three": (1, 2, 3)},
     )
 
@@ -292,41 +322,22 @@ TABLE: Table = {
         n_classes={"text": "2", "a fraction": 2.5, "a bool": True, "too few": 1},
         seed=NO_SEED,
     ),
-    "PostHocCBM.save": spoilt(CBM.save, {"path": "cbm.safetensors"}, path=NO_PATH, backbone=NO_SOURCE)
+    **{f"{name}.{method}": cases for name, model in STORED.items() for method, cases in stored(model).items()},
+    "PostHocCBM.save": stored(CBM)["save"]
     | {
         "head: of another kind": Refusal(
             lambda: PostHocCBM(BACKBONE, BANK, nn.Bilinear(3, 3, 2)).save("cbm.safetensors"), "`head`"
         )
     },
-    "PostHocCBM.load": spoilt(
-        PostHocCBM.load,
-        {"path": "cbm.safetensors", "features": BACKBONE},
-        path=NO_PATH,
-        features=NO_BACKBONE,
-        pool={"None": None, "a number": 3, "unknown": "max"},
-        maps=NO_FUNCTION,
-        strict=NO_FLAG,
-    ),
-    "PostHocCBM.push_to_hub": spoilt(
-        CBM.push_to_hub,
-        {"repo_id": "someone/birds"},
-        repo_id=NO_REPOSITORY,
-        backbone=NO_SOURCE,
-        metrics={"text": "CEM", "a dict": {"CEM": 0.5}},
-        description={"None": None, "a number": 3},
-        license={"a number": 3},
-        private={"text": "yes"},
-    ),
-    "PostHocCBM.from_hub": spoilt(
-        PostHocCBM.from_hub,
-        {"repo_id": "someone/birds", "features": BACKBONE},
-        repo_id=NO_REPOSITORY,
-        features=NO_BACKBONE,
-        pool={"None": None, "a number": 3, "unknown": "max"},
-        maps=NO_FUNCTION,
-        revision={"a number": 3},
-        strict=NO_FLAG,
-    ),
+    "ResidualCBM.save": stored(RESIDUAL)["save"]
+    | {
+        "residual: of another kind": Refusal(
+            lambda: ResidualCBM(CBM, nn.Bilinear(2, 2, 2)).save("cbm.safetensors"), "`residual`"
+        ),
+        "bottleneck: of another kind": Refusal(
+            lambda: ResidualCBM(BOTTLENECK, nn.Linear(2, 2)).save("cbm.safetensors"), "a PostHocCBM but got Bottleneck"
+        ),
+    },
     "PostHocCBM.concept_maps": spoilt(
         CBM.concept_maps, {"images": IMAGES}, images=NO_IMAGES, concepts={**NO_CONCEPTS, "a number": 3.5}
     ),
@@ -368,7 +379,7 @@ TABLE: Table = {
         ResidualCBM,
         {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
         bottleneck={**NO_MODULE, "of another kind": NET, "with a residual": RESIDUAL},
-        residual=NO_MODULE,
+        residual={**NO_MODULE, "of another width": nn.Linear(3, 2), "of one class": nn.Linear(2, 1)},
     ),
     "ResidualCBM.contributions": spoilt(RESIDUAL.contributions, {}, inputs=NO_INPUTS),
     "fit_residual": spoilt(

@@ -58,6 +58,7 @@ TABLE: Table = {
         plot_interventions,
         lambda: {"table": CURVES},
         table={"None": None, "of other columns": CURVES.drop(columns="order"), "empty": CURVES[:0]},
+        control={"text": "a", "of other columns": CURVES.drop(columns="low"), "empty": CURVES[:0]},
         ax={"text": "a", "a number": 3, "too few": []},
     ),
 }

@@ -178,10 +178,12 @@ def intervention_rows(frame: pd.DataFrame) -> pd.DataFrame:
 def interventions(frame: pd.DataFrame) -> Figure:
     """Draw class accuracy over the number of concepts corrected, a panel a model, wrong corrections dashed."""
     curves = intervention_rows(frame)
+    known = curves["model"] != RANDOM
+    curves, control = curves[known], curves[~known]
     n_models = curves["model"].nunique()
     fig = Figure(figsize=(2.8 + 2.4 * n_models, 3.6), layout="constrained")
     panels = fig.subplots(1, n_models, sharey=True, squeeze=False)
-    plot_interventions(curves, panels)
+    plot_interventions(curves, panels, control=None if control.empty else control)
     for panel in panels.flat:
         tidy(panel)
     return fig

@@ -102,6 +102,7 @@ def _scored(
     banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
     with beside(n_cores) as also:
         random = also(random_models, backbone, train_set, *banks)
+        levels = also(lambda: [each.value_levels(train_set) for each in random.result()])
         swept = []
         if sweep and test_set is not None:
             swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
@@ -128,7 +129,7 @@ def _scored(
             "control_stride": max(1, len(data.test) // RANDOM_MAPS),
             "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
             # The others' values lie between 0 and 1.
-            "levels": {POST_HOC: post_hoc.value_levels(train_set)},
+            "levels": {POST_HOC: post_hoc.value_levels(train_set), RANDOM: levels.result()},
         }
         if options.engine == RAY:
             scores = scored_by_ranges(run, models, data, seed, asked)

@@ -201,9 +201,11 @@ def _interventions(frame: pd.DataFrame) -> str:
     if before is None or asked is None or by_chance is None or wrong is None or every is None:
         return ""
     relation = RELATIONS.get(against(asked, before), "beside")
+    control = one(intervention_rows(frame), model=RANDOM, count=count)
+    random = "" if control is None else f", of random banks {percent(control['value'])}"
     return (
         f"With the {count} concepts of an image that the {POST_HOC} is least sure of set to what people say of them, "
         f"it classifies {percent_with_interval(asked)} correctly, {relation} the {percent_with_interval(before)} "
-        f"without (as many in random order: {percent(by_chance['value'])}; all {counts[-1]}: "
+        f"without (as many in random order: {percent(by_chance['value'])}{random}; all {counts[-1]}: "
         f"{percent(every['value'])}); set to the opposite, the control, {percent(wrong['value'])}."
     )

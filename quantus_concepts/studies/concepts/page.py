@@ -160,12 +160,16 @@ def _interventions(frame: pd.DataFrame) -> Section | None:
         "interventions",
         "Class accuracy after so many concepts of an image are set to what people say of them: in random order, those "
         "the model is least sure of first, and those first that change the predicted class's logit most, which only "
-        "who knows the answers can choose. Dashed, the control: every answer turned into its opposite. Bands are 95 % "
-        "intervals.",
+        "who knows the answers can choose. Dashed, a control: every answer turned into its opposite. Grey, another: "
+        "right answers in random order to random directions, which know nothing of the concepts asked for. Bands are "
+        "95 % intervals; where 95 % of the random banks lie is the grey one.",
         charts.interventions(frame),
         wide=True,
     )
-    text = f"Of the {POST_HOC}, absent and present are the 5th and 95th percentile of its values of the training images"
+    text = (
+        f"Of the {POST_HOC} and of random banks, absent and present are the 5th and 95th percentile of the values of "
+        "the training images"
+    )
     return Section("Does it listen to corrections?", f"{text}; elsewhere they are 0 and 1.", charts=[chart])
 
 

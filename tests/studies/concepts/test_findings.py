@@ -175,11 +175,14 @@ def test_corrections_are_held_against_wrong_ones(rows):
         "classifies 70 % (95 % interval 69–71) correctly, above the 60 % (95 % interval 59–61) without (as many in "
         "random order: 64 %; all 8: 90 %); set to the opposite, the control, 30 %."
     )
+    found += intervened({0: 0.4, 2: 0.2, 8: 0.05}, model=RANDOM, explanation="random")
+    assert "(as many in random order: 64 %, of random banks 20 %; all 8: 90 %)" in said([*rows, *found])[-1]
     found += intervened({0: 0.8, 8: 1.0}, model=TRADITIONAL)
     found += intervened({0: 0.8, 8: 0.0}, model=baseline_name("wrong labels", TRADITIONAL))
     panels = interventions(joined(found)).axes
     assert [panel.get_title() for panel in panels] == [POST_HOC, TRADITIONAL]
-    assert [line.get_ydata().tolist() for line in panels[1].get_lines()] == [[80, 100], [80, 0]]
+    # What random banks give is in every panel.
+    assert [line.get_ydata().tolist() for line in panels[1].get_lines()] == [[40, 20, 5], [80, 100], [80, 0]]
 
 
 def test_nothing_is_said_of_nothing():
