@@ -84,10 +84,9 @@ def from_pyc(
     if features is None:
         features = network.backbone
     resolve_stages(features, pool, maps)
-    layer = PycConcepts(network, concepts, sum(map(len, states.values())))
+    layer = PycConcepts(network, concepts, [name for found in states.values() for name in found])
     head = PycHead(network, states, task)
     chain = BottleneckCBM(features, layer, head, pool, maps, PycProbabilities(list(map(len, states.values()))))
-    chain.concept_layer.names = [name for found in states.values() for name in found]
     pooling = chain.pooling
 
     def project(found: Tensor, wanted: Any) -> Tensor:
@@ -100,11 +99,12 @@ def from_pyc(
 class PycConcepts(nn.Module):
     """The latent (N, d) to the logits of the concepts (N, L)."""
 
-    def __init__(self, model: Any, concepts: list[str], width: int) -> None:
+    def __init__(self, model: Any, concepts: list[str], names: list[str]) -> None:
         super().__init__()
         self.model = model
         self.concepts = concepts
-        self.out_features = width
+        self.names = names
+        self.out_features = len(names)
         self.training = model.training
 
     def forward(self, latent: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -78,7 +79,7 @@ def trained_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int)
     # Every image is needed in every epoch, and in 8 bits six thousand small ones take little room.
     training, seed = known_classes(train, KeptImages(train)), run.options.seed
     networks = trained(run, training, ROWS, seed, n_threads)
-    small = networks[BACKBONE, ""]
+    small: Any = networks[BACKBONE, ""]
     recital = Recital(small.classifier, training.own)
     return concept_models(run, SUB.__name__, training, small_backbone(small), recital, ROWS, networks, seed)
 
