@@ -6,8 +6,8 @@
     python speed/tied.py --write     # and keep each section's table in speed/RESULTS.md
     python speed/tied.py --tiny      # sizes that show only whether it runs
 
-Pipelines of random weights, which are as fast as any: a FLUX of 1,024 tokens of 64 numbers (an image of 512 px), and a
-Stable Diffusion on latents of 4 x 64 x 64 (512 px), both far smaller than the released ones, whose own part of the time
+Pipelines of random weights, which are as fast as any: a FLUX of 256 tokens of 64 numbers (an image of 256 px), and a
+Stable Diffusion on latents of 4 x 32 x 32 (256 px), both far smaller than the released ones, whose own part of the time
 is larger still. Calls are taken in turn; ratios are formed repeat by repeat, of processor time. Those of whole calls
 differ by more than tying costs: what it adds is told by the same calls with a network that computes nothing, and its
 median is judged.
