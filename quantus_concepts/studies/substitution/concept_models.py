@@ -117,6 +117,20 @@ class Recital(nn.Module):
         return head
 
 
+class Known(nn.Module):
+    """The concepts of images that are told by their numbers, wherever these are."""
+
+    concepts: Tensor
+
+    def __init__(self, concepts: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("concepts", concepts)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Return the concepts (N, L) of images given by number (N, 1)."""
+        return self.concepts[numbers[:, 0].to(self.concepts.device)]
+
+
 def joint_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of classes and concepts; targets (N, L + 1) hold the concepts, and last the class."""
     n_concepts = targets.shape[1] - 1

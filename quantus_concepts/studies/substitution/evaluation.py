@@ -35,6 +35,7 @@ from quantus_concepts.studies.run import Run, warnings_as_notes
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
+    Known,
     Recital,
     SeparateNetworks,
     joint_loss,
@@ -262,8 +263,8 @@ def painted_models(
     head = fit_logistic(train.concept_labels, train.labels, len(train.class_names))
     reciter = models.pop(RECITER)
     for name, said in ((ORACLE, concepts), (MEMORISER, data.pairs.class_concepts[classes])):
-        found = nn.Sequential(nn.Flatten(0), nn.Embedding.from_pretrained(said))
-        models[name] = BottleneckCBM(known, found, head, activation=None).eval().to(run.options.torch_device())
+        model = BottleneckCBM(known, Known(said), head, activation=None)
+        models[name] = model.eval().to(run.options.torch_device())
     return models | {RECITER: reciter}, random
 
 
