@@ -84,9 +84,11 @@ def from_pyc(
     if features is None:
         features = network.backbone
     resolve_stages(features, pool, maps)
-    layer = PycConcepts(network, concepts, [name for found in states.values() for name in found])
+    layer = PycConcepts(network, concepts, sum(map(len, states.values())))
     head = PycHead(network, states, task)
     chain = BottleneckCBM(features, layer, head, pool, maps, PycProbabilities(list(map(len, states.values()))))
+    named: Any = chain.concept_layer
+    named.names = [name for found in states.values() for name in found]
     pooling = chain.pooling
 
     def project(found: Tensor, wanted: Any) -> Tensor:
@@ -99,12 +101,11 @@ def from_pyc(
 class PycConcepts(nn.Module):
     """The latent (N, d) to the logits of the concepts (N, L)."""
 
-    def __init__(self, model: Any, concepts: list[str], names: list[str]) -> None:
+    def __init__(self, model: Any, concepts: list[str], width: int) -> None:
         super().__init__()
         self.model = model
         self.concepts = concepts
-        self.names = names
-        self.out_features = len(names)
+        self.out_features = width
         self.training = model.training
 
     def forward(self, latent: Tensor) -> Tensor:
