@@ -73,6 +73,7 @@ def few_steps(*arguments: Any, **named: Any) -> Any:
 #: Numbers that no option makes smaller.
 FEWER = {
     "quantus_concepts.studies.concepts.evaluation.random_models": few_random_models,
+    "quantus_concepts.studies.substitution.evaluation.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
