@@ -22,6 +22,7 @@ from fixtures_attribution import FOLDERS, TINY, write_folders
 from golden.runs import NO_FIGURES
 from kills import contents
 from quantus_concepts.studies import charts as figures
+from quantus_concepts.studies import page as pages
 from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.attribution import evaluation, explaining, global_method, page, saliency, study
@@ -377,7 +378,7 @@ MOMENTS = {
     "load_data": study,
     "optimise_patch": evaluation,
     "attribute_regions": explaining,
-    "render": floor,
+    "render": pages,
 }
 
 
