@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Self
@@ -105,7 +105,7 @@ class Helpers:
             with suppress(OSError), helper.process:  # of what was not sent any more
                 pass
 
-    def results(self, tasks: Sequence[Callable[[], Any]]) -> Iterator[tuple[int, Any]]:
+    def results(self, tasks: Sequence[Callable[[], Any]]) -> Generator[tuple[int, Any], None, None]:
         """Yield the place and the result of each task as it is done, here or by a helper; raise what one raises.
 
         What helpers warn of is warned of here. What cannot be pickled, or whose helper died, is done here.

@@ -119,9 +119,6 @@ def _scored(
         if networks is not None:
             models[TRADITIONAL] = traditional.result()
         models[POST_HOC] = post_hoc
-        if first and test_set is not None:
-            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
-            drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
         asked: dict[str, Any] = {
@@ -154,13 +151,17 @@ def _scored(
         )
         known = [score_table(plain), scores, score_table(directions)]
         told(pd.concat(known, ignore_index=True))
+        if first and test_set is not None:
+            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
+            drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
         if sweep and test_set is not None:
             swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
             known.append(score_table([row for each in swept for row in each.result()]))
+        if first and test_set is not None:
+            run.facts["gallery"] = drawn.result()
     if first and test_set is not None:
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
-        run.facts["gallery"] = drawn.result()
     return pd.concat(known, ignore_index=True)
 
 

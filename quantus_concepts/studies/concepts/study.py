@@ -73,8 +73,8 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
 
 
 def _load() -> None:
-    # Loading it all takes seconds; meanwhile other processes paint.
-    for name in (_EVALUATION, _PAGE):
+    # Loading it all takes seconds; meanwhile other processes paint. The last an optimiser loads at its first step.
+    for name in (_EVALUATION, _PAGE, "torch._dynamo"):
         importlib.import_module(name)
 
 
