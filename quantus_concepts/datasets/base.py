@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -17,6 +18,14 @@ SPLITS = ("train", "test")
 def check_test_share(test_share: float) -> None:
     """Raise unless a share leaves something on both sides."""
     check_range("test_share", test_share, 0, 1, open_low=True, open_high=True)
+
+
+def mask_outside(points: Tensor, original: Tensor, image: Tensor) -> Tensor:
+    """Return points with NaN where they lie outside of an image, or were not known."""
+    height, width = image.shape[-2:]
+    x, y = points[..., 0] + 0.5, points[..., 1] + 0.5
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height) & ~original.isnan().any(-1)
+    return points.masked_fill(~inside.unsqueeze(-1), torch.nan)
 
 
 def check_pair(name: str, value: Any) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
 from captum_concepts.checks import check_choice, check_shape
+from quantus_concepts.datasets.base import mask_outside
 
 MODES = ("resize", "centre_crop")
 
@@ -59,7 +60,7 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
     check_shape("image", image, ("C", "H", "W"), (None, None, None))
     check_shape("points", points, ("P", "Q", "2"), (None, None, 2))
     if transform is None:
-        return image, _mask_outside(points, points, image)
+        return image, mask_outside(points, points, image)
     if not callable(transform):
         raise TypeError(f"Expected argument `transform` to be callable but got {transform!r}.")
     if not points.numel():
@@ -82,7 +83,7 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
             f"{tuple(new_image.shape[-2:])} and the points have shape {tuple(new_points.shape)} on a canvas "
             f"of {tuple(new_points.canvas_size)}. Leave out what drops points or works on images only."
         )
-    return new_image, _mask_outside(new_points.as_subclass(Tensor) - 0.5, points, new_image)
+    return new_image, mask_outside(new_points.as_subclass(Tensor) - 0.5, points, new_image)
 
 
 def default_transform(
@@ -235,13 +236,6 @@ for _function in (F.resize, F.crop, F.resized_crop, F.affine, F.perspective):
 
 def _wrap(moved: Tensor, like: PartPoints, canvas_size: tuple[int, int] | None = None) -> Any:
     return PartPoints(moved, canvas_size=canvas_size or like.canvas_size)
-
-
-def _mask_outside(points: Tensor, original: Tensor, image: Tensor) -> Tensor:
-    height, width = image.shape[-2:]
-    x, y = points[..., 0] + 0.5, points[..., 1] + 0.5
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height) & ~original.isnan().any(-1)
-    return points.masked_fill(~inside.unsqueeze(-1), torch.nan)
 
 
 def _plain_image(image: Any) -> Tensor:

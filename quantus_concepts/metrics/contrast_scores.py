@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -249,13 +250,13 @@ def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
 def random_regions(masks: Masks, count: int, seed: int) -> Masks:
     """Return the regions moved to random places, each by its own draw: the baseline of MCS."""
     seeds = torch.randint(2**62, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return partial(_moved, masks, seeds)
 
-    def moved(rows: list[int]) -> Tensor:
-        generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
-        regions = taken(masks, rows)
-        return torch.cat([random_masks(region[None], own) for region, own in zip(regions, generators, strict=True)])
 
-    return moved
+def _moved(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
+    generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
+    regions = taken(masks, rows)
+    return torch.cat([random_masks(region[None], own) for region, own in zip(regions, generators, strict=True)])
 
 
 def _check_pairs(pairs: Mapping[str, Pair]) -> None:

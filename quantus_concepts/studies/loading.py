@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -67,8 +67,15 @@ class KeptImages(ConceptDataset):
         return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], self.points[index])
 
 
-def painted_birds(*splits: tuple[dict[str, Any], int, int], display_progressbar: bool = False) -> list[KeptImages]:
-    """Paint birds of each split (settings of `PaintedBirds`, number of the first, how many), each processor some."""
+def painted_birds(
+    *splits: tuple[dict[str, Any], int, int],
+    meanwhile: Callable[[], object] = lambda: None,
+    display_progressbar: bool = False,
+) -> list[KeptImages]:
+    """Paint birds of each split (settings of `PaintedBirds`, number of the first, how many), each processor some.
+
+    `meanwhile` is called while other processes paint.
+    """
     cut = [
         [settings | {"first": low, "n_images": high - low, "keep": True} for low, high in itertools.pairwise(ends)]
         for settings, first, count in splits
@@ -83,7 +90,9 @@ def painted_birds(*splits: tuple[dict[str, Any], int, int], display_progressbar:
         num_workers=n_workers if n_workers > 1 else 0,
         generator=torch.Generator(),
     )
-    painted = iter(progress(loader, "painting", show=display_progressbar))
+    batches = iter(loader)
+    meanwhile()
+    painted = iter(progress(batches, "painting", total=len(parts), show=display_progressbar))
     return [KeptImages.joined(list(itertools.islice(painted, len(each)))) for each in cut]
 
 

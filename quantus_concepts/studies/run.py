@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
 import typer
@@ -16,13 +16,14 @@ from torch import Tensor
 
 from captum_concepts.progress import beside_bars
 from captum_concepts.reading import printable
-from quantus_concepts.studies.charts import save_figures
 from quantus_concepts.studies.command import OutOptions
 from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.page import Page, render
 from quantus_concepts.studies.tables import Table, terminal, terminal_table
+
+if TYPE_CHECKING:
+    from quantus_concepts.studies.page import Page
 
 O = TypeVar("O", bound=OutOptions)  # noqa: E741
 
@@ -130,6 +131,10 @@ class Study(Generic[O]):
 
 def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     """Print notes, the main tables and the findings told; then write frames, figures and report.html."""
+    # Matplotlib and SciPy load while birds are painted, and not before.
+    from quantus_concepts.studies.charts import save_figures
+    from quantus_concepts.studies.page import render
+
     # What is on the screen cannot be lost to a full disk, and the numbers come before the pictures.
     for note in run.notes:
         typer.echo(f"Note: {printable(note)}", err=True)

@@ -17,6 +17,7 @@ from torchvision.models import resnet18
 
 from fixtures_cub import write_cub
 from golden.runs import smaller
+from quantus_concepts.studies import page as pages
 from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import evaluation, study
@@ -319,7 +320,7 @@ def test_an_interrupted_run_leaves_nothing_half_written_goes_on_and_is_replaced_
     tiny = [*TINIEST, "--out", "result"]
     with monkeypatch.context() as trained:
         # Each run goes on from where the one before was interrupted.
-        for module, moment in ((study, "load_data"), (evaluation, "draw_gallery"), (floor, "render")):
+        for module, moment in ((study, "load_data"), (evaluation, "draw_gallery"), (pages, "render")):
             if moment == "render":
                 trained.setattr(evaluation, "train_together", again)
             with monkeypatch.context() as patched:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_index, check_range, check_whole
-from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, mask_outside
 from quantus_concepts.datasets.birds.attributes import (
     MAX_CONCEPTS,
     MIN_CONCEPTS,
@@ -21,7 +22,9 @@ from quantus_concepts.datasets.birds.attributes import (
 )
 from quantus_concepts.datasets.birds.painting import locate_parts, map_parts, map_touches, paint_image, paint_values
 from quantus_concepts.datasets.birds.scenery import Scene, draw_scene
-from quantus_concepts.datasets.transforms import Transform, apply_transform
+
+if TYPE_CHECKING:
+    from quantus_concepts.datasets.transforms import Transform
 
 # Numbers drawn for the attributes of an image, whatever the number of groups: the scene stays the same.
 _ATTRIBUTE_NUMBERS = 64
@@ -305,7 +308,13 @@ class PaintedBirds(ConceptDataset):
         return torch.from_numpy(painted).permute(2, 0, 1).float() / 255
 
     def _finish(self, image: Tensor, index: int, labels: Tensor, points: Tensor) -> ConceptSample:
-        image, points = apply_transform(image, points, self.transform)
+        if self.transform is None:
+            points = mask_outside(points, points, image)
+        else:
+            # Most have none, and loading torchvision takes longer than drawing hundreds of birds.
+            from quantus_concepts.datasets.transforms import apply_transform
+
+            image, points = apply_transform(image, points, self.transform)
         return ConceptSample(image, int(self.labels[index]), labels, points)
 
     def _label(self, options: np.ndarray, seen: np.ndarray) -> Tensor:

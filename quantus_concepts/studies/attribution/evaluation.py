@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from quantus_concepts.studies.attribution.options import SMALL, AttributionOptio
 from quantus_concepts.studies.attribution.placed_objects import CHANGES
 from quantus_concepts.studies.attribution.saliency import commonality_sheet, saliency_sheets, shown_rows
 from quantus_concepts.studies.attribution.training_samples import data_digest, tensor_hash
+from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.run import Run
 
 #: The paper's k.
@@ -67,7 +68,7 @@ def layer_asked_for(options: AttributionOptions) -> str | None:
 
 
 def score_absolute(
-    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods
+    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods, helpers: Helpers
 ) -> pd.DataFrame:
     """Score MCS, IDR and IIR, and lay out their saliency sheets."""
     options, test = run.options, data.test
@@ -107,6 +108,7 @@ def score_absolute(
         methods,
         subjects,
         test.masks,
+        helpers,
         dict.fromkeys(pairs["MCS"], elsewhere),
         {subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
         partial(say_scores, run, pairs, why),
@@ -119,7 +121,11 @@ def score_absolute(
 
 
 def score_robustness(
-    run: Run[AttributionOptions], changed: Callable[[str], ComposedDataset], models: Models, methods: Methods
+    run: Run[AttributionOptions],
+    changed: Callable[[str], ComposedDataset],
+    models: Models,
+    methods: Methods,
+    helpers: Helpers,
 ) -> pd.DataFrame:
     """Return MCS of every method under every change of size and place, the models staying as they are."""
     options, tables = run.options, []
@@ -131,7 +137,7 @@ def score_robustness(
             Subject(models["f_s"], data.images, data.scene_labels[:count]),
         )
         named = {f"{name}, {change}": subject for name, subject in zip(("f_o", "f_s"), pair, strict=True)}
-        found = explain_subjects(run, methods, named, data.masks)
+        found = explain_subjects(run, methods, named, data.masks, helpers)
         logits = {subject: subject.logits(options.batch_size) for subject in pair}
         why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool))
         tables.append(contrast_table(contrast_scores(found, {"MCS": pair}, why)).assign(variant=change))
@@ -139,7 +145,7 @@ def score_robustness(
 
 
 def score_commonality(
-    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods
+    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods, helpers: Helpers
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Explain the target scene with the common object under every f_s^k; return curves, and accuracies."""
     options = run.options
@@ -147,17 +153,16 @@ def score_commonality(
     chosen = torch.nonzero(torch.as_tensor(test.scene_labels == test.target_scene)).flatten()[: options.n_relative]
     labels, places = test.scene_labels[chosen], chosen.tolist()
 
-    def of(function: Callable[[list[int]], Tensor]) -> Callable[[list[int]], Tensor]:
-        return lambda rows: function([places[row] for row in rows])
-
-    images, bare, masks = (of(function) for function in (test.images, test.with_view("0s").images, test.masks))
+    images, bare, masks = (
+        partial(_at, function, places) for function in (test.images, test.with_view("0s").images, test.masks)
+    )
     with_object = {k: Subject(models[model_name(k)], images, labels) for k in COMMONALITIES}
     without = {k: Subject(models[model_name(k)], bare, labels) for k in COMMONALITIES}
     right = right_by_commonality(with_object, without, options.batch_size)
     # The first image that as many models as possible classify correctly.
     shown = int(right[0].double().sum(0).argmax())
     named = {model_name(k): subject for k, subject in with_object.items()}
-    found = explain_subjects(run, methods, named, masks, keep={subject: [shown] for subject in named.values()})
+    found = explain_subjects(run, methods, named, masks, helpers, keep={subject: [shown] for subject in named.values()})
     note_failures(run, found)
     run.facts["sheets"]["relative"] = commonality_sheet(with_object, found, shown, masks)
     accuracies = accuracy_table(right, list(COMMONALITIES)).assign(model="f_s^k").drop(columns="method")
@@ -184,6 +189,10 @@ def say_scores(
 def note_failures(run: Run[Any], found: Mapping[str, RegionAttributions]) -> None:
     """Say which methods have no scores, and why."""
     run.note(*(f"{name} failed and has no scores: {each.failure}" for name, each in found.items() if each.failure))
+
+
+def _at(function: Callable[[list[int]], Tensor], places: Sequence[int], rows: Sequence[int]) -> Tensor:
+    return function([places[row] for row in rows])
 
 
 def _patches(run: Run[AttributionOptions], data: AttributionData, model: nn.Module, count: int) -> PatchResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from quantus_concepts.metrics.shard_engines import LOCAL
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
 from quantus_concepts.studies.attribution.training_samples import N_COMPARED, tensor_hash
+from quantus_concepts.studies.helpers import Helpers
+from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.run import Run
 
 Methods = Mapping[str, Callable[..., np.ndarray]]
@@ -27,24 +30,33 @@ def explain_subjects(
     methods: Methods,
     subjects: Mapping[str, Subject],
     masks: Any,
+    helpers: Helpers,
     elsewhere: Mapping[Subject, Any] | None = None,
     keep: Mapping[Subject, Sequence[int]] | None = None,
     told: Callable[[dict[str, RegionAttributions]], object] = lambda found: None,
 ) -> dict[str, RegionAttributions]:
-    """Return what `attribute_regions` gives of named subjects, one after another; `told` is called after each."""
+    """Return what `attribute_regions` gives of named subjects, each kept as it is done; `told` is called after each."""
     others, shown = elsewhere or {}, keep or {}
     if run.options.engine != LOCAL:
         name, several = next(iter(subjects)), list(subjects.values())
         return explained_by_ranges(run, name, methods, several, masks, elsewhere=others, keep=shown)
     found = {name: RegionAttributions() for name in methods}
+    missing: list[tuple[Subject, Kept, Callable[[], dict[str, Tensor]]]] = []
     for called, subject in subjects.items():
-        # A method that failed is not asked again.
-        going = {name: method for name, method in methods.items() if not found[name].failure}
         own, rows = {key: others[key] for key in others if key is subject}, list(shown.get(subject, ()))
-        settings = _settings(run.options, subject, going, rows, bool(own))
-        make = partial(_explained, run.options, going, subject, masks, own, rows)
-        _add(found, run.kept(f"explanations of {called}", settings, make), subject, going)
+        settings = _settings(run.options, subject, methods, rows, bool(own))
+        files = Kept(run.folder.kept, f"explanations of {called}", settings)
+        if (tensors := files.load()) is None:
+            missing.append((subject, files, partial(_explained, run.options, methods, subject, masks, own, rows)))
+            continue
+        _add(found, tensors, subject)
         told(found)
+    with closing(helpers.results([task for *_, task in missing])) as results:
+        for place, tensors in results:
+            subject, files, _ = missing[place]
+            files.save(tensors)
+            _add(found, tensors, subject)
+            told(found)
     return {name: _undefined(subjects, others, each.failure) if each.failure else each for name, each in found.items()}
 
 
@@ -60,7 +72,6 @@ def _explained(
     masks: Any,
     elsewhere: Mapping[Subject, Any],
     shown: Sequence[int],
-    _: Any,
 ) -> dict[str, Tensor]:
     found = attribute_regions(
         methods,
@@ -100,12 +111,10 @@ def _tensors(found: Mapping[str, RegionAttributions], subject: Subject) -> dict[
     return tensors
 
 
-def _add(
-    found: Mapping[str, RegionAttributions], tensors: Mapping[str, Tensor], subject: Subject, methods: Methods
-) -> None:
-    for name in methods:
-        each = found[name]
-        each.failure = bytes(tensors[f"{name}: failure"].tolist()).decode()
+def _add(found: Mapping[str, RegionAttributions], tensors: Mapping[str, Tensor], subject: Subject) -> None:
+    for name, each in found.items():
+        # A method that fails for one subject may do so for others.
+        each.failure = each.failure or bytes(tensors[f"{name}: failure"].tolist()).decode()
         each.inside[subject] = tensors[f"{name}: inside"]
         if f"{name}: elsewhere" in tensors:
             each.elsewhere[subject] = tensors[f"{name}: elsewhere"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 
 import pandas as pd
 import torch
@@ -14,6 +17,7 @@ from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAP
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, Models, model_name
 from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.results import pick
 from quantus_concepts.studies.run import Run
 
@@ -51,7 +55,7 @@ def tcav_layers(model: nn.Module, images: Tensor) -> list[str]:
 
 
 def score_tcav(
-    run: Run[AttributionOptions], data: AttributionData, models: Models, premises: pd.DataFrame
+    run: Run[AttributionOptions], data: AttributionData, models: Models, premises: pd.DataFrame, helpers: Helpers
 ) -> pd.DataFrame:
     """Score the common object for f_o and f_s, and for the f_s^k where they were trained."""
     options, test = run.options, data.test
@@ -69,30 +73,38 @@ def score_tcav(
             f"there are {len(concept)} and {len(negatives)}"
         )
         return pd.DataFrame()
-    details: dict[str, str] = {}
+    device = options.torch_device()
 
-    def score(name: str, images: Tensor, label: int) -> TCAVScore:
-        device = options.torch_device()
-        result = tcav_score(
-            models[name],
-            tcav_layers(models[name], images[:2].to(device)),
-            concept,
-            negatives,
-            images,
-            label,
-            n_samples=n_samples,
-            batch_size=options.batch_size,
-            device=device,
-            seed=options.seed,
-        )
-        layers = [f"{layer} {found.score:.2f} (p = {found.p_value:.2g})" for layer, found in result.layers.items()]
-        details[f"TCAV of {name}"] = "; ".join(layers)
-        return result
+    def scores_of(asked: Mapping[str, tuple[Tensor, int]]) -> dict[str, TCAVScore]:
+        tasks = [
+            partial(
+                tcav_score,
+                models[name],
+                tcav_layers(models[name], images[:2].to(device)),
+                concept,
+                negatives,
+                images,
+                label,
+                n_samples=n_samples,
+                batch_size=options.batch_size,
+                device=device,
+                seed=options.seed,
+            )
+            for name, (images, label) in asked.items()
+        ]
+        with closing(helpers.results(tasks)) as results:
+            found = dict(results)
+        scores = {name: found[place] for place, name in enumerate(asked)}
+        for name, score in scores.items():
+            layers = [f"{layer} {each.score:.2f} (p = {each.p_value:.2g})" for layer, each in score.layers.items()]
+            run.settings[f"TCAV of {name}"] = "; ".join(layers)
+        return scores
 
     def row(metric: str, value: float, n: int, **columns: float) -> dict[str, object]:
         return {"method": TCAV, "metric": metric, "value": value, "n": 0 if math.isnan(value) else n, **columns}
 
-    contrast = tcav_contrast(score("f_o", with_object, common), score("f_s", in_scene, target))
+    scores = scores_of({"f_o": (with_object, common), "f_s": (in_scene, target)})
+    contrast = tcav_contrast(scores["f_o"], scores["f_s"])
     count = min(len(with_object), len(in_scene))
     rows = [
         row("MCS", contrast.score, count, reference=contrast.baseline),
@@ -102,8 +114,9 @@ def score_tcav(
     if len(drops) and data.at_commonality is not None:
         both = data.at_commonality(1.0, "test")
         together = _images(both, both.scene_labels == target, options.n_relative)
-        scores = {k: score(model_name(k), together, target) for k in COMMONALITIES}
-        curve = torch.tensor([tcav_contrast(scores[k], scores[1.0]).score for k in COMMONALITIES[:-1]]).double()
+        curve_of = scores_of({model_name(k): (together, target) for k in COMMONALITIES})
+        *others, whole = curve_of.values()
+        curve = torch.tensor([tcav_contrast(each, whole).score for each in others]).double()
         rows += [
             row("relative MCS", float(value), len(together), k=k)
             for k, value in zip(COMMONALITIES[:-1], curve, strict=True)
@@ -114,7 +127,6 @@ def score_tcav(
         if defined.sum() > 2:
             pearson = float(torch.corrcoef(torch.stack([curve[defined], lost[defined]]))[0, 1])
         rows.append(row("correlation", pearson, int(defined.sum())) | {"n": int(defined.sum())})
-    run.settings |= details
     return pd.DataFrame(rows)
 
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from torchvision.transforms import v2
 
 from captum_concepts.progress import part
-from quantus_concepts.datasets import CUB200, ConceptFolder, PaintedBirds
+from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
-from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
 from quantus_concepts.studies.loading import KeptImages, painted_birds
-from quantus_concepts.studies.networks import Network
+
+if TYPE_CHECKING:
+    from torchvision.transforms import v2
+
+    from quantus_concepts.studies.networks import Network
 
 PAINTED_SIZE = 96
-#: Share of the time of a seed, beside those of training and scoring.
-DRAWING = 1
+#: Shares of the time of a seed.
+DRAWING, TRAINING, SCORING = 1, 3, 2
 #: Of the small network on images of the user's own.
 SMALL_SIZE = 96
 
@@ -69,13 +71,15 @@ class BenchmarkData:
         return found.hexdigest()
 
 
-def load_data(options: ConceptOptions, network: Network | None) -> Iterator[BenchmarkData]:
-    """Load or draw the images of each seed."""
+def load_data(
+    options: ConceptOptions, network: Network | None, meanwhile: Callable[[], object] = lambda: None
+) -> Iterator[BenchmarkData]:
+    """Load or draw the images of each seed; `meanwhile` is called while other processes draw."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
     if network is None and options.data == PAINTED:
         for number in range(options.n_seeds):
-            data = _drawn(options, number)
+            data = _drawn(options, number, meanwhile)
             _describe(data)
             yield data
         return
@@ -88,7 +92,7 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
     yield from [whole] * options.n_seeds
 
 
-def _drawn(options: ConceptOptions, number: int) -> BenchmarkData:
+def _drawn(options: ConceptOptions, number: int, meanwhile: Callable[[], object]) -> BenchmarkData:
     """Paint the birds of one seed, each processor some of them."""
     with part(f"seed {options.seed + number}: painting birds", DRAWING):
         # A seed begins with a turn of all classes. Both splits at once: no process waits for the other between them.
@@ -97,6 +101,7 @@ def _drawn(options: ConceptOptions, number: int) -> BenchmarkData:
                 (_birds(options, split), number * -(-count // options.n_classes) * options.n_classes, count)
                 for split, count in (("train", options.n_train), ("test", options.n_test))
             ),
+            meanwhile=meanwhile,
             display_progressbar=options.progress,
         )
     return _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
@@ -138,6 +143,9 @@ def _painted(options: ConceptOptions, network: Network | None) -> BenchmarkData:
 def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     mean, std = _normalisation(network)
     mode = "resize" if network is None else network.mode
+    from quantus_concepts.datasets import CUB200
+    from quantus_concepts.datasets.transforms import default_transform
+
     transform = default_transform(_size(options, network) or SMALL_SIZE, mode, mean, std)
     train, test = (
         CUB200(options.root or "", split, concept_labels=options.labels, transform=transform)
@@ -150,6 +158,8 @@ def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:
 
 
 def _folder(options: ConceptOptions, network: Network | None) -> BenchmarkData:
+    from quantus_concepts.datasets import ConceptFolder
+
     mean, std = _normalisation(network)
     size = _size(options, network)
     if network is None:
@@ -185,6 +195,9 @@ def _normalisation(network: Network | None) -> tuple[tuple[float, ...] | None, t
 
 
 def _normalise(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> v2.Normalize | None:
+    # Painted birds need none, and loading it takes a second.
+    from torchvision.transforms import v2
+
     return None if mean is None or std is None else v2.Normalize(list(mean), list(std))
 
 

@@ -32,7 +32,7 @@ from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
 from quantus_concepts.metrics.shard_engines import RAY
 from quantus_concepts.studies.charts import png
-from quantus_concepts.studies.concepts.data_option import BenchmarkData, labels_by_class
+from quantus_concepts.studies.concepts.data_option import SCORING, TRAINING, BenchmarkData, labels_by_class
 from quantus_concepts.studies.concepts.gallery import draw_gallery
 from quantus_concepts.studies.concepts.names import ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
@@ -45,8 +45,6 @@ from quantus_concepts.studies.training import SmallResNet, one_thread, train_tog
 from quantus_concepts.studies.usual_means import better_normalised
 
 TOPS = (1, 3, 5)
-#: Shares of the time of a seed, beside that of drawing.
-TRAINING, SCORING = 3, 2
 #: Images on which the maps of one random bank are scored, at least.
 RANDOM_MAPS = 200
 #: The paper's Table 3.
@@ -56,19 +54,25 @@ SETTINGS = [(strength, count) for count in SWEEP_N for strength in SWEEP_C]
 
 
 def score_seed(
-    run: Run[ConceptOptions], network: Network | None, data: BenchmarkData, seed: int, *, first: bool
+    run: Run[ConceptOptions],
+    network: Network | None,
+    data: BenchmarkData,
+    seed: int,
+    *,
+    first: bool,
+    told: Callable[[pd.DataFrame], object],
 ) -> pd.DataFrame:
-    """Build the models of one seed and score them on the test images."""
+    """Build the models of one seed and score them on the test images; `told` gets the scores before the sweep."""
     if network is not None:
         with part(f"seed {seed}: scoring", SCORING):
-            return _scored(run, network, None, data, seed, first=first)
+            return _scored(run, network, None, data, seed, first=first, told=told)
     n_cores = torch.get_num_threads()
     # As training: what is done on each core, and so every number, does not depend on how many there are.
     with one_thread():
         with part(f"seed {seed}: training", TRAINING):
             networks = small_networks(run, data, seed)
         with part(f"seed {seed}: scoring", SCORING):
-            return _scored(run, None, networks, data, seed, first=first, n_cores=n_cores)
+            return _scored(run, None, networks, data, seed, first=first, told=told, n_cores=n_cores)
 
 
 def _scored(
@@ -79,6 +83,7 @@ def _scored(
     seed: int,
     *,
     first: bool,
+    told: Callable[[pd.DataFrame], object],
     n_cores: int = 1,
 ) -> pd.DataFrame:
     options, bars = run.options, run.progress
@@ -93,30 +98,28 @@ def _scored(
         backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
     run.settings["maps"] = description
 
-    train_set = embed(backbone, train_loader, display_progressbar=bars)
-    bank = fit_bank(train_set, data.concept_names, options, seed)
     sweep = options.sweep and options.method == "svm"
-    seen = network is None or sweep or first
-    test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
     # Heads are fitted to embeddings on one core, or each kind on its own, beside what runs the backbone.
-    banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
     with beside(n_cores) as also:
+        if networks is not None:
+            traditional = also(traditional_model, of_concepts, data.train, data.n_classes, options.batch_size)
+        train_set = embed(backbone, train_loader, display_progressbar=bars)
+        banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
         random = also(random_models, backbone, train_set, *banks)
         levels = also(lambda: [each.value_levels(train_set) for each in random.result()])
-        swept = []
-        if sweep and test_set is not None:
-            swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
+        bank = fit_bank(train_set, data.concept_names, options, seed)
+        seen = network is None or sweep or first
+        test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
         if networks is not None and test_set is not None:
-            models[TRADITIONAL] = traditional_model(of_concepts, data.train, data.n_classes, options.batch_size)
             plain = accuracy_rows(data, predicted_classes(small.classifier, test_set.features), PLAIN)
         elif network is not None:
             plain = _plain_accuracy(run, network.module, test_loader, data)
             if first:
                 run.note(*better_normalised(network.module, data.test, data.mean, data.std))
-        post_hoc = models[POST_HOC] = bank_model(backbone, bank, train_set, data.n_classes, options.values)
-        if first and test_set is not None:
-            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
-            drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
+        post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+        if networks is not None:
+            models[TRADITIONAL] = traditional.result()
+        models[POST_HOC] = post_hoc
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
         asked: dict[str, Any] = {
@@ -144,15 +147,23 @@ def _scored(
                 n_threads=n_cores,
                 display_progressbar=bars,
             )
-        settings = [row for each in swept for row in each.result()]
-    directions = item_rows(
-        bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
-    )
+        directions = item_rows(
+            bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
+        )
+        known = [score_table(plain), scores, score_table(directions)]
+        told(pd.concat(known, ignore_index=True))
+        if first and test_set is not None:
+            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
+            drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
+        if sweep and test_set is not None:
+            swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
+            known.append(score_table([row for each in swept for row in each.result()]))
+        if first and test_set is not None:
+            run.facts["gallery"] = drawn.result()
     if first and test_set is not None:
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
-        run.facts["gallery"] = drawn.result()
-    return pd.concat([score_table(plain), scores, score_table(directions + settings)], ignore_index=True)
+    return pd.concat(known, ignore_index=True)
 
 
 def _drawn_gallery(model: PostHocCBM, data: BenchmarkData, predicted: np.ndarray, seed: int) -> bytes:

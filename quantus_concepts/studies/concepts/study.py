@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from captum_concepts.layers import find_layer
 from captum_concepts.progress import whole_run
-from quantus_concepts.studies.concepts.data_option import DRAWING, load_data
-from quantus_concepts.studies.concepts.evaluation import SCORING, TRAINING, score_seed
+from quantus_concepts.studies.concepts.data_option import DRAWING, SCORING, TRAINING, load_data
 from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.concepts.page import page
-from quantus_concepts.studies.concepts.so_far import so_far
 from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.networks import Network, load_network
 from quantus_concepts.studies.run import Run, Study
 
+if TYPE_CHECKING:
+    from quantus_concepts.studies.networks import Network
+    from quantus_concepts.studies.page import Page
+
+_EVALUATION, _PAGE = "quantus_concepts.studies.concepts.evaluation", "quantus_concepts.studies.concepts.page"
 COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
 COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
@@ -27,19 +30,29 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     """Build and score the models of every seed."""
     network = None if options.trains else _user_network(options)
     frames: list[pd.DataFrame] = []
+    told: set[int] = set()
+
+    def tell(seed: int, scores: pd.DataFrame) -> None:
+        from quantus_concepts.studies.concepts.so_far import so_far
+
+        told.add(seed)
+        if len(frames) + 1 < options.n_seeds:
+            done = pd.concat([*frames, _named(scores.assign(seed=seed))], ignore_index=True)
+            run.show(so_far(done, options.n_seeds))
+
     share = SCORING if network is not None else DRAWING + TRAINING + SCORING
     with whole_run(options.n_seeds * share, show=run.progress) as whole:
-        for number, data in enumerate(load_data(options, network)):
+        for number, data in enumerate(load_data(options, network, _load)):
             seed = options.seed + number
             run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
             run.settings |= data.settings
             run.note(*data.notes)
-            score = partial(score_seed, run, network, data, seed, first=number == 0)
+            score = partial(score_seed, run, network, data, seed, first=number == 0, told=partial(tell, seed))
             kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score)
+            if seed not in told:
+                tell(seed, kept)
             frames.append(_named(kept.assign(seed=seed)))
             whole.reach((number + 1) * share)
-            if number + 1 < options.n_seeds:
-                run.show(so_far(pd.concat(frames, ignore_index=True), options.n_seeds))
     frame = pd.concat(frames, ignore_index=True)
     if not run.facts["linear pool"] and (frame["metric"] == "CLM").any():
         run.note(
@@ -47,6 +60,22 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
             "decomposition of the concept's value."
         )
     return frame
+
+
+def score_seed(*given: Any, **named: Any) -> pd.DataFrame:
+    """Score the models of one seed, see `evaluation`."""
+    return importlib.import_module(_EVALUATION).score_seed(*given, **named)
+
+
+def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
+    """Declare the page, see `page`."""
+    return importlib.import_module(_PAGE).page(frame, run)
+
+
+def _load() -> None:
+    # Loading it all takes seconds; meanwhile other processes paint. The last an optimiser loads at its first step.
+    for name in (_EVALUATION, _PAGE, "torch._dynamo"):
+        importlib.import_module(name)
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -58,6 +87,8 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _user_network(options: ConceptOptions) -> Network:
+    from quantus_concepts.studies.networks import load_network
+
     network = load_network(options.backbone_name, options.weights, **options.normalisation)
     if options.layer is not None:
         find_layer(network.module, options.layer)

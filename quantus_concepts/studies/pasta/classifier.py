@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS
-from quantus_concepts.studies.loading import KeptImages
+from quantus_concepts.studies.loading import KeptImages, painted_birds
 from quantus_concepts.studies.pasta.keeping import Keep, not_kept
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER
 from quantus_concepts.studies.training import SmallResNet, train
@@ -34,25 +34,26 @@ class RatedBirds:
     @cached_property
     def known(self) -> KeptImages:
         """Birds to learn from."""
-        return KeptImages(self._painted(self.n_train, "train"))
+        return self._drawn("train", self.n_train)
 
     @cached_property
     def unseen(self) -> KeptImages:
         """Birds to explain."""
-        return KeptImages(self._painted(max(self.n_explained, N_CLASSES), "test"))
+        return self._drawn("test", max(self.n_explained, N_CLASSES))
 
     @property
     def masks(self) -> np.ndarray:
         """Which pixels show the bird, (N, H, W) of bool, of the birds that are explained."""
-        painted = self._painted(max(self.n_explained, N_CLASSES), "test")
+        painted = PaintedBirds(max(self.n_explained, N_CLASSES), "test", **self._settings)
         return np.stack([painted.part_masks(place).any(0).numpy() for place in range(self.n_explained)])
 
+    def _drawn(self, split: str, count: int) -> KeptImages:
+        return painted_birds((self._settings | {"split": split}, 0, count))[0]
+
     @property
-    def _painted(self) -> Any:
+    def _settings(self) -> dict[str, Any]:
         # The seed, the numbers of classes and of concepts settle which classes there are.
-        return partial(
-            PaintedBirds, image_size=self.image_size, n_classes=N_CLASSES, n_concepts=N_CONCEPTS, seed=self.seed
-        )
+        return {"image_size": self.image_size, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS, "seed": self.seed}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.pasta.keeping import Keep, digest, not_kept, training_of, training_tensors
 from quantus_concepts.studies.pasta.names import (
     CEILING,
@@ -87,8 +90,16 @@ def splits_of(ratings: RatedExplanations, plan: Plan) -> dict[int, Split]:
 class Trainer:
     """Trains scorers and regressors on one embedding of rated explanations."""
 
-    def __init__(self, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, keep: Keep = not_kept) -> None:
+    def __init__(
+        self,
+        ratings: RatedExplanations,
+        embeddings: Tensor,
+        plan: Plan,
+        keep: Keep = not_kept,
+        helpers: Helpers | None = None,
+    ) -> None:
         self.ratings, self.embeddings, self.plan, self.keep = ratings, embeddings, plan, keep
+        self.helpers = Helpers(0) if helpers is None else helpers
         self.splits = splits_of(ratings, plan)
         self.targets = ratings.targets(plan.votes)[:, plan.columns]
         self.labels: np.ndarray | None = None
@@ -97,19 +108,38 @@ class Trainer:
             self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
         self._digest = digest(embeddings.numpy(), self.labels)
 
-    def train(self, goal: np.ndarray, split: Split, seed: int) -> Training:
-        """Train a scorer, or read the one that an interrupted run has trained."""
+    def together(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Callable[[], Training]]:
+        """Return for each goal what gives its training; the first that is asked trains for all, at the same time."""
+
+        @cache
+        def trained() -> dict[int, Training]:
+            with closing(self.helpers.results([self._task(goal, split, seed) for goal in goals])) as results:
+                return dict(results)
+
+        return [partial(_given, trained, place) for place in range(len(goals))]
+
+    def train(self, goal: np.ndarray, split: Split, seed: int, made: Callable[[], Training] | None = None) -> Training:
+        """Train a scorer, or read the one that an interrupted run has trained; `made` gives it in another way."""
         plan, settings = self.plan, self._settings(goal, split, seed)
-        found = self.keep(f"scorer {seed}", settings, lambda _: training_tensors(self._train(goal, split, seed)))
+        make = made or self._task(goal, split, seed)
+        found = self.keep(f"scorer {seed}", settings, lambda _: training_tensors(make()))
         training = training_of(found, plan.questions, plan.label_names, self.embeddings.shape[1])
         training.scorer.to(plan.device)
         return training
 
-    def scores(self, model: str, goal: np.ndarray, split: Split, seed: int, regressor: str = "") -> np.ndarray:
+    def scores(
+        self,
+        model: str,
+        goal: np.ndarray,
+        split: Split,
+        seed: int,
+        regressor: str = "",
+        made: Callable[[], Training] | None = None,
+    ) -> np.ndarray:
         """Return what a scorer, or a regressor, that learned from some votes gives the test explanations: (n, Q)."""
 
         def make(_: Any) -> dict[str, Tensor]:
-            fitted = self.fit(regressor, goal, split) if regressor else self._train(goal, split, seed).scorer
+            fitted = self.fit(regressor, goal, split) if regressor else (made or self._task(goal, split, seed))().scorer
             return {"scores": torch.as_tensor(self.predict(fitted, split.test))}
 
         settings = self._settings(goal, split, seed) | {"regressor": regressor}
@@ -126,8 +156,9 @@ class Trainer:
             "device": str(self.plan.device),
         }
 
-    def _train(self, goal: np.ndarray, split: Split, seed: int) -> Training:
-        return train_scorer(
+    def _task(self, goal: np.ndarray, split: Split, seed: int) -> Callable[[], Training]:
+        return partial(
+            train_scorer,
             self.embeddings,
             goal,
             self.labels,
@@ -169,6 +200,10 @@ class Trainer:
         """Return the figures of one scorer: of all test explanations, and of each kind where there are several."""
         modalities = self.ratings.modalities[split.test]
         return figure_rows(model, scores, self.targets[split.test], self.plan.questions, seed, modalities)
+
+
+def _given(trained: Callable[[], dict[int, Training]], place: int) -> Training:
+    return trained()[place]
 
 
 def figure_rows(
@@ -214,12 +249,14 @@ def train_splits(
     plan, results, rows = trainer.plan, [], []
     for seed, split in trainer.splits.items():
         say(f"Split {seed - plan.seed + 1} of {plan.n_splits}: {split.summary()}")
-        training = trainer.train(trainer.targets, split, seed)
+        goals = [trainer.targets, *([trainer.shuffled(split, seed)] if plan.control else [])]
+        made = trainer.together(goals, split, seed)
+        training = trainer.train(goals[0], split, seed, made[0])
         scores = trainer.predict(training.scorer, split.test)
         results.append(SplitResult(seed, split, training, scores, trainer.targets[split.test]))
         rows += trainer.figures(SCORER, scores, split, seed)
         if plan.control:
-            shuffled = trainer.scores(SHUFFLED, trainer.shuffled(split, seed), split, seed)
+            shuffled = trainer.scores(SHUFFLED, goals[1], split, seed, made=made[1])
             rows += trainer.figures(SHUFFLED, shuffled, split, seed)
         for kind in KINDS if plan.regressors else ():
             fitted = trainer.scores(REGRESSORS[kind], trainer.targets, split, seed, kind)

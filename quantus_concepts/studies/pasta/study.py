@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import simulated_ratings
+from quantus_concepts.pasta import training
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.page import Page
 from quantus_concepts.studies.pasta.applications import apply_score
@@ -79,8 +82,12 @@ def trained(
     splits_of(ratings, plan)
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
     embed = partial(embedded_ratings, run, embedder, ratings)
-    trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings, embed=embed), plan, run.kept)
-    frame, results = train_splits(trainer, expected=expected, say=run.say)
+    # Of the scorer and its control, each on one core.
+    number = int(plan.control and plan.device.type == "cpu" and torch.get_num_threads() > 1)
+    with Helpers(number, training.__name__) as helpers:
+        embeddings = kept_embeddings(run.kept, embedder, ratings, embed=embed)
+        trainer = Trainer(ratings, embeddings, plan, run.kept, helpers)
+        frame, results = train_splits(trainer, expected=expected, say=run.say)
     run.settings |= {"encoder": embedder.name, "device": str(plan.device)}
     run.facts |= {"ratings": ratings, "splits": results}
     run.note(*(note for result in results for note in result.training.notes))

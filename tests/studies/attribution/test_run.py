@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import re
 import shlex
 import signal
@@ -21,11 +22,13 @@ from fixtures_attribution import FOLDERS, TINY, write_folders
 from golden.runs import NO_FIGURES
 from kills import contents
 from quantus_concepts.studies import charts as figures
+from quantus_concepts.studies import page as pages
 from quantus_concepts.studies import run as floor
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.attribution import evaluation, explaining, global_method, page, saliency, study
 from quantus_concepts.studies.attribution.evaluation import methods_asked_for
 from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.output import OutputFolder
 
 COMMAND = ["benchmark", "attribution"]
@@ -245,6 +248,21 @@ def test_the_relative_contrast_and_tcav(everything):
     assert set(premises[premises.k.notna()].metric) == {"accuracy with", "accuracy without", "accuracy drop"}
 
 
+def test_what_other_processes_are_given_can_be_sent_to_them(own, command, monkeypatch):
+    sent = []
+
+    def results(_: Helpers, tasks):
+        sent.extend(pickle.dumps(task) for task in tasks)
+        return ((place, pickle.loads(task)()) for place, task in enumerate(sent[-len(tasks) :]))
+
+    monkeypatch.setattr(Helpers, "results", results)
+    found = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "sent")
+    assert found.code == 0
+    # Five subjects, and TCAV of two models.
+    assert len(sent) == 7
+    assert found.value("Grad-CAM", "IIR") == own.value("Grad-CAM", "IIR")
+
+
 def test_a_tcav_that_fails_loses_nothing_else(own, command, monkeypatch):
     def fail(*_: object) -> None:
         raise RuntimeError("no layer")
@@ -360,7 +378,7 @@ MOMENTS = {
     "load_data": study,
     "optimise_patch": evaluation,
     "attribute_regions": explaining,
-    "render": floor,
+    "render": pages,
 }
 
 
