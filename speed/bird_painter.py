@@ -61,9 +61,9 @@ SIZES = {
         n_images=24000,
         n_free=24000,
         steps=20000,
-        seconds=170.0,
-        batch=512,
-        rate=2e-3,
+        seconds=150.0,
+        batch=128,
+        rate=1e-3,
         n_held_out=3000,
         per_pair=8,
         n_pairs=96,
@@ -271,11 +271,10 @@ def train_reader(sizes: Sizes, world: World, data: Birds, device: torch.device) 
     generator = torch.Generator(device).manual_seed(1)
     reader = Reader(sizes).to(device)
     data = Birds(*(each.to(device) for each in vars(data).values()))
-    batch = min(256, 2 * sizes.batch)
-    n_steps = sizes.read_epochs * -(-len(data.labels) // batch)
+    n_steps = sizes.read_epochs * -(-len(data.labels) // 64)
     optimiser = torch.optim.AdamW(reader.parameters(), 2e-3, weight_decay=0.01, fused=device.type == "cuda")
     rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, n_steps)
-    for step, rows in enumerate(batches(len(data.labels), batch, generator)):
+    for step, rows in enumerate(batches(len(data.labels), 64, generator)):
         if step == n_steps:
             break
         shown = data.shown(rows)
