@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,13 +27,24 @@ Range = tuple[int, int]
 _RETRIES = 2
 
 
+class Warned(NamedTuple):
+    """A warning that a worker would have shown, in words: its class may be none that another process can import."""
+
+    text: str
+    category: str
+    module: str
+    file: str
+    line: int
+
+
 class Outcome(NamedTuple):
-    """What came of a range: its rows, or why there are none and where that was raised."""
+    """What came of a range: its rows, or why there are none and where that was raised; and what it warned of."""
 
     range: Range
     rows: pd.DataFrame | None = None
     error: str = ""
     trace: str = ""
+    warned: tuple[Warned, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,10 +101,16 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._scorer: Any = None
+        self._warned: list[Warned] = []
         os.environ["OMP_NUM_THREADS"] = str(threads)  # where PyTorch is loaded later
+        # In place of a log of the worker that nobody reads. What is filtered, by the scorer itself too, stays so.
+        warnings.showwarning = self._note
 
-    def build(self, factory: Sequence[Any]) -> str:
-        """Make the scorer, and return why that failed."""
+    def build(self, factory: Sequence[Any]) -> tuple[str, tuple[Warned, ...]]:
+        """Make the scorer, and return why that failed, and the warnings."""
+        return self._build(factory), self._told()
+
+    def _build(self, factory: Sequence[Any]) -> str:
         # In a list the factory arrives as a reference: what goes wrong in taking it up is told like the rest.
         if self._scorer is None:
             try:
@@ -106,12 +124,22 @@ class _Worker:
 
     def score(self, factory: Sequence[Any], each: Range) -> Outcome:
         """Score a range."""
-        failed = self.build(factory)
-        return Outcome(each, error=failed) if failed else _outcome(self._scorer, each)
+        failed = self._build(factory)
+        outcome = Outcome(each, error=failed) if failed else _outcome(self._scorer, each)
+        return outcome._replace(warned=self._told())
+
+    def _note(self, message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
+        self._warned.append(Warned(str(message), category.__name__, category.__module__, file, line))
+
+    def _told(self) -> tuple[Warned, ...]:
+        told, self._warned = tuple(self._warned), []
+        return told
 
 
 def _pooled(ray: Any, actors: Sequence[Any], factory: Any, ranges: Sequence[Range]) -> Iterator[Outcome]:
-    for failed in ray.get([actor.build.remote([factory]) for actor in actors]):
+    told: set[tuple[str, str]] = set()
+    for failed, warned in ray.get([actor.build.remote([factory]) for actor in actors]):
+        _warn(warned, told)
         if failed:
             raise ValueError(f"`make_scorer` failed in a worker: {failed}.")
     pool = importlib.import_module("ray.util").ActorPool(actors)
@@ -126,8 +154,19 @@ def _pooled(ray: Any, actors: Sequence[Any], factory: Any, ranges: Sequence[Rang
             continue
         del left[outcome.range]
         yield outcome
+        # After its rows are kept: a filter may make an error of it.
+        _warn(outcome.warned, told)
     for each in left:
         yield Outcome(each, error=f"its worker died {_RETRIES + 1} times ({why})")
+
+
+def _warn(warned: Sequence[Warned], told: set[tuple[str, str]]) -> None:
+    """Warn of what a worker was warned of, if no other one was, as if it had been raised here."""
+    for each in warned:
+        if (each.category, each.text) not in told:
+            told.add((each.category, each.text))
+            category = getattr(sys.modules.get(each.module), each.category, UserWarning)
+            warnings.warn_explicit(each.text, category, each.file, each.line)
 
 
 @contextmanager

@@ -119,6 +119,11 @@ def score_shards(
         If an argument is out of its range, the folder holds another run, or a package of the extra is missing; once
         all others are done, if the scorer failed in some ranges or gave other columns; and where the first ranges all
         fail.
+
+    Warns
+    -----
+    UserWarning
+        If a file of a range is damaged. What workers are warned of is told here, once each.
     """
     check_callable("make_scorer", make_scorer)
     check_whole("n_items", n_items, 1)
@@ -260,7 +265,7 @@ def _identity(name: str, value: Any) -> str:
 def _failure(failed: Sequence[Outcome], n_ranges: int, names: Sequence[str] | None, folder: Path) -> ValueError:
     """Say which items failed, and why."""
     by_reason: dict[str, list[str]] = {}
-    for (start, stop), _, reason, _ in failed[:_SHOWN]:
+    for (start, stop), _, reason, *_ in failed[:_SHOWN]:
         named = "" if names is None else f" ({shortened(names[start])} to {shortened(names[stop - 1])})"
         by_reason.setdefault(reason, []).append(f"{start} to {stop - 1}{named}")
     told = "; ".join(f"items {', '.join(items)}: {reason}" for reason, items in by_reason.items())
