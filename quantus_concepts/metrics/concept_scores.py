@@ -135,7 +135,8 @@ def score_concepts(
         row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
         (over the items for CGIM; for S+, S- and recital over pairs of class and concept put in; true classes for
         interventions); ``n`` defined scores
-        and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM, 1/2 for S+ and S-.
+        and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM (more where a part has
+        several places, see `CLM`), 1/2 for S+ and S-.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
