@@ -161,7 +161,7 @@ class ConceptRanges:
         if counts.to_dict() != expected:
             raise ValueError(
                 f"Expected argument `rows` to hold what `rows` gave for all {len(self.data)} images and "
-                f"{scoring.n_models} models and controls, {len(self.data) * scoring.n_models} rows, but got {len(rows)}."
+                f"{scoring.n_models} models and controls, {sum(expected.values())} rows, but got {len(rows)}."
             )
         scoring.take(rows, self.batch_size)
         return scoring.images() if per_image else scoring.table(**self._names)
@@ -176,8 +176,7 @@ class ConceptRanges:
         return {name: checked_substitutes(name, each) for name, each in known.items() if each is not None}
 
     def _points_of(self, images: Sequence[int]) -> Tensor:
-        samples = [self.data[image] for image in images]
+        samples = (self.data[image] for image in images)
         place = FIELDS.index("points")
-        return torch.stack(
-            [torch.as_tensor(each["points" if isinstance(each, Mapping) else place]) for each in samples]
-        )
+        found = [each["points"] if isinstance(each, Mapping) else each[place] for each in samples]
+        return torch.stack([torch.as_tensor(each) for each in found])
