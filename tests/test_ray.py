@@ -108,7 +108,7 @@ def test_what_a_cluster_cannot_hold_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`n_workers` to be at most 0"):
         scored(tmp_path, make, engine="ray", num_gpus=1)
     lock = threading.Lock()
-    with pytest.raises(TypeError, match="`make_scorer` to be picklable"):
+    with pytest.raises(TypeError, match=r"`make_scorer` to be picklable but it is not \(cannot pickle '_thread.lock'"):
         scored(tmp_path, lambda: lock, engine="ray")
     assert not make.calls
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -25,6 +26,10 @@ ENGINES = (LOCAL, RAY)
 Range = tuple[int, int]
 #: How often a range is begun again whose worker died: one that always kills its worker must not go on for ever.
 _RETRIES = 2
+#: Seconds in which a cluster answers; Ray itself would try for many minutes.
+_ANSWER = 10
+#: Machines of a cluster that are told.
+_SHOWN = 4
 
 
 class Warned(NamedTuple):
@@ -184,6 +189,7 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             settings |= {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
         try:
+            _check_answers(workers.address)
             ray.init(workers.address or "local", **settings)
         except Exception as error:  # a bare one where a cluster does not start in time
             raise ValueError(
@@ -202,15 +208,25 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
             ray.shutdown()
 
 
+def _check_answers(address: str | None) -> None:
+    """Raise OSError where nothing listens at an address of host and port."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER):
+            pass
+
+
 def _check_room(ray: Any, workers: Workers, number: int) -> None:
     """Raise where not all workers find a place: those that wait would hold ranges for ever."""
     wanted = {name: size for name, size in (("CPU", workers.num_cpus), ("GPU", workers.num_gpus)) if size}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     room = sum(int(min(node.get(name, 0) / size for name, size in wanted.items())) for node in nodes) if wanted else 0
     if wanted and room < number:
+        there = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes[:_SHOWN])
         raise ValueError(
             f"Expected argument `n_workers` to be at most {room}, as many workers of {workers.num_cpus:g} CPUs and "
-            f"{workers.num_gpus:g} GPUs as the cluster holds, but got {workers.number}. Take fewer, or smaller ones."
+            f"{workers.num_gpus:g} GPUs as the cluster holds, but got {workers.number}. Its machines have {there}"
+            f"{', ...' if len(nodes) > _SHOWN else ''}. Take fewer workers, or smaller ones."
         )
 
 
@@ -225,7 +241,9 @@ def _shared(ray: Any, make_scorer: Callable[[], Any]) -> Any:
         return ray.put(make_scorer)
     except Exception as error:  # what a member of it raises when it is pickled
         raise TypeError(
-            f"Expected argument `make_scorer` to be picklable but it is not ({reason_of(error)}). Let it hold names "
+            # What Ray says itself is a report of many lines.
+            f"Expected argument `make_scorer` to be picklable but it is not ({reason_of(error.__cause__ or error)}). "
+            "Let it hold names "
             "and arrays, and make models and data when it is called."
         ) from error
 
@@ -244,6 +262,8 @@ def _outcome(scorer: Callable[[int, int], Any], each: Range) -> Outcome:
         rows = scorer(*each)
         if not isinstance(rows, pd.DataFrame):
             raise TypeError(f"Expected the scorer to return a DataFrame but got {type(rows).__name__}")
+        if not (all(isinstance(name, str) for name in rows) and rows.columns.is_unique):
+            raise ValueError(f"Expected the scorer to name each column by a text of its own but got {[*rows]}")
     except Exception as error:  # whatever the user's scorer raises; the other ranges go on
         return Outcome(each, error=_text(error), trace="".join(traceback.format_exception(error)))
     return Outcome(each, rows)
