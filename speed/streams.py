@@ -1,6 +1,6 @@
 """Whether scoring a stream takes no more memory for more images, and whether workers read while the model computes.
 
-    python speed/streams.py            # both sections, a table; well above ten minutes, of which workers take three
+    python speed/streams.py            # both sections, a table; about half an hour, of which workers take three minutes
     python speed/streams.py memory     # one section: memory or workers
     python speed/streams.py --tiny     # sizes that show only whether it runs
     python speed/streams.py --write    # and keep the table in speed/RESULTS.md
@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
 from captum_concepts.images import load_image
-from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations
+from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations, score_substitutions
 from quantus_concepts.datasets import ConceptFolder, default_transform
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
 from quantus_concepts.studies.training import SmallResNet
@@ -159,6 +159,11 @@ def stream_of(kind: str, root: Path) -> tuple[Callable[[], Any], int]:
         # Three codes and six scores, then a table of two to three texts, by pointer, and six scores.
         return lambda: score_explanations(scorer, embedder, load(shown)), 9 * (2 * 4 + 8) + 3 * (8 + 8) + 8
     data = concept_folder(root)
+    if kind == "substitutions":
+        added = np.random.default_rng(SEED).permuted(np.tile([[0, 1]], (len(data), 1)), axis=1).T
+        call = partial(score_substitutions, small_model(), load(data), added=added[0], removed=added[1])
+        # Label, prediction, both concepts and both scores, as float32 in the buffer and of float64; the concepts given.
+        return call, 6 * (2 * 4 + 8) + 2 * 2 * 8
     pair = [Subject(SmallResNet(N_CLASSES, 32, seed=seed), load(data), data.labels) for seed in range(2)]
     call = partial(score_contrasts, {"gradient": gradient}, some_masks, mcs=tuple(pair), per_image=True)
     # For two models logits, attributions inside and elsewhere, then a table of two metrics with five columns.
@@ -179,7 +184,10 @@ def growth(kind: str, root: Path) -> tuple[float, int]:
     code = "import sys, torch; torch.set_num_threads(1); sys.path.insert(0, sys.argv[1]); import streams;"
     code += "streams.show_growth(*sys.argv[2:])"
     command = [sys.executable, "-c", code, str(Path(__file__).parent), kind, str(root)]
+    start = time.perf_counter()
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-2:]
+    taken = time.perf_counter() - start
+    print(f"{kind}, {root.name} images: {float(found[0]):.1f} MiB more, {taken:.0f} s", file=sys.stderr, flush=True)
     return float(found[0]), int(found[1])
 
 
@@ -192,6 +200,7 @@ def measure_memory() -> list[Row]:
         for kind, call in (
             ("concepts", "`score_concepts`, small network, 16 concepts"),
             ("explanations", "`score_explanations`, embedded encoder, six questions"),
+            ("substitutions", "`score_substitutions`, small network, 16 concepts"),
             ("contrasts", "`score_contrasts`, MCS of the gradient of two small networks"),
         ):
             (low, _), (high, bytes_of_row) = growth(kind, roots[few]), growth(kind, roots[many])

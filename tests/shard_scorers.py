@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ class Noted:
     def score(self, start: int, stop: int) -> pd.DataFrame:
         self.note(f"range {start}")
         what = self.at.get(start, "")
-        once = what and what != "raise" and not (self.folder / f"done {start}").exists()
+        once = what not in ("", "raise", "warn") and not (self.folder / f"done {start}").exists()
         if once:
             (self.folder / f"done {start}").touch()
             if what != "die":
@@ -46,6 +47,8 @@ class Noted:
             os.kill(os.getpid() if what == "die" else int(what.removeprefix("kill ")), signal.SIGKILL)
         if what == "raise":
             raise ArithmeticError("no such number")
+        if what == "warn":
+            warnings.warn("these are no birds", RuntimeWarning, stacklevel=1)
         batches = [self.images[at : min(at + BATCH, stop)] for at in range(start, stop, BATCH)]
         values = np.concatenate([np.tanh(batch @ self.layers[0]) @ self.layers[1] for batch in batches])
         values[values < 0] = np.nan

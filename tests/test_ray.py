@@ -67,9 +67,11 @@ def whole(tmp_path: Path) -> pd.DataFrame:
     return Noted(tmp_path / "whole")()(0, N)
 
 
-def test_two_workers_give_the_same(tmp_path: Path, whole: pd.DataFrame) -> None:
-    make = Noted(tmp_path / "notes")
-    check_same(scored(tmp_path, make, engine="ray", n_workers=2), whole)
+def test_two_workers_give_the_same_and_warn_here_once(tmp_path: Path, whole: pd.DataFrame) -> None:
+    make = Noted(tmp_path / "notes", dict.fromkeys((0, 8, 32, 56), "warn"))
+    with pytest.warns(RuntimeWarning) as told:
+        check_same(scored(tmp_path, make, engine="ray", n_workers=2), whole)
+    assert [(str(each.message), each.filename) for each in told] == [("these are no birds", shard_scorers.__file__)]
     assert make.calls == {"made": 2} | {f"range {start}": 1 for start in STARTS}
     # Ours it was not: it still runs.
     assert ray.is_initialized()
@@ -106,7 +108,7 @@ def test_what_a_cluster_cannot_hold_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`n_workers` to be at most 0"):
         scored(tmp_path, make, engine="ray", num_gpus=1)
     lock = threading.Lock()
-    with pytest.raises(TypeError, match="`make_scorer` to be picklable"):
+    with pytest.raises(TypeError, match=r"`make_scorer` to be picklable but it is not \(cannot pickle '_thread.lock'"):
         scored(tmp_path, lambda: lock, engine="ray")
     assert not make.calls
 

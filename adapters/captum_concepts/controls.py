@@ -28,7 +28,8 @@ class RandomAttribution(Attribution):
     A metric calls an explanation with two models or with two versions of an image, and again to see that it
     does not change. So the numbers are drawn, for each sample, from a generator seeded by the seed, the
     sample, its target and the parameters of the model: independent between samples, targets and models,
-    alike in every call and every batch. No global generator is used.
+    alike in every call and every batch. No global generator is used. One bit of images or weights that differs, as
+    between kinds of processors that computed them or where they are cast to half precision, gives another draw.
 
     Parameters
     ----------

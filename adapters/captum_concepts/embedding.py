@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from captum_concepts.checks import check_binary, check_materialised, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.progress import progress
-from captum_concepts.running import device_of, evaluation_mode, first_floating, kept_generators
+from captum_concepts.running import device_of, evaluation_mode, first_floating, floating_images, kept_generators
 from captum_concepts.shown import one_line
 
 
@@ -54,7 +54,8 @@ def embed(
         As in `PostHocCBM`; left as it was.
     loader : iterable
         Of batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``. Images
-        are brought to the device and type of the backbone.
+        are brought to the device and type of the backbone; those of uint8 are divided by 255, and no more: what the
+        backbone wants normalised has to come so.
     pool : "mean" or callable
         As in `PostHocCBM`.
     maps : callable, optional
@@ -94,7 +95,8 @@ def run(
     with kept_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
         for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
             items = _items(batch, required)
-            images = items[0] if reference is None else items[0].to(reference)
+            images = floating_images(items[0])
+            images = images if reference is None else images.to(reference)
             rows.append(pooling(features(images), width))
             n = len(rows[-1])
             if len(items) > 1:

@@ -43,6 +43,13 @@ def to_model(model: nn.Module, array: Any) -> Tensor:
     return torch.as_tensor(array).to(device=reference.device, dtype=reference.dtype)
 
 
+def floating_images(images: Tensor) -> Tensor:
+    """Return images in floating point, those of uint8 divided by 255, as torchvision does it."""
+    if images.dtype == torch.uint8:
+        return images.float() / 255
+    return images if images.is_floating_point() else images.float()
+
+
 def at_least_float32(values: Tensor) -> Tensor:
     """Return values of half precision in float32, and others as they are."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

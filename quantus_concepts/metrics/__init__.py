@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.cem import CEM
     from quantus_concepts.metrics.cgim import CGIM
     from quantus_concepts.metrics.clm import CLM
+    from quantus_concepts.metrics.concept_ranges import ConceptRanges
     from quantus_concepts.metrics.concept_scores import score_concepts
     from quantus_concepts.metrics.contrast_scores import score_contrasts
     from quantus_concepts.metrics.explainer_values import Explainer, metric_values
@@ -41,6 +42,7 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
+    "ConceptRanges",
     "Explainer",
     "Faithfulness",
     "Limits",

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import RandomSampler
 
 from captum_concepts.checks import check_binary, check_shape, to_tensor
+from captum_concepts.running import floating_images
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 
 FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")
@@ -84,7 +85,7 @@ class ConceptBatches:
                 f"Expected argument `loader` to give dicts with the keys {list(USUAL)}, of which the last two may be "
                 f"missing, but got {list(batch)}."
             )
-        images = to_tensor("loader", given["images"])
+        images = floating_images(to_tensor("loader", given["images"]))
         check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         self._check_lengths(n_seen + len(images), at_least=True)
         given |= {name: whole[n_seen : n_seen + len(images)] for name, whole in self._bound.items()}
@@ -94,6 +95,8 @@ class ConceptBatches:
                 "of the images are missing."
             )
         labels = to_tensor("labels", given["labels"])
+        if "before" in given:
+            given["before"] = floating_images(to_tensor("before", given["before"]))
         concepts, points, *rest = (to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:])
         if points is not None and points.ndim == 3:
             points = points[:, :, None]

@@ -51,6 +51,8 @@ ADDED = Score("added")
 SUBSTITUTED = Score("S+"), Score("S-"), Score("recital")
 #: Of the class after interventions, by order and number of concepts.
 INTERVENED = "accuracy after interventions"
+#: Of CLM, where parts have several places: of one alone it is the size of the region.
+LOCATION_CHANCE = "CLM chance"
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 
 
@@ -292,25 +294,38 @@ class ConceptScorer:
         image, concept, place = _distinct(ranked.flatten(1), len(parts))
         maps, finite = self._maps(images, features, image, concept)
         size = (int(images.shape[-2]), int(images.shape[-1]))
-        own = self._hits(maps, points[image, parts[concept]], size)
+        places = points[image, parts[concept]]
+        own = self._hits(maps, places, size)
         # Ranked by (B, explanations, count), hits by (..., alphas).
         place = place.unflatten(1, ranked.shape[1:])
         hits = {Score("CLM", name): own[place[:, index].to(own.device)] for index, name in enumerate(importance)}
+        chances = {score: self._chances(places)[place[:, index]] for index, score in enumerate(hits)}
         if elsewhere is not None:
             # The last explanation ranks the concepts whose parts the baselines are asked for.
             last = Score("CLM", list(importance)[-1])
             chosen, back = torch.unique(place[:, -1], return_inverse=True)
-            there = self._hits(maps[chosen.to(maps.device)], elsewhere[image[chosen], parts[concept[chosen]]], size)
+            places = elsewhere[image[chosen], parts[concept[chosen]]]
+            there = self._hits(maps[chosen.to(maps.device)], places, size)
             hits[last._replace(baseline=OTHER_IMAGE)] = there[back.to(there.device)]
+            chances[last._replace(baseline=OTHER_IMAGE)] = self._chances(places)[back]
             rows = torch.arange(len(points))[:, None]
             middle = self._region.hits(points[rows, parts[ranked[:, -1]]], size)
             hits[last._replace(baseline=GAUSSIAN)] = middle.to(maps.device)
+            chances[last._replace(baseline=GAUSSIAN)] = chances[last]
+        if points.shape[2] > 1:
+            hits |= {score._replace(metric=LOCATION_CHANCE): each.to(maps.device) for score, each in chances.items()}
         return {FINITE_MAPS: finite} | {
             score._replace(l=top, alpha=float(alpha)): found[:, :top, a].nanmean(1)
             for top in tops
             for a, alpha in enumerate(alphas)
             for score, found in hits.items()
         }
+
+    def _chances(self, places: Tensor) -> Tensor:
+        """Return (U, alphas): how often white noise hits the best of places (U, Q, 2)."""
+        count = (~places.isnan().any(-1)).sum(-1, keepdim=True)
+        missed = 1 - torch.tensor(self.variants.alphas) / 12
+        return (1 - missed**count).masked_fill(count == 0, torch.nan)
 
     def _hits(self, maps: Tensor, points: Tensor, size: tuple[int, int]) -> Tensor:
         check_places(points, size, ("map", "place"))

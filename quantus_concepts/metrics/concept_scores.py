@@ -66,7 +66,8 @@ def score_concepts(
         Batches, each a tuple of images (B, C, H, W), classes (B,), concept labels (B, L) and part points (B, P, Q, 2)
         or (B, P, 2), of which the last ones may be missing, or a dict of them under "images", "labels",
         "concept_labels" and "points": a `torch.utils.data.DataLoader` over a data set of this package or over images
-        and classes, a generator, a list. It is gone through once, and no batch is kept.
+        and classes, a generator, a list. It is gone through once, and no batch is kept. Images are as the models take
+        them; those of uint8 are divided by 255, and no more.
     class_concepts : array_like, optional
         (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM.
     concept_labels : array_like, optional
@@ -135,7 +136,8 @@ def score_concepts(
         row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
         (over the items for CGIM; for S+, S- and recital over pairs of class and concept put in; true classes for
         interventions); ``n`` defined scores
-        and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM, 1/2 for S+ and S-.
+        and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM (more where a part has
+        several places, see `CLM`), 1/2 for S+ and S-.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,

@@ -85,6 +85,11 @@ class ConceptScoring:
         self._names = [name for name, _ in models]
         self._control = drawn[0][0] if drawn else ""
 
+    @property
+    def n_models(self) -> int:
+        """How many models there are, controls counted."""
+        return len(self._scorers)
+
     def run(
         self,
         loader: Iterable[Any],

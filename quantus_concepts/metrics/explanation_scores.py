@@ -14,6 +14,7 @@ from torch import Tensor
 from captum_concepts.checks import check_callable, check_flag, check_shape, to_array, to_tensor
 from captum_concepts.embedding import check_loader
 from captum_concepts.progress import progress
+from captum_concepts.running import floating_images
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.arguments import finite_rows
 from quantus_concepts.functional.overlay import usable_maps
@@ -67,10 +68,10 @@ def score_explanations(
     encoder : Embedder, Encoder, str or object
         As in `PASTAScore`; None for the one that the scorer was trained on.
     loader : iterable
-        Batches, gone through once: tuples of images (B, C, H, W), maps (B, h, w) or (B, C, h, w), summed over the
-        channels, and, where the scorer knows labels, labels (B,), by name or index. Or lists of explanations of any
-        kind and size, alone or in a tuple with their labels: a loader over ``PastaRatings(...).explanations`` with
-        ``collate_fn=list`` gives such.
+        Batches, gone through once: tuples of images (B, C, H, W), those of uint8 divided by 255, maps (B, h, w) or
+        (B, C, h, w), summed over the channels, and, where the scorer knows labels, labels (B,), by name or index. Or
+        lists of explanations of any kind and size, alone or in a tuple with their labels: a loader over
+        ``PastaRatings(...).explanations`` with ``collate_fn=list`` gives such.
     mean : sequence of float, optional
         What images of tuples were normalised by, a number for each channel, to be undone.
     std : sequence of float, optional
@@ -152,6 +153,7 @@ def _checked(batch: Any, denormalisation: Denormalisation) -> _Batch:
     if len(batch) not in (2, 3):
         raise ValueError(f"{_EXPECTED}, but got {len(batch)} items.")
     images, maps = (to_tensor("loader", each) for each in batch[:2])
+    images = floating_images(images)
     check_shape("images", images, ("B", "C", "H", "W"), (None,) * 4)
     maps = maps.sum(1) if maps.ndim == 4 else maps
     maps = maps if maps.is_floating_point() else maps.float()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -128,6 +129,7 @@ class IIR(ReExplainingMetric):
         self.average = check_flag("average", average)
         if average:
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
+            self.bounds = (0.0, math.inf)
         self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
         self._set(agreement, patched=patched, masks=masks, labels=labels)
         # Patches of this call and of the one before, which may have been about the same images.

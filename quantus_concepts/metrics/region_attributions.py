@@ -16,6 +16,7 @@ from captum_concepts.running import evaluation_mode
 from captum_concepts.shown import one_line
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.masks import check_mask_size, region_masks
+from quantus_concepts.metrics.row_buffer import RowBuffer
 from quantus_concepts.metrics.subjects import Subject, taken
 
 ExplainFunc = Callable[..., np.ndarray]
@@ -120,7 +121,7 @@ def attribute_regions(
     with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
         for subject in subjects:
             kept = list(keep.get(subject, ()))
-            parts: dict[str, list[_Part]] = {name: [] for name in methods}
+            parts = {name: _Parts(RowBuffer(), RowBuffer(), []) for name in methods}
             met: list[int] = []
             # Methods within batches, so that an image is composed once for all of them.
             for rows, images in subject.batches(batch_size):
@@ -138,7 +139,7 @@ def attribute_regions(
                     except Exception as error:  # a method of the user's own may raise anything
                         found[name].failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
                         continue
-                    parts[name].append(_reduce(maps, regions, others, wanted))
+                    _reduce(maps, regions, others, wanted, parts[name])
             for name, result in found.items():
                 if not result.failure:
                     _add(result, subject, parts[name], [met.index(row) for row in kept])
@@ -181,10 +182,10 @@ def checked_masks(masks: Any, count: int, name: str = "masks") -> Masks:
     return regions
 
 
-class _Part(NamedTuple):
-    inside: Tensor
-    elsewhere: Tensor | None
-    maps: Tensor
+class _Parts(NamedTuple):
+    inside: RowBuffer
+    elsewhere: RowBuffer
+    maps: list[Tensor]
 
 
 def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> Tensor:
@@ -194,21 +195,20 @@ def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[
     return _normalised(to_numpy(raw), images)
 
 
-def _reduce(maps: Tensor, regions: Tensor, others: Tensor | None, wanted: list[int]) -> _Part:
-    return _Part(
-        inside=region_attribution(maps, regions),
-        elsewhere=None if others is None else region_attribution(maps, others),
-        maps=maps[wanted, 0],
-    )
+def _reduce(maps: Tensor, regions: Tensor, others: Tensor | None, wanted: list[int], parts: _Parts) -> None:
+    parts.inside.add(region_attribution(maps, regions))
+    if others is not None:
+        parts.elsewhere.add(region_attribution(maps, others))
+    if wanted:
+        parts.maps.append(maps[wanted, 0])
 
 
-def _add(result: RegionAttributions, subject: Subject, parts: Sequence[_Part], places: list[int]) -> None:
-    result.inside[subject] = torch.cat([part.inside for part in parts])
-    others = [part.elsewhere for part in parts if part.elsewhere is not None]
-    if others:
-        result.elsewhere[subject] = torch.cat(others)
+def _add(result: RegionAttributions, subject: Subject, parts: _Parts, places: list[int]) -> None:
+    result.inside[subject] = parts.inside.rows.clone()
+    if len(parts.elsewhere):
+        result.elsewhere[subject] = parts.elsewhere.rows.clone()
     if places:
-        result.maps[subject] = torch.cat([part.maps for part in parts])[places].numpy()
+        result.maps[subject] = torch.cat(parts.maps)[places].numpy()
 
 
 def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:

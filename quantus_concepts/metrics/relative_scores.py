@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_mapping, check_module, check_range, check_seed, check_whole, to_array
 from quantus_concepts.functional import mcs, relative_contrast
+from quantus_concepts.functional.relative import RelativeContrast
+from quantus_concepts.metrics.contrast_scores import UNMARKED
 from quantus_concepts.metrics.region_attributions import (
     ExplainFunc,
     RegionAttributions,
@@ -23,7 +25,7 @@ from quantus_concepts.metrics.subjects import Subject, gives_batches
 
 RELATIVE, CORRELATION = "relative MCS", "correlation"
 WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
-COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined"]
+COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
 
 
 def score_relative(
@@ -69,9 +71,9 @@ def score_relative(
     -------
     DataFrame
         For each method a row for each k but the largest ("relative MCS") and one of Pearson's "correlation" with the
-        accuracy drop, ``low`` and ``high`` ends of 95 % bootstrap intervals over images, ``n`` defined scores and
-        ``undefined`` ones. With an empty ``method``, for each k, "accuracy with", "accuracy without" the feature and
-        their difference, "accuracy drop".
+        accuracy drop, ``low`` and ``high`` ends of 95 % bootstrap intervals over images, ``n`` defined scores,
+        ``undefined`` ones, and the ``reason`` of these, or why there is no correlation. With an empty ``method``, for
+        each k, "accuracy with", "accuracy without" the feature and their difference, "accuracy drop".
 
     Raises
     ------
@@ -122,7 +124,7 @@ def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.Data
     with_, without = (found.double().mean(1).numpy() for found in right)
     parts = [(WITH, with_), (WITHOUT, without), (DROP, with_ - without)]
     tables = [pd.DataFrame({"method": "", "metric": metric, "k": levels, "value": value}) for metric, value in parts]
-    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1]).reindex(columns=COLUMNS)
+    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1], reason="").reindex(columns=COLUMNS)
 
 
 def relative_table(
@@ -139,6 +141,7 @@ def relative_table(
         defined = ~scores.isnan()
         # An image is what the bootstrap of the correlation draws.
         counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
+        reasons = [*_reasons(scores, right_with, each.failure), _no_correlation(result, levels)]
         numbers = np.concatenate([torch.stack(list(result.score)).numpy(), np.array([result.correlation]).T], axis=1)
         rows += [
             {
@@ -150,7 +153,36 @@ def relative_table(
                 "high": high,
                 "n": n,
                 "undefined": scores.shape[1] - n,
+                "reason": reason,
             }
-            for k, value, low, high, n in zip([*levels, math.nan], *numbers.tolist(), counts, strict=True)
+            for k, value, low, high, n, reason in zip(
+                [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True
+            )
         ]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _reasons(scores: Tensor, right: Tensor, failure: str) -> list[str]:
+    """Return for each row of scores (R, N) why some are NaN, and how many."""
+    told = []
+    other = f"the explanation method failed: {failure}" if failure else UNMARKED
+    for row, own in zip(scores, right, strict=False):
+        counts = {
+            "the model misclassifies the image": int((~own).sum()),
+            "the model of the largest k misclassifies the image": int((own & ~right[-1]).sum()),
+            other: int((row.isnan() & own & right[-1]).sum()),
+        }
+        told.append("; ".join(f"{reason} ({count})" for reason, count in counts.items() if count))
+    return told
+
+
+def _no_correlation(result: RelativeContrast, levels: list[float]) -> str:
+    """Return why there is no correlation; empty where there is one."""
+    curve, drop = result.score.value, result.drop.value
+    if not result.correlation.value.isnan():
+        return ""
+    if len(levels) < 2:
+        return "a correlation needs two k beside the largest"
+    if missing := [f"{k:g}" for k, value in zip(levels, curve.tolist(), strict=True) if math.isnan(value)]:
+        return f"no image has a score at k = {', '.join(missing)}"
+    return f"the {'accuracy drop' if drop.std() <= curve.std() else RELATIVE} is the same at every k"

@@ -17,6 +17,7 @@ from quantus_concepts.metrics.concept_scorer import (
     DENSITY,
     INTERVENED,
     LABEL,
+    LOCATION_CHANCE,
     NEGATIVE_FIRST,
     PREDICTED,
     SUBSTITUTED,
@@ -116,7 +117,10 @@ def model_rows(
     located = {score: column for score, column in columns.items() if score.metric == "CLM"}
     # A model's own first, then its baselines.
     for score, column in sorted(located.items(), key=lambda item: bool(item[0].baseline)):
-        rows.append(mean_row(column, **shared, **_named(score), chance=(score.alpha or math.nan) / 12))
+        chance = (score.alpha or math.nan) / 12
+        if (of_places := score._replace(metric=LOCATION_CHANCE)) in columns:
+            chance = nanmean(np.where(np.isnan(column), np.nan, columns[of_places]))
+        rows.append(mean_row(column, **shared, **_named(score), chance=chance))
     if scorer.variants.class_concepts is not None:
         for kind, names in (("concept", concepts), ("class", classes)):
             for explanation, scores in scorer.agreement(kind).items():
@@ -153,7 +157,7 @@ def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
 
 def image_table(scorer: ConceptScorer, model: str) -> pd.DataFrame:
     """Return the scores of one model, a row for each image and number."""
-    columns = scorer.columns()
+    columns = {score: each for score, each in scorer.columns().items() if score.metric != LOCATION_CHANCE}
     columns.pop(ADDED, None)
     labels, predicted = (columns.pop(score).astype(np.int64) for score in (LABEL, PREDICTED))
     table = pd.concat([pd.DataFrame({**score._asdict(), "value": column}) for score, column in columns.items()])

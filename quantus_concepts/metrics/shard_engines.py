@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,15 +26,30 @@ ENGINES = (LOCAL, RAY)
 Range = tuple[int, int]
 #: How often a range is begun again whose worker died: one that always kills its worker must not go on for ever.
 _RETRIES = 2
+#: Seconds in which a cluster answers; Ray itself would try for many minutes.
+_ANSWER = 10
+#: Machines of a cluster that are told.
+_SHOWN = 4
+
+
+class Warned(NamedTuple):
+    """A warning that a worker would have shown, in words: its class may be none that another process can import."""
+
+    text: str
+    category: str
+    module: str
+    file: str
+    line: int
 
 
 class Outcome(NamedTuple):
-    """What came of a range: its rows, or why there are none and where that was raised."""
+    """What came of a range: its rows, or why there are none and where that was raised; and what it warned of."""
 
     range: Range
     rows: pd.DataFrame | None = None
     error: str = ""
     trace: str = ""
+    warned: tuple[Warned, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,10 +106,16 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._scorer: Any = None
+        self._warned: list[Warned] = []
         os.environ["OMP_NUM_THREADS"] = str(threads)  # where PyTorch is loaded later
+        # In place of a log of the worker that nobody reads. What is filtered, by the scorer itself too, stays so.
+        warnings.showwarning = self._note
 
-    def build(self, factory: Sequence[Any]) -> str:
-        """Make the scorer, and return why that failed."""
+    def build(self, factory: Sequence[Any]) -> tuple[str, tuple[Warned, ...]]:
+        """Make the scorer, and return why that failed, and the warnings."""
+        return self._build(factory), self._told()
+
+    def _build(self, factory: Sequence[Any]) -> str:
         # In a list the factory arrives as a reference: what goes wrong in taking it up is told like the rest.
         if self._scorer is None:
             try:
@@ -106,12 +129,22 @@ class _Worker:
 
     def score(self, factory: Sequence[Any], each: Range) -> Outcome:
         """Score a range."""
-        failed = self.build(factory)
-        return Outcome(each, error=failed) if failed else _outcome(self._scorer, each)
+        failed = self._build(factory)
+        outcome = Outcome(each, error=failed) if failed else _outcome(self._scorer, each)
+        return outcome._replace(warned=self._told())
+
+    def _note(self, message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
+        self._warned.append(Warned(str(message), category.__name__, category.__module__, file, line))
+
+    def _told(self) -> tuple[Warned, ...]:
+        told, self._warned = tuple(self._warned), []
+        return told
 
 
 def _pooled(ray: Any, actors: Sequence[Any], factory: Any, ranges: Sequence[Range]) -> Iterator[Outcome]:
-    for failed in ray.get([actor.build.remote([factory]) for actor in actors]):
+    told: set[tuple[str, str]] = set()
+    for failed, warned in ray.get([actor.build.remote([factory]) for actor in actors]):
+        _warn(warned, told)
         if failed:
             raise ValueError(f"`make_scorer` failed in a worker: {failed}.")
     pool = importlib.import_module("ray.util").ActorPool(actors)
@@ -126,8 +159,19 @@ def _pooled(ray: Any, actors: Sequence[Any], factory: Any, ranges: Sequence[Rang
             continue
         del left[outcome.range]
         yield outcome
+        # After its rows are kept: a filter may make an error of it.
+        _warn(outcome.warned, told)
     for each in left:
         yield Outcome(each, error=f"its worker died {_RETRIES + 1} times ({why})")
+
+
+def _warn(warned: Sequence[Warned], told: set[tuple[str, str]]) -> None:
+    """Warn of what a worker was warned of, if no other one was, as if it had been raised here."""
+    for each in warned:
+        if (each.category, each.text) not in told:
+            told.add((each.category, each.text))
+            category = getattr(sys.modules.get(each.module), each.category, UserWarning)
+            warnings.warn_explicit(each.text, category, each.file, each.line)
 
 
 @contextmanager
@@ -145,6 +189,7 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             settings |= {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
         try:
+            _check_answers(workers.address)
             ray.init(workers.address or "local", **settings)
         except Exception as error:  # a bare one where a cluster does not start in time
             raise ValueError(
@@ -163,15 +208,25 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
             ray.shutdown()
 
 
+def _check_answers(address: str | None) -> None:
+    """Raise OSError where nothing listens at an address of host and port."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER):
+            pass
+
+
 def _check_room(ray: Any, workers: Workers, number: int) -> None:
     """Raise where not all workers find a place: those that wait would hold ranges for ever."""
     wanted = {name: size for name, size in (("CPU", workers.num_cpus), ("GPU", workers.num_gpus)) if size}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     room = sum(int(min(node.get(name, 0) / size for name, size in wanted.items())) for node in nodes) if wanted else 0
     if wanted and room < number:
+        there = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes[:_SHOWN])
         raise ValueError(
             f"Expected argument `n_workers` to be at most {room}, as many workers of {workers.num_cpus:g} CPUs and "
-            f"{workers.num_gpus:g} GPUs as the cluster holds, but got {workers.number}. Take fewer, or smaller ones."
+            f"{workers.num_gpus:g} GPUs as the cluster holds, but got {workers.number}. Its machines have {there}"
+            f"{', ...' if len(nodes) > _SHOWN else ''}. Take fewer workers, or smaller ones."
         )
 
 
@@ -186,7 +241,9 @@ def _shared(ray: Any, make_scorer: Callable[[], Any]) -> Any:
         return ray.put(make_scorer)
     except Exception as error:  # what a member of it raises when it is pickled
         raise TypeError(
-            f"Expected argument `make_scorer` to be picklable but it is not ({reason_of(error)}). Let it hold names "
+            # What Ray says itself is a report of many lines.
+            f"Expected argument `make_scorer` to be picklable but it is not ({reason_of(error.__cause__ or error)}). "
+            "Let it hold names "
             "and arrays, and make models and data when it is called."
         ) from error
 
@@ -205,6 +262,8 @@ def _outcome(scorer: Callable[[int, int], Any], each: Range) -> Outcome:
         rows = scorer(*each)
         if not isinstance(rows, pd.DataFrame):
             raise TypeError(f"Expected the scorer to return a DataFrame but got {type(rows).__name__}")
+        if not (all(isinstance(name, str) for name in rows) and rows.columns.is_unique):
+            raise ValueError(f"Expected the scorer to name each column by a text of its own but got {[*rows]}")
     except Exception as error:  # whatever the user's scorer raises; the other ranges go on
         return Outcome(each, error=_text(error), trace="".join(traceback.format_exception(error)))
     return Outcome(each, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -116,9 +117,15 @@ def score_shards(
     TypeError
         If an argument is of another kind than asked for, or the factory cannot be pickled.
     ValueError
-        If an argument is out of its range, the folder holds another run, or a package of the extra is missing; once
-        all others are done, if the scorer failed in some ranges or gave other columns; and where the first ranges all
-        fail.
+        If an argument is out of its range or says nothing with this engine, the folder cannot be written to or holds
+        another run, there is no such cluster or it has no such room, or a package of the extra is missing; if a file
+        cannot be written; once all others are done, if the scorer failed in some ranges or gave other columns; and
+        where the first ranges all fail.
+
+    Warns
+    -----
+    UserWarning
+        If a file of a range is damaged. What workers are warned of is told here, once each.
     """
     check_callable("make_scorer", make_scorer)
     check_whole("n_items", n_items, 1)
@@ -136,9 +143,12 @@ def score_shards(
     check_weight("num_cpus", num_cpus)
     check_weight("num_gpus", num_gpus)
     check_flag("display_progressbar", display_progressbar)
+    _check_writable(check_path("out", out))
     needed("pyarrow")
     if engine == RAY:
         needed("ray")
+    else:
+        _check_alone(address=(address, None), n_workers=(n_workers, 1), num_gpus=(num_gpus, 0))
     identity = {name: _identity(name, value) for name, value in check_mapping("fingerprint", fingerprint).items()}
     folder = _ShardFolder(check_path("out", out), {"items": n_items, "shard size": shard_size, "of": identity})
     ranges = [(start, min(start + shard_size, n_items)) for start in range(0, n_items, shard_size)]
@@ -153,14 +163,13 @@ def score_shards(
         # Closed at once where this raises: workers, and a cluster of our own, end with it.
         with bar, closing(outcomes):
             for outcome in outcomes:
+                outcome = folder.kept(outcome)
                 if outcome.rows is None:
                     failed.append(outcome)
                     if len(failed) == _HOPELESS and not any(rows is not None for rows in found.values()):
                         break
                 else:
-                    folder.write(outcome.range, outcome.rows)
-                    # As a later call will read it.
-                    found[outcome.range] = folder.read(outcome.range)
+                    found[outcome.range] = outcome.rows
                 bar.update()
     if failed:
         raise _failure(sorted(failed), len(ranges), names, folder.path)
@@ -199,12 +208,29 @@ class _ShardFolder:
                 return rows
         return None
 
-    def write(self, each: Range, rows: pd.DataFrame) -> None:
-        """Write the rows of a range in a file that is there when it is complete."""
+    def kept(self, outcome: Outcome) -> Outcome:
+        """Write the rows of a range, where there are some, and return them as a later call will read them."""
+        if outcome.rows is None:
+            return outcome
         arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
         sink = arrow.BufferOutputStream()
-        parquet.write_table(arrow.Table.from_pandas(rows, preserve_index=False), sink)
-        content = sink.getvalue().to_pybytes()
+        try:
+            parquet.write_table(arrow.Table.from_pandas(outcome.rows, preserve_index=False), sink)
+        except (TypeError, ValueError, arrow.ArrowException) as error:
+            told = ". ".join(map(str, error.args))  # Arrow has several, the last tells the column
+            return outcome._replace(rows=None, error=f"its rows fit in no file of Parquet: {shortened(told)}")
+        try:
+            self._write(outcome.range, sink.getvalue().to_pybytes())
+        except OSError as error:
+            raise ValueError(
+                f"The rows of items {outcome.range[0]} to {outcome.range[1] - 1} cannot be written to {self.path} "
+                f"({error.strerror or reason_of(error)}). What is done is kept there: when this is repaired, the same "
+                "call computes only what is missing."
+            ) from error
+        return outcome._replace(rows=self.read(outcome.range))
+
+    def _write(self, each: Range, content: bytes) -> None:
+        """Write the content of a file, which is there when it is complete."""
         # With the first rows, so that a call that fails before leaves nothing.
         self.path.mkdir(parents=True, exist_ok=True)
         if not (file := self.path / MANIFEST).exists():
@@ -225,6 +251,25 @@ class _ShardFolder:
             raise ValueError(
                 f"Expected argument `out` to name a new folder, or one of the same run, but {self.path} holds another "
                 f"({told}). Choose another folder."
+            )
+
+
+def _check_writable(out: Path) -> None:
+    """Raise where no folder can be made, or nothing be written, before anything is computed for it."""
+    there = next(each for each in (out.absolute(), *out.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise ValueError(f"Expected argument `out` to name a folder but {there} is none. Name another.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"Expected argument `out` to name a folder that can be written to but {there} cannot.")
+
+
+def _check_alone(**given: tuple[Any, Any]) -> None:
+    """Raise for what only the workers of a cluster have."""
+    for name, (value, default) in given.items():
+        if value != default:
+            raise ValueError(
+                f"Argument `{name}` says nothing with engine={LOCAL!r}, which scores in this process. Leave it out, or "
+                f"score by the workers of a cluster: engine={RAY!r}."
             )
 
 
@@ -260,7 +305,7 @@ def _identity(name: str, value: Any) -> str:
 def _failure(failed: Sequence[Outcome], n_ranges: int, names: Sequence[str] | None, folder: Path) -> ValueError:
     """Say which items failed, and why."""
     by_reason: dict[str, list[str]] = {}
-    for (start, stop), _, reason, _ in failed[:_SHOWN]:
+    for (start, stop), _, reason, *_ in failed[:_SHOWN]:
         named = "" if names is None else f" ({shortened(names[start])} to {shortened(names[stop - 1])})"
         by_reason.setdefault(reason, []).append(f"{start} to {stop - 1}{named}")
     told = "; ".join(f"items {', '.join(items)}: {reason}" for reason, items in by_reason.items())

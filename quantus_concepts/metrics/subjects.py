@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, RandomSampler
 
 from captum_concepts.checks import check_module, check_shape, check_whole, to_array, to_tensor
-from captum_concepts.running import evaluation_mode, predict_logits
+from captum_concepts.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts.shown import one_line
 from quantus_concepts.metrics.row_buffer import RowBuffer
 from quantus_concepts.metrics.truth import class_labels
@@ -30,7 +30,8 @@ class Subject:
         (N, C, H, W) as the model takes them. Or, so that memory does not grow with their number, a function from a list
         of n rows to such images (n, C, H, W), or batches of them, or of tuples that begin with them, in the order of
         `labels`: a `torch.utils.data.DataLoader`, whose workers read while others are explained, or anything else that
-        can be gone through again and again. Images of uint8 are divided by 255.
+        can be gone through again and again. Images of uint8 are divided by 255, and no more: what the model wants
+        normalised has to come so.
     labels : array_like
         (N,) of int: the classes to find and to explain.
 
@@ -90,7 +91,7 @@ class Subject:
                 "Expected argument `images` to be an array or a function of rows, of which some can be asked for, but "
                 f"got {type(self.images).__name__}, which gives batches."
             )
-        return _floating(taken(self.images, rows))
+        return floating_images(taken(self.images, rows))
 
     def batches(self, batch_size: int = 64) -> Iterator[tuple[list[int], Tensor]]:
         """Go through all images.
@@ -122,7 +123,7 @@ class Subject:
             rows = list(range(count, count + len(images)))
             count += len(images)
             self._check_count(count, count > len(self))
-            yield rows, _floating(images)
+            yield rows, floating_images(images)
         self._check_count(count, count < len(self))
 
     def _check_count(self, count: int, wrong: bool) -> None:
@@ -188,12 +189,6 @@ def gives_batches(name: str, images: Any) -> bool:
             "with shuffle=False."
         )
     return True
-
-
-def _floating(images: Tensor) -> Tensor:
-    if images.dtype == torch.uint8:
-        return images.float() / 255
-    return images if images.is_floating_point() else images.float()
 
 
 def taken(array: Tensor | Callable[[list[int]], Tensor], rows: list[int]) -> Tensor:

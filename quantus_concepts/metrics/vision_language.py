@@ -227,7 +227,7 @@ def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bo
     kept = np.flatnonzero(asker.option_of[:-1] >= 0)
     options, some = asker.option_of[kept], np.isin(kept, put_in)
     groups, group_of = np.unique(asker.groups.numpy()[options], return_inverse=True)
-    found: dict[str, list[np.ndarray]] = {variant: [] for variant in asker.variants}
+    found = {variant: RowBuffer() for variant in asker.variants}
     for batch in _batches(loader, {}, len(asker.option_of) - 1, show):
         if batch.concepts is None:
             raise ValueError("Expected argument `seen` to give batches with concept labels but they have none.")
@@ -238,10 +238,10 @@ def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bo
             chance = asker.chance(options, variant)
             chance = np.where(present, chance, 1 - chance)
             parts = [each[:, columns].mean(1) for each in (right, chance) for columns in (some, some | True)]
-            found[variant].append(np.stack([to_numpy(batch.labels), *parts], 1))
+            found[variant].add(torch.from_numpy(np.stack([to_numpy(batch.labels), *parts], 1)))
     rows = {}
-    for variant, batches in found.items():
-        clusters, *columns = np.concatenate(batches).T
+    for variant, buffer in found.items():
+        clusters, *columns = buffer.rows.numpy().T
         rows[variant] = [
             summed(metric, scores, clusters, chances)
             for metric, scores, chances in zip(("T_A", "T"), columns[:2], columns[2:], strict=True)

@@ -118,6 +118,14 @@ def load_scorer(
     except FileNotFoundError as error:
         raise FileNotFoundError(f"Argument `source` cannot be used. {error}") from error
     scorers = [_read(path, name, dim, encoder) for path, name in files]
+    answering: dict[str, Path] = {}
+    for (path, _), scorer in zip(files, scorers, strict=True):
+        for question in scorer.questions:
+            if (other := answering.setdefault(question, path)) != path:
+                raise ValueError(
+                    f"Both {other.name} and {path.name} in {path.parent} answer {question}. Name one of them, or the "
+                    "file of each question."
+                )
     return Scorer.join(scorers).to(where).eval() if len(scorers) > 1 else scorers[0].to(where).eval()
 
 

@@ -99,6 +99,10 @@ def score_by_ranges(
         return make_scorer()(0, n_items)  # without the extra nothing is kept
     # What differs, a file that was repaired for instance, stands beside.
     out = run.folder.kept / f"{name}-{digest(fingerprint)[:8]}"
+    of_cluster: dict[str, Any] = {}
+    if options.engine != LOCAL:
+        of_cluster = {"address": options.address, "n_workers": options.workers or 1}
+        of_cluster["num_gpus"] = options.gpus_per_worker or 0
     with named_as_typed(type(options), n_workers="--workers", num_gpus="--gpus-per-worker"):
         return score_shards(
             make_scorer,
@@ -108,9 +112,7 @@ def score_by_ranges(
             shard_size=shard_size,
             names=names,
             engine=options.engine,
-            address=options.address,
-            n_workers=options.workers or 1,
-            num_gpus=options.gpus_per_worker or 0,
+            **of_cluster,
             display_progressbar=run.progress,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -57,9 +58,12 @@ class KeptImages(ConceptDataset):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make tensors of arrays."""
-        vars(self).update(
-            {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in state.items()}
-        )
+        with warnings.catch_warnings():
+            # Those of the store of Ray all workers share, and nobody writes to.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            vars(self).update(
+                {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in state.items()}
+            )
 
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end."""

@@ -211,6 +211,8 @@ def test_relative_mcs_is_the_contrast_with_the_last_model(world):
     assert curve["k"].tolist() == [0.25, 0.5]
     np.testing.assert_array_equal(curve[["value", "low", "high"]].to_numpy().T, torch.stack(list(expected.score)))
     np.testing.assert_array_equal(curve["n"], (~np.isnan(scores)).sum(1))
+    counted = curve["reason"].str.findall(r"\((\d+)\)").map(lambda found: sum(map(int, found)))
+    np.testing.assert_array_equal(counted, curve["undefined"])
     correlation = table[table["metric"] == "correlation"][["value", "low", "high"]].to_numpy()[0]
     np.testing.assert_array_equal(correlation, np.array(expected.correlation))
     drop = table[table["metric"] == "accuracy drop"].set_index("k")["value"]
@@ -218,6 +220,22 @@ def test_relative_mcs_is_the_contrast_with_the_last_model(world):
     assert len(drop) == 3
     with pytest.raises(ValueError, match="two models"):
         score_relative({}, world.masks, {1.0: world.f_o}, world.full, world.bare, world.scenes)
+
+
+@pytest.mark.parametrize(
+    ("levels", "model", "told"),
+    [
+        ((0.5,), "f_0", "two k beside the largest"),
+        ((0.25, 0.5), "f_0", "the accuracy drop is the same at every k"),
+        ((0.25, 0.5), "f_o", "no image has a score at k = 0.25, 0.5"),
+    ],
+)
+def test_why_there_is_no_correlation_is_told(world, levels, model, told):
+    models = dict.fromkeys(levels, getattr(world, model)) | {1.0: world.f_s}
+    methods = {"edges": build_method("Sobel edges")}
+    table = score_relative(methods, world.masks, models, world.full, world.bare, world.scenes).set_index("metric")
+    assert np.isnan(table.loc["correlation", "value"])
+    assert told in table.loc["correlation", "reason"]
 
 
 BAD_ARGUMENTS = {

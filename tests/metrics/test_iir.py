@@ -71,6 +71,7 @@ def test_agrees_with_the_reference(normalise: bool, world: World) -> None:
 def test_direction_is_that_of_the_score(world: World) -> None:
     assert IIR(world.patched).score_direction == ScoreDirection.HIGHER
     assert IIR(world.patched, average=True).score_direction == ScoreDirection.LOWER
+    assert IIR(world.patched, average=True).bounds == (0, np.inf)
     assert IIR.score_direction == ScoreDirection.HIGHER
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 from contextlib import nullcontext
@@ -15,6 +17,7 @@ import torch
 from torch import nn
 
 from kills import killed
+from quantus_concepts import score_shards
 from shard_scorers import STARTS, N, Noted, check_same, scored
 
 pytest.importorskip("pyarrow", reason="ranges are kept in files of Arrow, of the extra ray")
@@ -147,3 +150,47 @@ def test_a_missing_extra_is_told(engine: str, package: str, tmp_path: Path, monk
 def test_ray_is_loaded_only_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert len(scored(tmp_path)) == N
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (pd.DataFrame({0: [1.0]}), r"name each column by a text of its own but got \[0\]"),
+        (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), r"by a text of its own but got \['a', 'a'\]"),
+        (pd.DataFrame({"a": [1, "one"]}), "its rows fit in no file of Parquet: .*column a"),
+    ],
+)
+def test_rows_that_no_file_can_hold_cost_their_range(rows: pd.DataFrame, told: str, tmp_path: Path) -> None:
+    good = pd.DataFrame({"a": [1.0]})
+    with pytest.raises(ValueError, match=f"1 of 8 ranges failed, items 16 to 23: .*{told}"):
+        scored(tmp_path, lambda: lambda start, stop: rows if start == 16 else good)
+    assert len([*(tmp_path / "out").glob("*.parquet")]) == 7
+
+
+def test_a_folder_that_is_none_or_full_is_told(tmp_path: Path) -> None:
+    make = Noted(tmp_path / "notes")
+    (tmp_path / "file").touch()
+    for out in ("file", "file/below"):
+        with pytest.raises(ValueError, match=r"`out` to name a folder but .*file is none"):
+            score_shards(make, N, tmp_path / out, fingerprint={})
+    assert not make.calls
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(ValueError, match=r"items 0 to 7 cannot be written to .*out \(No space left on device\)"):
+            scored(tmp_path, make)
+
+
+def full(*_: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("name", ["address", "n_workers", "num_gpus"])
+def test_what_is_of_a_cluster_says_nothing_here(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"`{name}` says nothing with engine='local'"):
+        scored(tmp_path, **{name: "auto" if name == "address" else 2})
+
+
+def test_an_address_at_which_nothing_answers_is_told_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    with pytest.raises(ValueError, match=r"`address` to be that of a Ray cluster, .*'127.0.0.1:9' \(.*refused"):
+        scored(tmp_path, engine="ray", address="127.0.0.1:9")

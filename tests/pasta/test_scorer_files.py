@@ -63,6 +63,9 @@ def test_folder_and_mapping_join_the_questions(tmp_path):
     renamed = load_scorer({"Q3": tmp_path / "PASTA_Q2.pth", "Q1": tmp_path / "PASTA_Q1.pth"})
     assert renamed.questions == ("Q3", "Q1")
     torch.testing.assert_close(renamed.score(embeddings), scorer.score(embeddings)[:, [1, 0]])
+    torch.save(released(2), tmp_path / "old_Q2.pth")
+    with pytest.raises(ValueError, match=r"Both PASTA_Q2.pth and old_Q2.pth in .* answer Q2"):
+        load_scorer(tmp_path)
 
 
 def test_sizes_of_other_encoders(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -14,6 +15,7 @@ from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.metrics import (
+    ConceptRanges,
     Explainer,
     Limits,
     Patch,
@@ -80,6 +82,7 @@ def rated() -> RatedExplanations:
 
 
 LOADER = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS), torch.from_numpy(POINTS))]
+SAMPLES = TensorDataset(*LOADER[0])
 SUBSTITUTED = {"added": CLASSES, "removed": CLASSES, "concept_names": [f"wing::{j}" for j in range(LABELS.shape[1])]}
 SUBSTITUTIONS = {"model": MODEL, "loader": LOADER, "class_concepts": TRUTH, **SUBSTITUTED}
 LOADER_OF_UNIT_IMAGES = [(torch.from_numpy(IMAGES).sigmoid(), *LOADER[0][1:])]
@@ -316,6 +319,30 @@ TABLE: Table = {
         removed={**NO_SUBSTITUTES, "one too few": CLASSES[:5], "too large": CLASSES + 9},
     )
     | LEVELS,
+    "ConceptRanges": spoilt(
+        ConceptRanges,
+        {"model": MODEL, "data": SAMPLES, "top_l": (1,)},
+        model={**NO_MODULE, "of texts": {"a": "b"}, "a plain network": nn.Linear(1, 1)},
+        data={"None": None, "a number": 3, "a loader": DataLoader(SAMPLES), "empty": []},
+        batch_size=NO_POSITIVE,
+        num_workers={**NO_COUNT, "negative": -1},
+        baselines={"text": "yes", "None": None},
+        seed=NO_SEED,
+        class_concepts={**NO_ARRAY, "of rank 1": TRUTH[0]},
+        no_setting={"unknown": 3},
+    ),
+    "ConceptRanges.rows": spoilt(
+        ConceptRanges(MODEL, SAMPLES, batch_size=2, top_l=(1,)).rows,
+        {"start": 0, "stop": 2},
+        start={**NO_COUNT, "negative": -2, "within a batch": 1, "too large": N},
+        stop={**NO_POSITIVE, "too large": N + 1},
+    ),
+    "ConceptRanges.table": spoilt(
+        ConceptRanges(MODEL, SAMPLES, batch_size=2, top_l=(1,)).table,
+        {"rows": ConceptRanges(MODEL, SAMPLES, batch_size=2, top_l=(1,)).rows(0, N)},
+        rows={**TEXT, "None": None, "others": pd.DataFrame({"model": [0]})},
+        per_image={"text": "yes", "None": None},
+    ),
     "score_substitutions": spoilt(
         score_substitutions,
         SUBSTITUTIONS,
