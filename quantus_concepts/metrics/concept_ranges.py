@@ -86,7 +86,8 @@ class ConceptRanges:
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.num_workers = check_whole("num_workers", num_workers, 0)
         self.baselines, self.seed = check_flag("baselines", baselines), check_seed(seed)
-        given = {name: getattr(data, name, None) for name in ("class_concepts", "part_of_concept", *NAMES)} | settings
+        known = ((name, getattr(data, name, None)) for name in ("class_concepts", "part_of_concept", *NAMES))
+        given: dict[str, Any] = dict(known) | settings
         self._names = {name: given.pop(name) for name in NAMES}
         self._asked = given | {"interventions": in_every_order(given.get("interventions", ()), seed)}
         # Whether it can be asked for is told at once.

@@ -133,8 +133,10 @@ class _Worker:
         outcome = Outcome(each, error=failed) if failed else _outcome(self._scorer, each)
         return outcome._replace(warned=self._told())
 
-    def _note(self, message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
-        self._warned.append(Warned(str(message), category.__name__, category.__module__, file, line))
+    def _note(
+        self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+    ) -> None:
+        self._warned.append(Warned(str(message), category.__name__, category.__module__, filename, lineno))
 
     def _told(self) -> tuple[Warned, ...]:
         told, self._warned = tuple(self._warned), []

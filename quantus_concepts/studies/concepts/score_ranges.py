@@ -24,7 +24,7 @@ def scored_by_ranges(
     asked: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Return what `score_concepts` does with these arguments, to the bit."""
-    names = {"class_names": data.class_names, "concept_names": data.concept_names}
+    names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
     ranges = ConceptRanges(models, data.test, batch_size=run.options.batch_size, seed=seed, **asked, **names)
     controls = [each for drawn in asked["controls"].values() for each in drawn]
     rows = score_by_batches(
