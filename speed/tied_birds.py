@@ -1,6 +1,6 @@
 """Does Tied Diffusion Guidance keep the other attributes of a bird? Looked at where nothing need be downloaded.
 
-    python speed/tied_birds.py                    # trains, generates, reads and prints a table; six minutes on two cores
+    python speed/tied_birds.py                    # trains, generates, reads, prints a table; six minutes on two cores
     python speed/tied_birds.py --device cuda      # larger birds and networks; six minutes on an H100 and 16 cores
     python speed/tied_birds.py --weights FOLDER   # keeps the two networks there, or takes them from there
     python speed/tied_birds.py --picture FILE     # and draws some of the images
