@@ -16,6 +16,12 @@ import numpy as np
 import torch
 
 
+def image_remedy(shape: Sequence[int]) -> str:
+    """Return what to do with images of another shape than wanted."""
+    last = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
+    return "Move the channels to the second axis." if last else "Resize them."
+
+
 def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int | None]) -> None:
     """Raise unless an array has the rank and the sizes expected."""
     if not isinstance(getattr(value, "shape", None), tuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -96,6 +97,8 @@ def run(
         for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
             items = _items(batch, required)
             images = floating_images(items[0])
+            if not rows:
+                _warn_of_levels(images)
             images = images if reference is None else images.to(reference)
             rows.append(pooling(features(images), width))
             n = len(rows[-1])
@@ -125,16 +128,28 @@ def check_loader(loader: Any) -> Iterable[Any]:
     return loader
 
 
+def _warn_of_levels(images: Tensor) -> None:
+    """Warn of images that seem to hold levels of 0 to 255, as no normalisation leaves them."""
+    if images.ndim == 4 and images.shape[1] == 3 and images.amax() > 50 and images.amin() >= 0:
+        warnings.warn(
+            f"Images of the first batch reach {float(images.amax()):.0f}: they seem to hold levels of 0 to 255. Give "
+            "what the network was trained on, in general levels divided by 255 and normalised.",
+            stacklevel=2,
+        )
+
+
 def _items(batch: Any, required: int) -> list[Tensor]:
     """Return images, labels and concept labels, as many as there are."""
     items = [batch] if isinstance(batch, Tensor) else batch
     wanted = ("images", "labels", "concept_labels")
     if not isinstance(items, list | tuple) or len(items) < required:
         got = f"{len(items)} items" if isinstance(items, list | tuple) else type(batch).__name__
+        told = "To `PostHocCBM.fit` concept labels can also be passed as `concept_labels` (N, L), or a fitted `bank`."
+        if isinstance(batch, Mapping):
+            told = "Make tuples of them in the `collate_fn` of the DataLoader."
         raise ValueError(
             f"Expected argument `loader` to give batches that start with ({', '.join(wanted[:required])}) "
-            f"but got {got}. Concept labels can also be passed as `concept_labels` (N, L) to "
-            f"`PostHocCBM.fit`."
+            f"but got {got}. {told}"
         )
     kept = list(items[:3])
     for name, item in zip(wanted, kept, strict=False):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, width
 from captum_concepts.backbones.pools import MeanThen, TokenPool, with_class_token
+from captum_concepts.checks import image_remedy
 
 
 def from_torchvision(model: nn.Module | str) -> Backbone:
@@ -169,7 +170,7 @@ class VitTokens(nn.Module):
         if images.shape[2:] != (self.image_size, self.image_size):
             raise ValueError(
                 f"Expected argument `images` to have shape (N, 3, {self.image_size}, {self.image_size}) "
-                f"but got {tuple(images.shape)}. Resize them."
+                f"but got {tuple(images.shape)}. {image_remedy(images.shape)}"
             )
         patches = self.conv_proj(images).flatten(2).transpose(1, 2)
         return self.encoder(with_class_token(self.class_token, patches))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation, check_model, is_family, refusal, shared_copy
 from captum_concepts.backbones.pools import MeanThen, TokenPool, to_grid, token_backbone
+from captum_concepts.checks import image_remedy
 
 _KNOWN = ("ResNet", "ConvNext", "Swin", "ViT", "DeiT", "Dinov2", "CLIP vision", "Siglip vision")
 
@@ -86,7 +87,7 @@ class HiddenStates(nn.Module):
         if self.size is not None and given != tuple(self.size):
             raise ValueError(
                 f"Expected argument `images` to have shape (N, C, {self.size[0]}, {self.size[1]}) but got "
-                f"{tuple(images.shape)}. Resize them."
+                f"{tuple(images.shape)}. {image_remedy(images.shape)}"
             )
         if self.square and given[0] != given[1]:
             raise ValueError(

@@ -1,0 +1,40 @@
+"""What the images of a loader are told about before anything is fitted to them."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models
+
+from captum_concepts import embed, from_torchvision
+
+LEVELS = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).float()
+FEATURES = nn.Conv2d(3, 5, 1)
+
+
+def test_levels_of_0_to_255_are_warned_of_once() -> None:
+    with pytest.warns(UserWarning, match="reach 95: they seem to hold levels of 0 to 255") as caught:
+        embed(FEATURES, [LEVELS, LEVELS])
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("images", [LEVELS / 255, LEVELS - 48, LEVELS.to(torch.uint8)])
+def test_what_may_be_right_is_not_warned_of(images: torch.Tensor) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        embed(FEATURES, [images])
+
+
+def test_a_mapping_is_told_to_become_a_tuple() -> None:
+    with pytest.raises(ValueError, match=r"but got dict\. Make tuples of them in the `collate_fn`"):
+        embed(FEATURES, [{"pixel_values": LEVELS}])
+
+
+def test_channels_at_the_end_are_told_to_be_moved() -> None:
+    backbone = from_torchvision(models.VisionTransformer(32, 16, 1, 1, 8, 8).eval())
+    for shape, remedy in (((2, 32, 32, 3), "Move the channels to the second axis"), ((2, 3, 16, 16), "Resize them")):
+        with pytest.raises(ValueError, match=rf"but got .*\. {remedy}\.$"):
+            embed(backbone, [torch.zeros(shape)])
