@@ -9,11 +9,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from quantus_concepts.studies.charts import BAND, PALETTE, WIDTH, legend_right, new_axes, tidy, whiskers
+from quantus_concepts.studies.charts import BAND, INK, PALETTE, WIDTH, legend_right, new_axes, tidy, whiskers
 from quantus_concepts.studies.results import names, pick
-from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM
+from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM, SAVED
 
-COLOURS = {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(MODELS)}
+# Random directions are a band.
+_DRAWN = [name for name in MODELS if name not in (SAVED, RANDOM)]
+COLOURS = dict(zip(_DRAWN, PALETTE, strict=True)) | {SAVED: INK}
 MARKERS = dict(zip(("", *LABELS), ("*", "o", "^", "s", "D"), strict=True))
 
 

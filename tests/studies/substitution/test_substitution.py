@@ -23,7 +23,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.networks import cut_network, load_network
 from quantus_concepts.studies.results import PAPER, one, pick, published
 from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.substitution import evaluation, findings, sub_evaluation
+from quantus_concepts.studies.substitution import charts, evaluation, findings, sub_evaluation
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -283,3 +283,7 @@ def test_a_saved_model_that_does_not_fit_is_told(sub_place, capsys):
     assert main(f"{sub_place} --cbm cbm.safetensors --out refused".split()) == 2
     assert "`--cbm` names what cannot be used" in capsys.readouterr().err
     assert not Path("refused").exists()
+
+
+def test_no_two_models_have_one_colour() -> None:
+    assert len(set(charts.COLOURS.values())) == len(charts.COLOURS)
