@@ -130,9 +130,12 @@ def check_loader(loader: Any) -> Iterable[Any]:
 
 def _warn_of_levels(images: Tensor) -> None:
     """Warn of images that seem to hold levels of 0 to 255, as no normalisation leaves them."""
-    if images.ndim == 4 and images.shape[1] == 3 and images.amax() > 50 and images.amin() >= 0:
+    if images.ndim != 4 or images.shape[1] != 3 or not images.numel() or images.amin() < 0:
+        return
+    highest = float(images.amax())
+    if highest > 50:
         warnings.warn(
-            f"Images of the first batch reach {float(images.amax()):.0f}: they seem to hold levels of 0 to 255. Give "
+            f"Images of the first batch reach {highest:.0f}: they seem to hold levels of 0 to 255. Give "
             "what the network was trained on, in general levels divided by 255 and normalised.",
             stacklevel=2,
         )

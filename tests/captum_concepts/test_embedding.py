@@ -21,7 +21,7 @@ def test_levels_of_0_to_255_are_warned_of_once() -> None:
     assert len(caught) == 1
 
 
-@pytest.mark.parametrize("images", [LEVELS / 255, LEVELS - 48, LEVELS.to(torch.uint8)])
+@pytest.mark.parametrize("images", [LEVELS / 255, LEVELS - 48, LEVELS.to(torch.uint8), LEVELS[:0]])
 def test_what_may_be_right_is_not_warned_of(images: torch.Tensor) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
