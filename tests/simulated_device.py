@@ -76,7 +76,8 @@ class Simulation:
 _current: Simulation | None = None
 
 
-class _Backend(backend_registration._DummyBackendModule):
+# Torch before 2.10 takes no backend written in Python, and has no base for one.
+class _Backend(getattr(backend_registration, "_DummyBackendModule", object)):
     """What torch asks of a device; numbers at random are the CPU's."""
 
     def is_available(self) -> bool:

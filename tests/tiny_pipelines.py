@@ -17,7 +17,8 @@ def tokenizer(words: Sequence[str] = WORDS) -> Any:
     known = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
     known.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return PreTrainedTokenizerFast(tokenizer_object=known, model_max_length=16, **special)
+    names = ["input_ids", "attention_mask"]
+    return PreTrainedTokenizerFast(tokenizer_object=known, model_max_length=16, model_input_names=names, **special)
 
 
 def clip_text(**changes: Any) -> Any:

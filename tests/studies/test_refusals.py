@@ -7,6 +7,7 @@ import importlib
 import shlex
 import types
 import typing
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -445,7 +446,9 @@ def combined():
             if command == "pasta join" and not more.startswith("--"):
                 good = good.removeprefix("votes.json")
             arguments = [*command.split(), *shlex.split(good), *shlex.split(more)]
-            yield pytest.param(arguments, names, id=f"{command} {more}")
+            lacking = command == "substitute generate" and find_spec("diffusers") is None
+            marks = pytest.mark.skipif(lacking, reason="the extra diffusion is not installed")
+            yield pytest.param(arguments, names, id=f"{command} {more}", marks=marks)
 
 
 @pytest.mark.parametrize(("arguments", "names"), list(combined()))
