@@ -34,6 +34,7 @@ from captum_concepts import (
     explain_func,
 )
 from captum_concepts.shown import described, written
+from captum_concepts.tcav import LayerScore
 from one_line import all_say_what_they_are, check_one_line
 from quantus_concepts import functional, metrics
 from refused.metric_classes import IMAGES, METRICS, MODEL, SCORER
@@ -45,6 +46,10 @@ CBM = PostHocCBM(nn.Conv2d(3, 6, 3), BANK, nn.Linear(20, 2), values="raw")
 
 
 def test_attributions_and_banks() -> None:
+    score = LayerScore(0.75, 0.04, True, 0.5, (0.75,), (0.5,))
+    assert repr(TCAVScore(0.75, 1 / 3, {"layer4": score})) == (
+        "TCAVScore(score=0.75, random_mean=0.3333, layer4: 0.75 with p = 0.040)"
+    )
     examples = {
         "Backbone": Backbone(nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()), "mean", None, 2),
         "CoAM": CoAM(CBM),
@@ -56,7 +61,7 @@ def test_attributions_and_banks() -> None:
         "SobelEdges": SobelEdges(lambda images: images),
         "SteeredRISE": SteeredRISE(MODEL),
         "TCAVContrast": TCAVContrast(1 / 3, 0.5),
-        "TCAVScore": TCAVScore(0.5, 1 / 3, {f"layer{j}": None for j in range(90)}),  # type: ignore[misc]
+        "TCAVScore": TCAVScore(0.5, 1 / 3, dict.fromkeys(map(str, range(90)), score)),
     }
     # Modules print as all of torch's do: with the modules inside.
     modules = {"PostHocCBM": CBM, "BottleneckCBM": BottleneckCBM(CBM.features, nn.Linear(6, 20), CBM.head)}

@@ -12,7 +12,7 @@ from torch import nn
 
 from captum_concepts.bank_value import BankValue
 from captum_concepts.checks import check_callable, check_kind, check_names, check_whole, to_array
-from captum_concepts.concept_folders import find_concept_folders, image_loader
+from captum_concepts.concept_folders import find_concept_folders, image_loader, warn_without_transform
 from captum_concepts.directions import HOLD_BACK, as_embeddings, check_settings, fit_directions
 from captum_concepts.embedding import run
 from captum_concepts.folder_directions import Fitting, fit_folders
@@ -213,6 +213,8 @@ class FittedBank(BankValue):
             check_callable("transform", transform)
         module, pooling = resolve_stages(backbone, pool, maps, "backbone")
         found = find_concept_folders(root, random)
+        if transform is None:
+            warn_without_transform(backbone)
         paths = found.paths()
         loader = image_loader(paths, transform, batch_size, num_workers)
         features = as_embeddings(run(module, pooling, loader, 1, display_progressbar).features)

@@ -25,9 +25,10 @@ from captum_concepts.checks import (
     check_shape,
     to_tensor,
 )
-from captum_concepts.directions import WEAK, some, warn_user, weak_concepts
+from captum_concepts.directions import WEAK, some, weak_concepts
 from captum_concepts.notebook import bank_html
 from captum_concepts.reading import shortened
+from captum_concepts.running import warn_user
 from captum_concepts.shown import described, written
 
 

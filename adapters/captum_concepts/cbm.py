@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from torch.utils.data import RandomSampler
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.bank import ConceptBank
-from captum_concepts.bank_file import TENSORS
+from captum_concepts.bank_file import P_VALUES, TENSORS
 from captum_concepts.bank_fitting import check_given
 from captum_concepts.cbm_file import ModelContents, backbone_facts
 from captum_concepts.cbm_store import StoredCBM
@@ -48,6 +49,7 @@ class ConceptLayer(nn.Module):
     intercepts: Tensor
     train_accuracy: Tensor
     test_accuracy: Tensor
+    p_values: Tensor
 
     def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
         check_choice("values", values, VALUES)
@@ -64,11 +66,13 @@ class ConceptLayer(nn.Module):
         self.settings = dict(bank.settings)
         for name in TENSORS:
             self.register_buffer(name, getattr(bank, name).clone())
+        # In the extra state where they are known: state dicts of banks without are as they were before there were any.
+        self.register_buffer(P_VALUES, bank.p_values.clone(), persistent=False)
 
     @property
     def bank(self) -> ConceptBank:
         """The concepts, as they are now."""
-        tensors = {name: getattr(self, name) for name in TENSORS}
+        tensors = {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
         return ConceptBank(**tensors, names=self.names, settings=self.settings)
 
     def forward(self, embedding: Tensor) -> Tensor:
@@ -89,6 +93,8 @@ class ConceptLayer(nn.Module):
     def get_extra_state(self) -> Tensor:
         """Return names, settings and the choice of values as a tensor of bytes."""
         state = {"values": self.values, "names": self.names, "settings": self.settings}
+        if not self.p_values.isnan().all():
+            state[P_VALUES] = [None if math.isnan(each) else each for each in self.p_values.tolist()]
         return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -97,14 +103,17 @@ class ConceptLayer(nn.Module):
             found = parse_json(bytes(state.tolist()))
             values, settings = VALUES[VALUES.index(found["values"])], dict(found["settings"])
             names = list(found["names"])
+            p_values = [math.nan if each is None else float(each) for each in found.get(P_VALUES, [None] * len(names))]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"The state of the concept layer is damaged: {quoted(error)}.") from error
-        if len({name for name in names if isinstance(name, str)}) != len(self.cavs) or len(names) != len(self.cavs):
+        sizes = {len(names), len(p_values), len({name for name in names if isinstance(name, str)})}
+        if sizes != {len(self.cavs)}:
             raise ValueError(
                 f"Expected the state of the concept layer to have different names for {len(self.cavs)} concepts but it "
                 f"has {len(names)} names. Load it into a model of as many concepts."
             )
         self.values, self.names, self.settings = values, names, settings
+        self.p_values = self.cavs.new_tensor(p_values)
 
 
 class PostHocCBM(StoredCBM):

@@ -13,7 +13,7 @@ from torch import Tensor, contiguous_format, nn
 
 from captum_concepts.backbones.backbone import check_normalisation
 from captum_concepts.bank import ConceptBank
-from captum_concepts.bank_file import TENSORS, check_kind_of_file, digest_tensors, read_tensors
+from captum_concepts.bank_file import P_VALUES, TENSORS, check_kind_of_file, digest_tensors, read_tensors
 from captum_concepts.checks import check_materialised, check_path
 from captum_concepts.head_layers import build_head, describe_head
 from captum_concepts.layers import LayerFeatures
@@ -100,6 +100,8 @@ def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
     except TypeError as error:
         raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
     tensors = {name: getattr(model.bank, name) for name in TENSORS}
+    if not model.bank.p_values.isnan().all():
+        tensors[P_VALUES] = model.bank.p_values
     for stage, module in model.stages.items():
         tensors |= {f"{stage}.{name}": tensor for name, tensor in module.state_dict().items()}
     # Each its own memory, which safetensors asks for.
@@ -135,7 +137,8 @@ def read_model(path: str | os.PathLike[str], kind: str) -> ModelContents:
 
 
 def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
-    bank = ConceptBank(**{name: tensors[name] for name in TENSORS}, names=found["names"], settings=found["settings"])
+    known = {name: tensors[name] for name in TENSORS} | {P_VALUES: tensors.get(P_VALUES)}
+    bank = ConceptBank(**known, names=found["names"], settings=found["settings"])
     stages = {
         stage: build_head(
             found[stage],

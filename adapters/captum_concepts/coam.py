@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from captum_concepts.checks import (
     to_tensor,
 )
 from captum_concepts.layers import check_hookable, find_layer, watched
-from captum_concepts.outputs import as_targets, input_tensors
+from captum_concepts.outputs import advised_inputs, as_targets, input_tensors, named_targets
 from captum_concepts.pooling import project_maps
 from captum_concepts.running import alone_with, evaluation_mode, tensor_output
 from captum_concepts.shown import described, written
@@ -88,12 +89,15 @@ class CoAM(LayerAttribution):
         device_ids: list[int] | None = None,
     ) -> None:
         if not callable(forward_func):
+            cut = " Pass the network that it was cut from." if hasattr(forward_func, "features") else ""
             raise TypeError(
-                f"Expected argument `forward_func` to be a model or a function but got {type(forward_func).__name__}."
+                "Expected argument `forward_func` to be a model or a function but got "
+                f"{type(forward_func).__name__}.{cut}"
             )
         if device_ids is not None:
             device_ids = [check_whole("device_ids", each, 0) for each in as_list("device_ids", device_ids)]
         self.cavs: Tensor | None = None
+        self._names: list[str] = []
         self._owner: ConceptChain | None = None
         if layer is None and cavs is None:
             if not callable(getattr(forward_func, "concept_maps", None)):
@@ -103,6 +107,7 @@ class CoAM(LayerAttribution):
                     "model pass `layer` and `cavs` too."
                 )
             super().__init__(forward_func, getattr(forward_func, "features", forward_func), device_ids)
+            self._names = list(getattr(getattr(forward_func, "concept_layer", None), "names", ()))
             return
         if layer is None or cavs is None:
             missing = "layer" if layer is None else "cavs"
@@ -124,6 +129,7 @@ class CoAM(LayerAttribution):
         check_hookable(layer)
         super().__init__(forward_func, layer, device_ids)
         self.cavs = _as_cavs(cavs)
+        self._names = list(getattr(cavs, "names", ()))
         self._owner = _owner(forward_func, layer, self.cavs)
 
     def __repr__(self) -> str:
@@ -167,7 +173,7 @@ class CoAM(LayerAttribution):
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],
-        target: int | Tensor | list[int] | np.ndarray | None = None,
+        target: int | str | Tensor | list[int] | list[str] | np.ndarray | None = None,
         additional_forward_args: Any = None,
         attribute_to_layer_input: bool = False,
         input_shaped: bool = False,
@@ -180,9 +186,10 @@ class CoAM(LayerAttribution):
         ----------
         inputs : Tensor or tuple of Tensor
             What `forward_func` takes; images are (N, C, H, W).
-        target : int, Tensor, list or array, optional
+        target : int, str, Tensor, list or array, optional
             Index of the concept, the same for all images (int, or a tensor of one element), or one for
-            each image (N,). None gives the maps of all L concepts.
+            each image (N,); or names, where `cavs` is a bank or the concept model has one. None gives the maps of
+            all L concepts.
         additional_forward_args : Any
             Handed to `forward_func` behind the inputs.
         attribute_to_layer_input : bool
@@ -204,14 +211,15 @@ class CoAM(LayerAttribution):
         TypeError
             If `target` does not hold integers.
         ValueError
-            If `target` is out of range or has another length than the inputs; if the layer is not run, its
-            output is not one (N, d, h, w) tensor with the d of the CAVs, or not the maps of the concept model that
-            the CAVs are of; if maps cannot take the shape of the input; if a concept model is asked for anything
-            but images; if the model is on the meta device.
+            If `target` is out of range, no name of a concept, or has another length than the inputs; if the model
+            fails on what is no batch of images as it takes them; if the layer is not run, its output is not one
+            (N, d, h, w) tensor with the d of the CAVs, or not the maps of the concept model that the CAVs are of; if
+            maps cannot take the shape of the input; if a concept model is asked for anything but images; if the model
+            is on the meta device.
         """
         is_tuple = isinstance(inputs, tuple)
         tensors = input_tensors(inputs)
-        concepts = _as_concepts(target, len(tensors[0]), self._n_concepts())
+        concepts = _as_concepts(named_targets(target, self._names), len(tensors[0]), self._n_concepts())
         if input_shaped:
             self._check_input_shaped(tensors, concepts)
         check_materialised("forward_func", self.forward_func, tensors[0])
@@ -221,7 +229,7 @@ class CoAM(LayerAttribution):
                 maps = self._own_maps(tensors, concepts, additional_forward_args, attribute_to_layer_input)
             else:
                 features = self._activation(tensors, additional_forward_args, attribute_to_layer_input)
-                self._check_features(features, self.cavs.shape[1], concepts)
+                self._check_features(features, self.cavs.shape[1], concepts, tensors[0])
                 maps = project_maps(features, self.cavs, _as_columns(concepts))
         maps = maps.detach().contiguous()
         if input_shaped:
@@ -247,7 +255,8 @@ class CoAM(LayerAttribution):
             )
         # A model of a user's own may index by them as they are.
         columns = None if concepts is None else _as_columns(concepts.to(inputs[0].device))
-        return self.forward_func.concept_maps(inputs[0], columns)
+        with advised_inputs(self.forward_func, inputs):
+            return self.forward_func.concept_maps(inputs[0], columns)
 
     def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
         """Run the model once and return what the layer gave, or its input."""
@@ -264,12 +273,12 @@ class CoAM(LayerAttribution):
             # The last call counts, as in Captum. Copied, since layers behind it may work in place.
             kept[:] = [tensor_output(output, "`layer`").clone()]
 
-        with watched(self.layer, partial(keep, given), of_input):
-            if owner is None:
-                self.forward_func(*inputs, *extra)
-            else:
-                with watched(owner.features, partial(keep, whole)):
-                    self.forward_func(*inputs, *extra)
+        with ExitStack() as hooks:
+            hooks.enter_context(advised_inputs(self.forward_func, inputs))
+            hooks.enter_context(watched(self.layer, partial(keep, given), of_input))
+            if owner is not None:
+                hooks.enter_context(watched(owner.features, partial(keep, whole)))
+            self.forward_func(*inputs, *extra)
         if not given:
             raise ValueError(
                 f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not "
@@ -299,20 +308,21 @@ class CoAM(LayerAttribution):
             )
 
     @staticmethod
-    def _check_features(features: Tensor, d: int, concepts: Tensor | None) -> None:
+    def _check_features(features: Tensor, d: int, concepts: Tensor | None, inputs: Tensor) -> None:
         shape = tuple(features.shape)
         if features.ndim != 4:
+            advice = "Choose a layer before the pooling, or put a module there that gives tokens back their grid."
+            if features.ndim == inputs.ndim == 3:
+                advice = "One image is a batch of one: pass `inputs[None]`."
             raise ValueError(
-                f"Expected argument `layer` to give a tensor (N, d, h, w) with d = {d} but it gives {shape}. "
-                "Choose a layer before the pooling, or put a module there that gives tokens back their grid."
+                f"Expected argument `layer` to give a tensor (N, d, h, w) with d = {d} but it gives {shape}. {advice}"
             )
         if shape[1] != d:
-            last = shape[3] == d
-            advice = (
-                "The channels seem to come last: choose a layer that gives them first."
-                if last
-                else "The CAVs must have been fitted on the channels of this layer."
-            )
+            advice = "The CAVs must have been fitted on the channels of this layer."
+            # Of maps with the channels last, the other two axes have the proportions of the image.
+            height, width = inputs.shape[2:] if inputs.ndim == 4 else (1, 1)
+            if shape[3] == d and abs(shape[1] * width - shape[2] * height) <= height + width:
+                advice = "The channels seem to come last: choose a layer that gives them first."
             raise ValueError(
                 f"Expected argument `layer` to give a tensor (N, d, h, w) with d = {d}, the width of `cavs`, "
                 f"but it gives {shape}. {advice}"

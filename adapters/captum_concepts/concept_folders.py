@@ -18,6 +18,7 @@ from captum_concepts.checks import check_folder
 from captum_concepts.folders import image_files, subfolders
 from captum_concepts.images import image_size, load_image, load_pixels
 from captum_concepts.reading import quoted, reason_of
+from captum_concepts.running import warn_user
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".gif")
 _SIDES = ("positive", "negative")
@@ -132,6 +133,18 @@ def _check_names(names: Sequence[str], root: Path) -> None:
                 "Rename a folder, or put their images into one."
             )
         seen[key] = name
+
+
+def warn_without_transform(backbone: Any) -> None:
+    """Warn that images go into a network as they are, which is seldom what it was trained on."""
+    normalisation = getattr(backbone, "normalisation", None)
+    known = "what it was trained on is seldom that"
+    if normalisation is not None:
+        known = f"it was trained on images normalised by (mean, std) = {normalisation}"
+    warn_user(
+        f"Without `transform` the network gets images as they are, in [0, 1]; {known}. Pass the preprocessing it was "
+        "trained with, such as `weights.transforms()` of torchvision; if that is [0, 1], torchvision's `ToTensor()`."
+    )
 
 
 def image_loader(

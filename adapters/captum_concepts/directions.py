@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from captum_concepts.checks import (
     to_tensor,
 )
 from captum_concepts.progress import progress
+from captum_concepts.running import warn_user
 
 METHODS = ("svm", "mean")
 
@@ -268,14 +268,6 @@ def tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
             f"{len(weak)} of {len(names)} concepts have a balanced accuracy below {WEAK} on images held back (chance "
             f"is 0.5), so that their directions say little: {some([repr(name) for name in weak])}. See `bank.weak`."
         )
-
-
-def warn_user(message: str) -> None:
-    """Warn at the line outside this package that led here."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level)
 
 
 def some(items: list[str]) -> str:

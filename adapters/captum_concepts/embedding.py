@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from captum_concepts.checks import check_binary, check_materialised, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.progress import progress
-from captum_concepts.running import device_of, evaluation_mode, first_floating, floating_images, kept_generators
+from captum_concepts.running import (
+    device_of,
+    evaluation_mode,
+    first_floating,
+    floating_images,
+    kept_generators,
+    warn_user,
+)
 from captum_concepts.shown import one_line
 
 
@@ -100,7 +107,10 @@ def run(
             if not rows:
                 _warn_of_levels(images)
             images = images if reference is None else images.to(reference)
-            rows.append(pooling(features(images), width))
+            given = features(images)
+            if not rows and pooling.pool == "mean":
+                _warn_of_logits(features, given)
+            rows.append(pooling(given, width))
             n = len(rows[-1])
             if len(items) > 1:
                 labels.append(_check_labels(items[1], n))
@@ -141,6 +151,21 @@ def _warn_of_levels(images: Tensor) -> None:
         )
 
 
+def _warn_of_logits(features: nn.Module, given: Any) -> None:
+    """Warn where a network that ends in a linear layer is run to its end: its classes are no embedding."""
+    # In eval mode these two do nothing.
+    idle = (nn.Identity, nn.Dropout)
+    leaves = [(name, part) for name, part in features.named_modules() if not any(part.children())]
+    name, last = next((each for each in reversed(leaves) if not isinstance(each[1], idle)), ("", None))
+    if type(last) is nn.Linear and getattr(given, "shape", ())[1:] == (last.out_features,):
+        warn_user(
+            f"Argument `features` (or `backbone`) is run to its last layer, the linear {name!r}, whose "
+            f"{last.out_features} outputs are taken for the embedding. If they are class logits, cut the network: "
+            "`from_torchvision(model)` or its like, or `LayerFeatures(model, layer)` with the last layer that gives "
+            "maps (N, d, h, w)."
+        )
+
+
 def _items(batch: Any, required: int) -> list[Tensor]:
     """Return images, labels and concept labels, as many as there are."""
     items = [batch] if isinstance(batch, Tensor) else batch
@@ -157,7 +182,10 @@ def _items(batch: Any, required: int) -> list[Tensor]:
     kept = list(items[:3])
     for name, item in zip(wanted, kept, strict=False):
         if not isinstance(item, Tensor):
-            raise ValueError(f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}.")
+            raise ValueError(
+                f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}. A data set "
+                "gives single images: pass DataLoader(dataset, batch_size=50)."
+            )
     if kept[0].ndim < 2:
         raise ValueError(f"Expected argument `loader` to give images but got shape {tuple(kept[0].shape)}.")
     return kept

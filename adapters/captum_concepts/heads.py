@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_finite, check_flag, check_range, check_seed, check_shape, check_whole, to_array
-from captum_concepts.directions import warn_user
+from captum_concepts.running import warn_user
 
 # A logit that no other comes near, and that half precision still holds.
 _NEVER = -1e4

@@ -32,6 +32,10 @@ def bank_html(bank: Any) -> str:
     if known:
         columns += [[_share(accuracies[j]) for j in order], ["weak" if j in weak else "" for j in order]]
         heads += ["balanced accuracy, held out", ""]
+    p_values = bank.p_values.tolist()
+    if not all(map(math.isnan, p_values)):
+        columns.append([_share(p_values[j]) for j in order])
+        heads.append("p-value")
     note = "worst first; chance is 0.5, below 0.6 is weak" if known else "no held-out accuracy is known"
     method = f", method {bank.settings['method']}" if "method" in bank.settings else ""
     title = f"{_count(len(bank), 'concept')} of {bank.cavs.shape[1]} dimensions{method}"

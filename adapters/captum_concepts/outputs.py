@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from captum.attr import LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam, LayerAttribution, NeuronAttribution
 from torch import Tensor, nn
 
-from captum_concepts.checks import is_integral, to_tensor
-from captum_concepts.running import tensor_output
+from captum_concepts.checks import image_remedy, is_integral, to_tensor
+from captum_concepts.reading import reason_of
+from captum_concepts.running import first_floating, tensor_output
 
 # What puts hooks on every layer of a model, and on one.
 _ON_EVERY_LAYER = (LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam)
@@ -92,6 +94,51 @@ def input_tensors(inputs: Any) -> tuple[Tensor, ...]:
         got = [type(each).__name__ for each in tensors] if isinstance(inputs, tuple) else type(inputs).__name__
         raise TypeError(f"Expected argument `inputs` to be a tensor, or a tuple of tensors, but got {got}.")
     return tensors
+
+
+@contextmanager
+def advised_inputs(model: Any, inputs: tuple[Tensor, ...]) -> Iterator[None]:
+    """Say what to do with the inputs where a model fails on what are no images as it takes them."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        advice = input_advice(model, inputs[0])
+        if len(inputs) > 1 or not advice:
+            raise
+        raise ValueError(
+            f"Expected argument `inputs` to hold images (N, C, H, W) as the model takes them but it fails on "
+            f"{str(inputs[0].dtype)[6:]} of shape {tuple(inputs[0].shape)} ({reason_of(error)}). {advice}"
+        ) from error
+
+
+def input_advice(model: Any, images: Tensor) -> str:
+    """Return what to do with images that do not look as a model takes them; nothing where they do."""
+    reference = first_floating(model) if isinstance(model, nn.Module) else None
+    if images.ndim == 3:
+        return "One image is a batch of one: pass `inputs[None]`."
+    if (remedy := image_remedy(images.shape)).startswith("Move"):
+        return remedy
+    if not images.is_floating_point():
+        return "Pass floats, normalised as the model was trained: levels divided by 255 first."
+    if reference is not None and reference.dtype != images.dtype:
+        return f"Pass `inputs.to({reference.dtype})`, the type of the model."
+    return ""
+
+
+def named_targets(target: Any, names: Sequence[str]) -> Any:
+    """Return a target with indices in place of the names of concepts."""
+    given = target if isinstance(target, list | tuple) else [target]
+    if not any(isinstance(each, str) for each in given):
+        return target
+    for each in given:
+        if each not in names:
+            near = difflib.get_close_matches(str(each), names, n=3, cutoff=0.4) or list(names[:3])
+            hint = f"The nearest are {near}." if near else "They have no names here: give a ConceptBank as `cavs`."
+            raise ValueError(
+                f"Expected argument `target` to be the index or the name of a concept but got {each!r}. {hint}"
+            )
+    indices = [names.index(each) for each in given]
+    return indices if given is target else indices[0]
 
 
 def as_targets(target: Any, n: int, one: str, many: str) -> Tensor:

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
@@ -21,6 +22,14 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_path
 from captum_concepts.reading import check_plain_file, reason_of
+
+
+def warn_user(message: str) -> None:
+    """Warn at the line outside this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def first_floating(module: nn.Module) -> Tensor | None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_range, check_whole
 from captum_concepts.progress import progress
-from captum_concepts.shown import one_line
+from captum_concepts.shown import described, written
 from captum_concepts.tcav_experiments import check_images, mean_of, prepared
 
 
@@ -46,7 +46,8 @@ class TCAVScore:
     random_mean : float
         Mean score of random directions, over all layers that have one; NaN if none has.
     layers : dict of str to LayerScore
-        By name.
+        By name: `score`, `p_value` and `passed` (whether it enters `score` above), `random_mean`, and the single
+        `scores` and `random_scores`.
     """
 
     score: float
@@ -54,7 +55,9 @@ class TCAVScore:
     layers: dict[str, LayerScore]
 
     def __repr__(self) -> str:
-        return one_line(self)
+        told = [f"score={written(self.score)}", f"random_mean={written(self.random_mean)}"]
+        told += [f"{name}: {each.score:.2f} with p = {each.p_value:.3f}" for name, each in self.layers.items()]
+        return described(self, *told)
 
 
 class TCAVContrast(NamedTuple):

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.checks import check_callable, check_range, check_whole
-from captum_concepts.concept_folders import find_concept_folders, image_loader
-from captum_concepts.directions import warn_user
+from captum_concepts.concept_folders import find_concept_folders, image_loader, warn_without_transform
 from captum_concepts.folder_directions import set_p_values
 from captum_concepts.progress import progress
+from captum_concepts.running import warn_user
 from captum_concepts.tcav import LayerScore, TCAVScore, summarised
 from captum_concepts.tcav_experiments import mean_of, prepared
 
@@ -111,6 +111,8 @@ def tcav_folders(
     if transform is not None:
         check_callable("transform", transform)
     found = find_concept_folders(root, random)
+    if transform is None:
+        warn_without_transform(model)
     paths = found.paths()
     rows = {path: row for row, path in enumerate(paths)}
     loader = image_loader(paths, transform, batch_size, num_workers)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torchvision.transforms.functional import to_tensor
 
 from captum_concepts import ConceptBank, embed
 from captum_concepts.backbones import Backbone
@@ -19,6 +20,8 @@ from simulated_device import simulated_device
 from untouched import untouched
 
 N, SIZE, N_SETS = 24, 4, 6
+
+pytestmark = pytest.mark.filterwarnings("ignore:Without `transform` the network")
 
 
 class Colours(nn.Module):
@@ -279,3 +282,25 @@ def test_numbers_asked_for_that_are_not_there_are_told_once(tmp_path: Path) -> N
     with pytest.warns(UserWarning, match=r"1 of 2 concepts have fewer images than n_pos=12 .*'red' \(6 with, 20 with"):
         bank = ConceptBank.from_folders(Colours(), tmp_path, n_pos=12, method="mean")
     assert bank.settings["n_pos"] == 12
+
+
+@pytest.mark.parametrize(
+    ("normalisation", "message"),
+    [
+        (None, "as they are, in .0, 1.; what it was trained on is seldom that"),
+        (((0.5,) * 3, (0.25,) * 3), r"normalised by \(mean, std\) = \(\(0.5, 0.5, 0.5\), \(0.25"),
+    ],
+)
+def test_images_that_go_in_as_they_are_are_told(
+    tmp_path: Path, normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None, message: str
+) -> None:
+    for name, red in (("red", 80), ("random", 0)):
+        write(tmp_path / name, 4, red=red)
+    backbone = Backbone(Colours(), "mean", None, 3, normalisation)
+    with pytest.warns(UserWarning, match=message) as caught:
+        without = ConceptBank.from_folders(backbone, tmp_path, method="mean")
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given = ConceptBank.from_folders(backbone, tmp_path, method="mean", transform=to_tensor)
+    assert torch.equal(without.cavs, given.cavs)

@@ -322,3 +322,16 @@ def test_a_file_that_is_there_stays_if_writing_fails(path: Path, monkeypatch: py
         cbm.save(path)
     assert path.read_bytes() == before
     assert [part.name for part in path.parent.iterdir()] == [path.name]
+
+
+def test_p_values_come_back(path: Path) -> None:
+    tested = bank()
+    tested.p_values = torch.tensor([0.01, torch.nan, 0.5])
+    model = PostHocCBM(network(), tested, head())
+    model.save(path)
+    other = PostHocCBM(network(), bank(), head())
+    other.load_state_dict(model.state_dict())
+    for each in (model, PostHocCBM.load(path, network()), other):
+        assert torch.equal(each.bank.p_values.nan_to_num(2), torch.tensor([0.01, 2, 0.5]))
+    other.load_state_dict(PostHocCBM(network(), bank(), head()).state_dict())
+    assert other.bank.p_values.isnan().all()

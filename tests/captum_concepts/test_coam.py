@@ -11,6 +11,7 @@ from captum.attr import LayerGradCam, NoiseTunnel
 from captum.metrics import infidelity, sensitivity_max
 from torch import Tensor, nn
 
+from captum_concepts import Backbone, ConceptBank, PostHocCBM
 from captum_concepts.coam import CoAM
 from captum_concepts.pooling import project_maps
 from untouched import untouched
@@ -325,6 +326,55 @@ def test_unfit_layer(images, change, message):
     layer = Layer(change)
     with pytest.raises(ValueError, match=message):
         CoAM(layer, layer, torch.ones(2, 3)).attribute(images, 0)
+
+
+def test_names_stand_for_indices(model, images):
+    bank = ConceptBank.random(3, 4, ["red wing", "long tail", "hooked bill"])
+    coam = CoAM(model, "features", bank)
+    assert torch.equal(coam.attribute(images, "long tail"), coam.attribute(images, 1))
+    assert torch.equal(coam.attribute(images, ["red wing", "long tail", "red wing"]), coam.attribute(images, [0, 1, 0]))
+    chain = PostHocCBM(model.features, bank, nn.Linear(3, 2)).eval()
+    for each in (chain, chain.concept_predictor):
+        assert torch.equal(CoAM.of(each).attribute(images, "hooked bill"), chain.concept_maps(images, [2]))
+    smooth = NoiseTunnel(coam).attribute(images, target="long tail", nt_samples=2, stdevs=0.0)
+    assert torch.allclose(smooth, coam.attribute(images, 1))
+    with pytest.raises(ValueError, match=r"but got 'longtail'\. The nearest are \['long tail'"):
+        coam.attribute(images, "longtail")
+    with pytest.raises(ValueError, match=r"but got 'red wing'\. They have no names here: give a ConceptBank"):
+        CoAM(model, "features", bank.cavs).attribute(images, "red wing")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x[0], r"shape \(3, 9, 13\) .*One image is a batch of one: pass `inputs\[None\]`"),
+        (lambda x: x.permute(0, 2, 3, 1), r"shape \(3, 9, 13, 3\) .*Move the channels to the second axis"),
+        (lambda x: (x * 9).to(torch.uint8), r"fails on uint8 .*levels divided by 255"),
+        (lambda x: x.double(), r"fails on float64 .*Pass `inputs.to\(torch.float32\)`"),
+    ],
+    ids=["one image", "channels last", "levels", "type"],
+)
+def test_images_as_no_model_takes_them(model, cavs, images, change, message):
+    chain = PostHocCBM(nn.Sequential(model.features, nn.BatchNorm2d(4)), ConceptBank(cavs), nn.Linear(5, 2)).eval()
+    for coam in (CoAM(chain.features, "1", cavs), CoAM.of(chain)):
+        with pytest.raises(ValueError, match=message):
+            coam.attribute(change(images), 0)
+
+
+def test_one_image_that_a_model_takes(model, cavs, images):
+    with pytest.raises(ValueError, match=r"it gives \(4, .*One image is a batch of one"):
+        CoAM(model.features, model.features, cavs).attribute(images[0], 0)
+
+
+def test_layer_whose_width_is_that_of_its_maps_is_not_taken_for_channels_last(images):
+    layer = Layer(lambda x: x[:, :2])
+    with pytest.raises(ValueError, match=r"gives \(3, 2, 9, 13\).*fitted on the channels"):
+        CoAM(layer, layer, torch.ones(2, 13)).attribute(images, 0)
+
+
+def test_a_cut_backbone_names_the_network(images):
+    with pytest.raises(TypeError, match=r"but got Backbone\. Pass the network that it was cut from"):
+        CoAM(Backbone(nn.Conv2d(3, 4, 1), "mean", None, 4), "0", torch.ones(2, 4))
 
 
 def test_layer_that_merges_samples(images):

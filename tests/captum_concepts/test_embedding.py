@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torchvision import models
 
-from captum_concepts import embed, from_torchvision
+from captum_concepts import LayerFeatures, embed, from_torchvision
 
 LEVELS = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).float()
 FEATURES = nn.Conv2d(3, 5, 1)
+WHOLE = nn.Sequential(nn.Conv2d(3, 4, 4), nn.Flatten(), nn.Sequential(nn.Linear(4, 7), nn.Dropout()))
 
 
 def test_levels_of_0_to_255_are_warned_of_once() -> None:
@@ -38,3 +39,26 @@ def test_channels_at_the_end_are_told_to_be_moved() -> None:
     for shape, remedy in (((2, 32, 32, 3), "Move the channels to the second axis"), ((2, 3, 16, 16), "Resize them")):
         with pytest.raises(ValueError, match=rf"but got .*\. {remedy}\.$"):
             embed(backbone, [torch.zeros(shape)])
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        (WHOLE, "the linear '2.0', whose 7 outputs"),
+        (LayerFeatures(WHOLE, "2"), "the linear 'model.2.0', whose 7 outputs"),
+        (WHOLE[:2], None),
+        (LayerFeatures(WHOLE, "1"), None),
+        (nn.Sequential(WHOLE[:2], nn.Sequential(WHOLE[2][0], nn.ReLU())), None),
+    ],
+    ids=["whole", "whole by name", "embedding", "embedding by name", "no logits"],
+)
+def test_a_whole_network_is_told_from_a_backbone(network: nn.Module, told: str | None) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        embed(network, [LEVELS / 255] * 2)
+    assert [str(each.message).count(told or "") for each in caught] == [1] * (told is not None)
+
+
+def test_a_data_set_is_told_from_a_loader() -> None:
+    with pytest.raises(ValueError, match=r"labels as a tensor but got int\. A data set gives .*DataLoader\(dataset"):
+        embed(FEATURES, [(LEVELS[0], 3)])

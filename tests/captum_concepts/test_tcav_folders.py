@@ -17,6 +17,8 @@ from captum_concepts.tcav import TCAVScore
 from simulated_device import simulated_device
 from untouched import untouched
 
+pytestmark = pytest.mark.filterwarnings("ignore:Without `transform` the network")
+
 
 class Brightness(nn.Module):
     """The mean of an image, and a logit that rises with it only above 0.5."""

@@ -190,7 +190,8 @@ def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "")
         f"({', '.join(known)}) but got {name}{' ' + why if why else ''}. Pass its parts yourself: "
         "PostHocCBM(features, bank, head, pool=..., maps=...), where `features` maps images to what the "
         "model has before it pools, `pool` maps that to the embedding (N, d), and `maps` maps it to "
-        "(N, d, h, w)."
+        "(N, d, h, w). Where the model takes the mean of its last maps, `LayerFeatures(model, layer)` is all three, "
+        "with the layer that gives these maps."
     )
 
 
