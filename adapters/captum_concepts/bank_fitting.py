@@ -159,7 +159,7 @@ class FittedBank(BankValue):
         transform : callable, optional
             From an RGB image of Pillow, the right way up, to a tensor (C, H, W) as the backbone wants it: the
             preprocessing of torchvision's weights, of timm or open_clip. By default images are (3, H, W) in [0, 1]
-            and of one size.
+            and of one size, of which a warning reminds.
         pool : "mean" or callable
             As in `PostHocCBM`.
         maps : callable, optional

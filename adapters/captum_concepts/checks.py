@@ -245,9 +245,10 @@ def check_binary(name: str, value: Any) -> None:
     bad = ~((array == 0) | (array == 1))
     if bad.any():
         first = tuple(int(i) for i in np.argwhere(bad)[0])
+        levels = f" Of levels of a picture pass `{name} > 0`." if array[first] == 255 else ""
         raise ValueError(
             f"Expected argument `{name}` to hold only 0 and 1 but got {array[first]} at {first}; "
-            f"{int(bad.sum())} of {array.size} entries are neither."
+            f"{int(bad.sum())} of {array.size} entries are neither.{levels}"
         )
 
 

@@ -111,6 +111,8 @@ def run(
             if not rows and pooling.pool == "mean":
                 _warn_of_logits(features, given)
             rows.append(pooling(given, width))
+            # Or the maps of two batches would be in memory at once.
+            del given
             n = len(rows[-1])
             if len(items) > 1:
                 labels.append(_check_labels(items[1], n))

@@ -29,13 +29,13 @@ def bank_html(bank: Any) -> str:
     weak = {bank.names.index(name) for name in bank.weak}
     columns = [[shown_name(bank.names[j]) for j in order]]
     heads = ["concept"]
+    for title, shares in (("balanced accuracy, held out", accuracies), ("p-value", bank.p_values.tolist())):
+        if not all(map(math.isnan, shares)):
+            columns.append([_share(shares[j]) for j in order])
+            heads.append(title)
     if known:
-        columns += [[_share(accuracies[j]) for j in order], ["weak" if j in weak else "" for j in order]]
-        heads += ["balanced accuracy, held out", ""]
-    p_values = bank.p_values.tolist()
-    if not all(map(math.isnan, p_values)):
-        columns.append([_share(p_values[j]) for j in order])
-        heads.append("p-value")
+        columns.append(["weak" if j in weak else "" for j in order])
+        heads.append("")
     note = "worst first; chance is 0.5, below 0.6 is weak" if known else "no held-out accuracy is known"
     method = f", method {bank.settings['method']}" if "method" in bank.settings else ""
     title = f"{_count(len(bank), 'concept')} of {bank.cavs.shape[1]} dimensions{method}"

@@ -42,7 +42,7 @@ def test_bank_shows_the_worst_first() -> None:
     ]
     assert "4 concepts of 4 dimensions, method svm" in html
     tested = ConceptBank(torch.eye(2), names=["a", "b"], test_accuracy=[0.9, 0.7], p_values=[0.004, torch.nan])
-    assert rows_of(tested._repr_html_()) == [["b", "0.700", "", "unknown"], ["a", "0.900", "", "0.004"]]
+    assert rows_of(tested._repr_html_()) == [["b", "0.700", "unknown", ""], ["a", "0.900", "0.004", ""]]
     unknown = ConceptBank(torch.ones(25, 3), names=[f"c{j}" for j in range(25)])._repr_html_()
     assert rows_of(unknown) == [[f"c{j}"] for j in range(20)]
     assert "and 5 more; no held-out accuracy is known" in unknown
