@@ -18,6 +18,8 @@ import torch
 
 def image_remedy(shape: Sequence[int]) -> str:
     """Return what to do with images of another shape than wanted."""
+    if len(shape) == 3:
+        return "Of one image make a batch: `image[None]`."
     last = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
     return "Move the channels to the second axis." if last else "Resize them."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,14 +137,13 @@ def _check_names(names: Sequence[str], root: Path) -> None:
 
 def warn_without_transform(backbone: Any) -> None:
     """Warn that images go into a network as they are, which is seldom what it was trained on."""
-    normalisation = getattr(backbone, "normalisation", None)
-    known = "what it was trained on is seldom that"
-    if normalisation is not None:
-        known = f"it was trained on images normalised by (mean, std) = {normalisation}"
-    warn_user(
-        f"Without `transform` the network gets images as they are, in [0, 1]; {known}. Pass the preprocessing it was "
-        "trained with, such as `weights.transforms()` of torchvision; if that is [0, 1], torchvision's `ToTensor()`."
-    )
+    # Where the normalisation is known, the images themselves are held against it.
+    if getattr(backbone, "normalisation", None) is None:
+        warn_user(
+            "Without `transform` the network gets images as they are, in [0, 1]; what it was trained on is seldom "
+            "that. Pass the preprocessing it was trained with, such as `weights.transforms()` of torchvision; if that "
+            "is [0, 1], torchvision's `ToTensor()`."
+        )
 
 
 def image_loader(
@@ -187,8 +186,14 @@ class _ImageFiles(Dataset[Tensor]):
             ) from error
         if not isinstance(given, Tensor) or given.ndim != 3 or not given.is_floating_point():
             got = f"{given.dtype} of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+            told = ""
+            if isinstance(given, Mapping):
+                told = """ With a processor: lambda image: processor(image, return_tensors="pt")["pixel_values"][0]."""
+            elif isinstance(given, Tensor) and given.ndim == 4 and len(given) == 1:
+                told = " Of a batch of one image take the first, `[0]`."
             raise ValueError(
                 f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {got}."
+                + told
             )
         return given
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.backbones.backbone import factory_of
 from captum_concepts.checks import check_binary, check_materialised, check_shape
 from captum_concepts.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.progress import progress
@@ -105,9 +105,9 @@ def run(
             items = _items(batch, required)
             images = floating_images(items[0])
             if not rows:
-                _warn_of_levels(images)
+                _warn_of_levels(images, pooling.normalisation)
             images = images if reference is None else images.to(reference)
-            given = features(images)
+            given = _features(features, images)
             if not rows and pooling.pool == "mean":
                 _warn_of_logits(features, given)
             rows.append(pooling(given, width))
@@ -140,16 +140,36 @@ def check_loader(loader: Any) -> Iterable[Any]:
     return loader
 
 
-def _warn_of_levels(images: Tensor) -> None:
-    """Warn of images that seem to hold levels of 0 to 255, as no normalisation leaves them."""
+def _features(features: nn.Module, images: Tensor) -> Any:
+    """Run a backbone; what it raises itself is told with what it was given."""
+    try:
+        return features(images)
+    except RuntimeError as error:
+        error.add_note(
+            f"Raised by `features` (or `backbone`), of type {type(features).__name__}, on images of shape "
+            f"{tuple(images.shape)}. It has to take images: a layer inside a network does not; "
+            "`LayerFeatures(model, layer)` runs the network up to it."
+        )
+        raise
+
+
+def _warn_of_levels(images: Tensor, normalisation: tuple[Sequence[float], Sequence[float]] | None) -> None:
+    """Warn of images that seem to hold levels of 0 to 255 or of 0 to 1, as no normalisation leaves them."""
     if images.ndim != 4 or images.shape[1] != 3 or not images.numel() or images.amin() < 0:
         return
     highest = float(images.amax())
+    # Of a normalised image what is darker than the mean is negative.
+    if highest <= 1 and normalisation is not None and min(normalisation[0]) > 0:
+        mean, deviation = ([round(float(each), 3) for each in values] for values in normalisation)
+        warn_user(
+            f"Images of the first batch lie in 0 to 1: they seem not to be normalised, though the model wants a mean "
+            f"of {mean} and a deviation of {deviation} taken out. `Backbone.normalise` does, and so does the model's "
+            "own transform or processor."
+        )
     if highest > 50:
-        warnings.warn(
+        warn_user(
             f"Images of the first batch reach {highest:.0f}: they seem to hold levels of 0 to 255. Give "
-            "what the network was trained on, in general levels divided by 255 and normalised.",
-            stacklevel=2,
+            "what the network was trained on, in general levels divided by 255 and normalised."
         )
 
 
@@ -159,12 +179,14 @@ def _warn_of_logits(features: nn.Module, given: Any) -> None:
     idle = (nn.Identity, nn.Dropout)
     leaves = [(name, part) for name, part in features.named_modules() if not any(part.children())]
     name, last = next((each for each in reversed(leaves) if not isinstance(each[1], idle)), ("", None))
+    # Models of transformers give an object.
+    given = getattr(given, "logits", given)
     if type(last) is nn.Linear and getattr(given, "shape", ())[1:] == (last.out_features,):
         warn_user(
             f"Argument `features` (or `backbone`) is run to its last layer, the linear {name!r}, whose "
             f"{last.out_features} outputs are taken for the embedding. If they are class logits, cut the network: "
-            "`from_torchvision(model)` or its like, or `LayerFeatures(model, layer)` with the last layer that gives "
-            "maps (N, d, h, w)."
+            f"`{factory_of(features) or 'from_torchvision'}(model)`, or `LayerFeatures(model, layer)` with the last "
+            "layer that gives maps (N, d, h, w)."
         )
 
 

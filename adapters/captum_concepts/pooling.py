@@ -34,6 +34,8 @@ class Pooling(nn.Module):
         if maps is not None:
             check_callable("maps", maps)
         self.linear = pool == "mean" if linear is None else linear
+        #: What the library of the model says of its images, where it is known.
+        self.normalisation: Any = None
         self._hold("pool", pool, [owner])
         self._hold("maps", maps, [owner, pool])
 
@@ -92,7 +94,9 @@ def resolve_stages(features: Any, pool: Pool, maps: Maps | None, name: str = "fe
         raise ValueError("Expected arguments `pool` and `maps` to be left out, since the Backbone has its own.")
     module: nn.Module = features.features
     linear = getattr(features, "linear_pool", None)
-    return module, Pooling(features.pool, features.maps, owner=module, linear=linear)
+    pooling = Pooling(features.pool, features.maps, owner=module, linear=linear)
+    pooling.normalisation = getattr(features, "normalisation", None)
+    return module, pooling
 
 
 def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:

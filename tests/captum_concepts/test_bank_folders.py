@@ -265,6 +265,8 @@ def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
             lambda image: torch.zeros(3, 4, 4, dtype=torch.uint8),
             r"give a tensor .* got torch.uint8 of shape \(3, 4, 4\)",
         ),
+        (lambda image: {"pixel_values": [image]}, r"give .* got dict\. With a processor: .*\"pixel_values\"\]\[0\]"),
+        (lambda image: torch.zeros(1, 3, 4, 4), r"give .* of shape \(1, 3, 4, 4\)\. Of a batch of one image"),
         (lambda image: 1 / 0, r"take an RGB image of Pillow but it failed on .*png \(division by zero\)"),
         (lambda image: torch.zeros(3, 4, image.width), r"give images of one size but got \(3, 4, 4\) and \(3, 4, 5\)"),
     ],
@@ -288,7 +290,7 @@ def test_numbers_asked_for_that_are_not_there_are_told_once(tmp_path: Path) -> N
     ("normalisation", "message"),
     [
         (None, "as they are, in .0, 1.; what it was trained on is seldom that"),
-        (((0.5,) * 3, (0.25,) * 3), r"normalised by \(mean, std\) = \(\(0.5, 0.5, 0.5\), \(0.25"),
+        (((0.5,) * 3, (0.25,) * 3), r"lie in 0 to 1: they seem not to be normalised"),
     ],
 )
 def test_images_that_go_in_as_they_are_are_told(
@@ -302,5 +304,5 @@ def test_images_that_go_in_as_they_are_are_told(
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        given = ConceptBank.from_folders(backbone, tmp_path, method="mean", transform=to_tensor)
+        given = ConceptBank.from_folders(Colours(), tmp_path, method="mean", transform=to_tensor)
     assert torch.equal(without.cavs, given.cavs)

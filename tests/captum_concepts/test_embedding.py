@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from captum_concepts import LayerFeatures, embed, from_torchvision
+from captum_concepts import Backbone, LayerFeatures, embed, from_torchvision
 
 LEVELS = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).float()
 FEATURES = nn.Conv2d(3, 5, 1)
@@ -29,6 +29,34 @@ def test_what_may_be_right_is_not_warned_of(images: torch.Tensor) -> None:
         embed(FEATURES, [images])
 
 
+NORMALISED = Backbone(FEATURES, "mean", None, 5, normalisation=((0.5,) * 3, (0.2,) * 3))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "images", "warned"),
+    [
+        (NORMALISED, LEVELS / 255, True),
+        (NORMALISED, NORMALISED.normalise(LEVELS / 255), False),
+        (Backbone(FEATURES, "mean", None, 5), LEVELS / 255, False),
+        (Backbone(FEATURES, "mean", None, 5, normalisation=((0.0,) * 3, (1.0,) * 3)), LEVELS / 255, False),
+    ],
+    ids=["as they are", "normalised", "not known", "nothing to do"],
+)
+def test_images_that_were_not_normalised_are_warned_of_once(backbone, images, warned) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        embed(backbone, [images] * 2)
+    told = r"lie in 0 to 1: they seem not to be normalised.* mean of [0.5, 0.5, 0.5] and a deviation of [0.2, 0.2, 0.2]"
+    assert len(caught) == warned
+    assert all(part in str(each.message) for each in caught for part in told.split(".* "))
+
+
+def test_what_a_backbone_raises_itself_is_told_with_what_it_was_given() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        embed(nn.Linear(7, 2), [LEVELS / 255])
+    assert "type Linear, on images of shape (2, 3, 4, 4)" in caught.value.__notes__[0]
+
+
 def test_a_mapping_is_told_to_become_a_tuple() -> None:
     with pytest.raises(ValueError, match=r"but got dict\. Make tuples of them in the `collate_fn`"):
         embed(FEATURES, [{"pixel_values": LEVELS}])
@@ -36,7 +64,12 @@ def test_a_mapping_is_told_to_become_a_tuple() -> None:
 
 def test_channels_at_the_end_are_told_to_be_moved() -> None:
     backbone = from_torchvision(models.VisionTransformer(32, 16, 1, 1, 8, 8).eval())
-    for shape, remedy in (((2, 32, 32, 3), "Move the channels to the second axis"), ((2, 3, 16, 16), "Resize them")):
+    remedies = {
+        (2, 32, 32, 3): "Move the channels to the second axis",
+        (2, 3, 16, 16): "Resize them",
+        (3, 32, 32): r"Of one image make a batch: `image\[None\]`",
+    }
+    for shape, remedy in remedies.items():
         with pytest.raises(ValueError, match=rf"but got .*\. {remedy}\.$"):
             embed(backbone, [torch.zeros(shape)])
 

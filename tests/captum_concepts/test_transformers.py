@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from captum_concepts import Backbone, ConceptBank, PostHocCBM, from_transformers
+from captum_concepts import Backbone, ConceptBank, PostHocCBM, from_torchvision, from_transformers
 
 transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
 
@@ -189,6 +189,19 @@ def test_images_of_another_size_are_told() -> None:
     any_size = from_transformers(built("Dinov2Model", TOKENS))
     with pytest.raises(ValueError, match="to be square"):
         any_size.embed(torch.zeros(1, 3, 32, 48).double())
+
+
+def test_what_a_processor_returns_and_a_name_are_told() -> None:
+    vit = from_transformers(built("ViTModel", TOKENS))
+    with pytest.raises(TypeError, match=r'but got BatchFeature\. .* pass its "pixel_values"\.'):
+        vit.features(transformers.BatchFeature({"pixel_values": torch.zeros(1, 3, 32, 32)}))
+    with pytest.raises(TypeError, match=r"the name 'own/vit'\. Load it first, with `AutoModelFor"):
+        from_transformers("own/vit")
+
+
+def test_the_factory_of_another_library_is_named() -> None:
+    with pytest.raises(ValueError, match=r"ViTModel\. Give it to `from_transformers`, or pass its parts"):
+        from_torchvision(built("ViTModel", TOKENS))
 
 
 class OwnForward(transformers.ViTModel):

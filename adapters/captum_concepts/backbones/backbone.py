@@ -19,6 +19,13 @@ from captum_concepts.wrappers import unwrapped
 #: Mean and standard deviation of each channel of images in [0, 1].
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
+_FACTORIES = {
+    "torchvision": "from_torchvision",
+    "timm": "from_timm",
+    "open_clip": "from_open_clip",
+    "transformers": "from_transformers",
+    "torch_concepts": "from_pyc",
+}
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
 
@@ -182,12 +189,20 @@ def is_family(model: nn.Module, family: type) -> bool:
     )
 
 
+def factory_of(model: nn.Module) -> str | None:
+    """Return the name of the factory for models of the library that a model is from, or derives from."""
+    libraries = (kind.__module__.partition(".")[0] for kind in type(unwrapped(model)).__mro__)
+    return next((_FACTORIES[each] for each in libraries if each in _FACTORIES), None)
+
+
 def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "") -> ValueError:
     """Return the error for a model of no known family, or of one in a form that is not known."""
     name = f"{type(model).__module__}.{type(model).__name__}"
+    factory = factory_of(model)
+    other = f"Give it to `{factory}`, or pass" if factory and factory != f"from_{library}" else "Pass"
     return ValueError(
         f"Expected argument `model` to be of a {library} family whose pooling is known "
-        f"({', '.join(known)}) but got {name}{' ' + why if why else ''}. Pass its parts yourself: "
+        f"({', '.join(known)}) but got {name}{' ' + why if why else ''}. {other} its parts yourself: "
         "PostHocCBM(features, bank, head, pool=..., maps=...), where `features` maps images to what the "
         "model has before it pools, `pool` maps that to the embedding (N, d), and `maps` maps it to "
         "(N, d, h, w). Where the model takes the mean of its last maps, `LayerFeatures(model, layer)` is all three, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,11 @@ def from_transformers(model: nn.Module, processor: Any = None) -> Backbone:
     TypeError
         If `model` is not a module, or `processor` has no mean and deviation of images.
     """
+    if isinstance(model, str):
+        raise TypeError(
+            f"Expected argument `model` to be an nn.Module but got the name {model!r}. Load it first, with "
+            "`AutoModelForImageClassification.from_pretrained` or its like."
+        )
     model = check_model(model)
     normalisation = _normalisation(processor)
     return replace(_cut(model), normalisation=normalisation, source=_source(model))
@@ -83,6 +88,11 @@ class HiddenStates(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return maps (N, c, h, w) or tokens (N, t, c)."""
+        if isinstance(images, Mapping):
+            raise TypeError(
+                f"Expected argument `images` to be a tensor (N, C, H, W) but got {type(images).__name__}. Of what a "
+                'processor returns pass its "pixel_values".'
+            )
         given = tuple(images.shape[2:])
         if self.size is not None and given != tuple(self.size):
             raise ValueError(
