@@ -16,7 +16,7 @@ from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
-from quantus_concepts.metrics.truth import checked_presence, class_labels
+from quantus_concepts.metrics.truth import check_concept_order, checked_presence, class_labels, concepts_of
 
 
 class CEM(ConceptMetric):
@@ -95,6 +95,7 @@ class CEM(ConceptMetric):
         self.top_l = check_whole("top_l", top_l, 1)
         self.only_correct = check_flag("only_correct", only_correct)
         self.importance = importance
+        self._columns = concepts_of(concept_labels)
         self._bind(concept_labels=concept_labels, labels=labels)
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
@@ -125,6 +126,8 @@ class CEM(ConceptMetric):
             )
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
+        if concept_labels is self.concept_labels:
+            check_concept_order("concept_labels", self._columns, model)
         return {}
 
     def evaluate_batch(

@@ -16,7 +16,13 @@ from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, linear_weights
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
-from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
+from quantus_concepts.metrics.truth import (
+    check_concept_order,
+    checked_class_concepts,
+    checked_classes,
+    class_labels,
+    concepts_of,
+)
 
 
 class CGIM(ConceptMetric):
@@ -91,6 +97,7 @@ class CGIM(ConceptMetric):
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
         self.class_concepts = checked_class_concepts(class_concepts)
+        self._columns = concepts_of(class_concepts)
         self.per = per
         self.importance = importance
         self._bind(labels=labels)
@@ -105,9 +112,13 @@ class CGIM(ConceptMetric):
         if (labels >= n_classes).any():
             raise ValueError(
                 f"Expected argument `{name}` to hold classes 0 to {n_classes - 1}, the rows of `class_concepts`, but "
-                f"got {labels.max()}."
+                f"got {labels.max()}. Classes are counted from 0."
             )
         return labels
+
+    def _turned(self, n_concepts: int) -> str:
+        """Return what to do with a table whose rows are the concepts."""
+        return " Transpose it: a row is a class." if len(self.class_concepts) == n_concepts else ""
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         return x_batch.ndim == 4 and is_concept_model(model)
@@ -121,8 +132,9 @@ class CGIM(ConceptMetric):
         if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
             raise ValueError(
                 f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
-                f"`class_concepts` has, but got shape {x_batch.shape}."
+                f"`class_concepts` has, but got shape {x_batch.shape}.{self._turned(x_batch.shape[1])}"
             )
+        check_concept_order("class_concepts", self._columns, model)
         if "labels" not in self.call.truth:
             self._checked("y_batch", y_batch)
         self._means = ClassMeans(n_classes, n_concepts)
@@ -151,7 +163,7 @@ class CGIM(ConceptMetric):
             if values.shape[1] != n_concepts:
                 raise ValueError(
                     f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
-                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}."
+                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}.{self._turned(values.shape[1])}"
                 )
             importance = passes.importance(y_batch, self.importance)
         else:
