@@ -54,7 +54,8 @@ def checked_presence(value: Any) -> np.ndarray:
     if labels.ndim != 2:
         raise ValueError(f"Expected argument `concept_labels` to have shape (N, L) but got {labels.shape}.")
     check_binary("concept_labels", labels)
-    return labels
+    # Torch warns of what cannot be written, as the array of a DataFrame is.
+    return np.require(labels, requirements="W")
 
 
 def concepts_of(table: Any) -> list[str] | None:
