@@ -207,7 +207,7 @@ class CGIM(ConceptMetric):
         compared = cgim(means, torch.as_tensor(self.class_concepts), per=self.per)
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
         zero = int(compared.isnan().sum()) - (without if self.per == "class" else 0)
-        if self.per == "concept" and without:
+        if self.per == "concept" and 0 < without < n_classes:
             self.call.outcome = "scores are over fewer classes, or NaN,"
         reason = "a class has no correctly predicted sample with an explanation"
         if without:

@@ -14,7 +14,7 @@ from captum.attr import Saliency
 from torch import nn
 
 from captum_concepts.running import predict_logits
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch, score_contrasts
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch, score_concepts, score_contrasts
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N = 6
@@ -165,11 +165,11 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     "no contrast labels": (lambda w: w.mcs(contrast_labels=None), r"MCS needs argument `contrast_labels`"),
     "contrast labels of the other model": (
         lambda w: w.mcs(contrast_model=nn.Sequential(w.contrast, nn.Linear(N_CLASSES, 2)), contrast_labels=[3] * N),
-        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. two models swapped, or counted from 1",
+        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. .* two models swapped, or counted from 1",
     ),
     "labels of the other model": (
         lambda w: w.mcs(call={"y_batch": np.full(N, 9)}),
-        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. two models swapped, or counted from 1",
+        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. .* two models swapped, or counted from 1",
     ),
     "true labels out of range": (
         lambda w: w.idr(labels=[0, 1, 2, 3, 4, 0]),
@@ -328,6 +328,12 @@ VALUES |= {
     "concepts of classes in another order": (
         lambda w: CGIM(pd.DataFrame(w.class_concepts, columns=list("abdce")))(w.named(), w.images, w.classes),
         r"column 2 is 'd', the model's concept 3. Pass `table\[model.bank.names\]`",
+    ),
+    "concepts of classes in another order, of a stream": (
+        lambda w: score_concepts(
+            w.named(), [(w.images, w.classes)], class_concepts=pd.DataFrame(w.class_concepts, columns=list("abdce"))
+        ),
+        r"column 2 is 'd', the model's concept 3",
     ),
     "concepts of images in another order": (
         lambda w: CEM(pd.DataFrame(w.labels, columns=list("bacde")))(w.named(), w.images, w.classes),
