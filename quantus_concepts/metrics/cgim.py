@@ -116,10 +116,6 @@ class CGIM(ConceptMetric):
             )
         return labels
 
-    def _turned(self, n_concepts: int) -> str:
-        """Return what to do with a table whose rows are the concepts."""
-        return " Transpose it: a row is a class." if len(self.class_concepts) == n_concepts else ""
-
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         return x_batch.ndim == 4 and is_concept_model(model)
 
@@ -132,11 +128,11 @@ class CGIM(ConceptMetric):
         if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
             raise ValueError(
                 f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
-                f"`class_concepts` has, but got shape {x_batch.shape}.{self._turned(x_batch.shape[1])}"
+                f"`class_concepts` has, but got shape {x_batch.shape}."
             )
-        check_concept_order("class_concepts", self._columns, model)
         if "labels" not in self.call.truth:
             self._checked("y_batch", y_batch)
+        check_concept_order("class_concepts", self._columns, model)
         self._means = ClassMeans(n_classes, n_concepts)
         head = model.head if self.call.on_images else model
         theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
@@ -161,9 +157,10 @@ class CGIM(ConceptMetric):
             passes = SharedPasses(self, module, x_batch, content_batch)
             values, logits = passes.outputs()
             if values.shape[1] != n_concepts:
+                turned = " Transpose it: a row is a class." if values.shape[1] == n_classes else ""
                 raise ValueError(
                     f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
-                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}.{self._turned(values.shape[1])}"
+                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}.{turned}"
                 )
             importance = passes.importance(y_batch, self.importance)
         else:

@@ -321,10 +321,6 @@ VALUES |= {
         lambda w: CGIM(w.class_concepts.T)(w.model, w.images, w.classes),
         r"L = 5 concepts but got \(5, 4\). Transpose it: a row is a class",
     ),
-    "a table on its side, at the head": (
-        lambda w: CGIM(w.class_concepts.T)(w.model.head, w.class_concepts, w.classes[:4], a_batch=w.class_concepts),
-        r"got shape \(4, 5\). Transpose it: a row is a class",
-    ),
     "concepts of classes in another order": (
         lambda w: CGIM(pd.DataFrame(w.class_concepts, columns=list("abdce")))(w.named(), w.images, w.classes),
         r"column 2 is 'd', the model's concept 3. Pass `table\[model.bank.names\]`",
