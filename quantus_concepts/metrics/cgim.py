@@ -47,7 +47,8 @@ class CGIM(ConceptMetric):
     Parameters
     ----------
     class_concepts : array_like
-        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed.
+        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. Of
+        a DataFrame the columns have to be in the order of the model's concepts, ``model.bank.names``.
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
