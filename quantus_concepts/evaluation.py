@@ -16,6 +16,7 @@ from captum_concepts.checks import as_list, check_callable, check_mapping, check
 from captum_concepts.running import evaluation_mode
 from captum_concepts.shown import one_line
 from quantus_concepts.metrics.base import ConceptMetric
+from quantus_concepts.metrics.inputs import check_explains
 from quantus_concepts.metrics.records import Record
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
@@ -62,7 +63,8 @@ def evaluate(
     Quantus does the work, one method after another. Different from a call of its own: a metric or method that raises
     costs its own results only, where the rest would end in a KeyError; where Quantus refuses a method's maps (constant
     ones, or nowhere positive), the metrics of this package score them all the same; keyword arguments of one method
-    do not reach the next; and a model in train mode is evaluated in eval mode and put back.
+    do not reach the next; the key of a method in `xai_methods` may be any name where the dict has a ``"method"``, also
+    for metrics that explain again; and a model in train mode is evaluated in eval mode and put back.
 
     Parameters
     ----------
@@ -141,7 +143,7 @@ def evaluate(
             try:
                 quantus_evaluate(
                     metrics=guards,
-                    xai_methods={method: value},
+                    xai_methods={method: _Named(value) if _names_method(value) else value},
                     model=model,
                     x_batch=x_batch,
                     y_batch=y_batch,
@@ -218,6 +220,20 @@ class _Guard:
         return _Outcome([float("nan")] * self.n_samples, error=error)
 
 
+class _Named:
+    """A method of Quantus under a key that is not its name; Quantus would ask again for the method of the key."""
+
+    def __init__(self, keywords: Mapping[str, Any]) -> None:
+        self.keywords = keywords
+
+    def __call__(self, **kwargs: Any) -> Any:
+        return explain(**{**kwargs, **self.keywords})
+
+
+def _names_method(value: Any) -> bool:
+    return isinstance(value, Mapping) and "method" in value
+
+
 def _explainer(method: str, value: Any, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return how a metric explains by itself, with the arguments Quantus explains with."""
     if isinstance(value, Mapping):
@@ -229,6 +245,8 @@ def _explainer(method: str, value: Any, given: Mapping[str, Any] | None) -> dict
 
 def _method_kwargs(value: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the keyword arguments of a method; Quantus wants some for a callable, and none beside a dict."""
+    if _names_method(value):
+        return {}
     return None if isinstance(value, Mapping) else dict(given or {})
 
 
@@ -252,6 +270,8 @@ def _check_call(model: Any, x_batch: Any, y_batch: Any, s_batch: Any, xai_method
                 f"Expected argument `xai_methods` to hold dicts, functions or arrays but {name!r} is {value!r}. The "
                 'method of Quantus is named in a dict: {"method": "Saliency"}.'
             )
+        if not isinstance(value, Mapping) and (callable(value) or hasattr(value, "attribute")):
+            check_explains(f"xai_methods[{name!r}]", value)
 
 
 def _check_mappings(**mappings: Any) -> None:
@@ -259,6 +279,8 @@ def _check_mappings(**mappings: Any) -> None:
         if value is None and name == "call_kwargs":
             continue
         if not isinstance(value, Mapping):
-            raise TypeError(f"Expected argument `{name}` to be a dict by name but got {type(value).__name__}.")
+            write = {"metrics": '{"CEM": CEM(...)}', "xai_methods": '{"Saliency": {"method": "Saliency"}}'}
+            hint = f" Write {write[name]}." if name in write else ""
+            raise TypeError(f"Expected argument `{name}` to be a dict by name but got {type(value).__name__}.{hint}")
         if not value:
             raise ValueError(f"Expected argument `{name}` to hold at least one entry but it is empty.")

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import quantus
+import torch
+from captum.attr import Saliency
 from scipy import stats
 
 from captum_concepts import RandomAttribution, explain_func
-from quantus_concepts import CEM, CGIM, CLM, IDR, evaluate, plot_summary, summarise
+from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, plot_summary, summarise
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 N = 12
@@ -127,6 +129,20 @@ def test_keyword_arguments_of_a_method_do_not_reach_the_next(call):
     assert seen == [{"method": "mine"}]
 
 
+def test_methods_may_have_any_name_where_metrics_explain_again(call):
+    masks = np.zeros((N, 1, 12, 12), dtype=bool)
+    masks[:, :, 3:8, 3:8] = True
+    call |= {"y_batch": call["model"](torch.as_tensor(call["x_batch"])).argmax(1).numpy(), "s_batch": masks}
+    metrics = {"MCS": MCS(SharingConceptModel(), call["y_batch"])}
+    methods = {"mine": {"method": "Saliency"}, "Saliency": {"method": "Saliency"}}
+    found = evaluate(metrics, methods, **call).results
+    # The same weights in another model: no method tells the two apart.
+    assert found["mine"]["MCS"] == found["Saliency"]["MCS"] == [0] * N
+    with pytest.warns(UserWarning, match="Quantus has no method 'mine'. .* key and method have to be alike"):
+        stock = quantus.evaluate(metrics, methods, **call)
+    assert np.isnan(stock["mine"]["MCS"]).all()
+
+
 def test_call_kwargs_make_a_column(call, labels):
     calls = {"small": {"batch_size": 2}, "large": {"batch_size": 8}}
     results, summary = evaluate({"CEM": CEM(labels)}, {"random": METHODS["random"]}, **call, call_kwargs=calls)
@@ -160,6 +176,9 @@ def test_model_in_train_mode_is_put_back(call, labels):
         ({"metrics": {}}, ValueError, "`metrics` to hold at least one entry"),
         ({"metrics": {"CEM": CEM}}, TypeError, r"'CEM' is <class .*Write CEM\(...\)"),
         ({"xai_methods": "Saliency"}, TypeError, "`xai_methods` to be a dict by name but got str"),
+        ({"xai_methods": ["Saliency"]}, TypeError, r'got list. Write {"Saliency": {"method": "Saliency"}}'),
+        ({"xai_methods": {"S": Saliency}}, TypeError, r"captum_concepts.explain_func\(Saliency\)"),
+        ({"xai_methods": {"S": Saliency(torch.nn.Identity())}}, TypeError, r"`xai_methods\['S'\]` to be a function"),
         ({"xai_methods": {}}, ValueError, "`xai_methods` to hold at least one entry"),
         ({"call_kwargs": {}}, ValueError, "`call_kwargs` to hold at least one entry"),
         ({"control": "rndom"}, ValueError, r"`control` to name methods of .* but got \['rndom'\]"),

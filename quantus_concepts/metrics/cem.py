@@ -16,7 +16,7 @@ from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
-from quantus_concepts.metrics.truth import checked_presence, class_labels
+from quantus_concepts.metrics.truth import check_concept_order, checked_presence, class_labels, concepts_of
 
 
 class CEM(ConceptMetric):
@@ -40,7 +40,8 @@ class CEM(ConceptMetric):
     ----------
     concept_labels : array_like, optional
         (N, L) of 0 and 1: the concepts each image shows, aligned with ``x_batch``. May be left out where
-        every call passes ``custom_batch={"concept_labels": ...}``.
+        every call passes ``custom_batch={"concept_labels": ...}``. Of a DataFrame the columns have to be in the
+        order of the model's concepts, ``model.bank.names``.
     top_l : int
         How many concepts count, 1 to L; the paper uses 1, 3 and 5.
     only_correct : bool
@@ -95,6 +96,7 @@ class CEM(ConceptMetric):
         self.top_l = check_whole("top_l", top_l, 1)
         self.only_correct = check_flag("only_correct", only_correct)
         self.importance = importance
+        self._columns = concepts_of(concept_labels)
         self._bind(concept_labels=concept_labels, labels=labels)
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
@@ -125,6 +127,8 @@ class CEM(ConceptMetric):
             )
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
+        if concept_labels is self.concept_labels:
+            check_concept_order("concept_labels", self._columns, model)
         return {}
 
     def evaluate_batch(

@@ -16,7 +16,13 @@ from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, linear_weights
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
-from quantus_concepts.metrics.truth import checked_class_concepts, checked_classes, class_labels
+from quantus_concepts.metrics.truth import (
+    check_concept_order,
+    checked_class_concepts,
+    checked_classes,
+    class_labels,
+    concepts_of,
+)
 
 
 class CGIM(ConceptMetric):
@@ -41,7 +47,8 @@ class CGIM(ConceptMetric):
     Parameters
     ----------
     class_concepts : array_like
-        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed.
+        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. Of
+        a DataFrame the columns have to be in the order of the model's concepts, ``model.bank.names``.
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
@@ -91,6 +98,7 @@ class CGIM(ConceptMetric):
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
         self.class_concepts = checked_class_concepts(class_concepts)
+        self._columns = concepts_of(class_concepts)
         self.per = per
         self.importance = importance
         self._bind(labels=labels)
@@ -105,7 +113,7 @@ class CGIM(ConceptMetric):
         if (labels >= n_classes).any():
             raise ValueError(
                 f"Expected argument `{name}` to hold classes 0 to {n_classes - 1}, the rows of `class_concepts`, but "
-                f"got {labels.max()}."
+                f"got {labels.max()}. Classes are counted from 0."
             )
         return labels
 
@@ -125,6 +133,7 @@ class CGIM(ConceptMetric):
             )
         if "labels" not in self.call.truth:
             self._checked("y_batch", y_batch)
+        check_concept_order("class_concepts", self._columns, model)
         self._means = ClassMeans(n_classes, n_concepts)
         head = model.head if self.call.on_images else model
         theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
@@ -149,9 +158,10 @@ class CGIM(ConceptMetric):
             passes = SharedPasses(self, module, x_batch, content_batch)
             values, logits = passes.outputs()
             if values.shape[1] != n_concepts:
+                turned = " Transpose it: a row is a class." if values.shape[1] == n_classes else ""
                 raise ValueError(
                     f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
-                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}."
+                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}.{turned}"
                 )
             importance = passes.importance(y_batch, self.importance)
         else:
@@ -195,7 +205,7 @@ class CGIM(ConceptMetric):
         compared = cgim(means, torch.as_tensor(self.class_concepts), per=self.per)
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
         zero = int(compared.isnan().sum()) - (without if self.per == "class" else 0)
-        if self.per == "concept" and without:
+        if self.per == "concept" and 0 < without < n_classes:
             self.call.outcome = "scores are over fewer classes, or NaN,"
         reason = "a class has no correctly predicted sample with an explanation"
         if without:

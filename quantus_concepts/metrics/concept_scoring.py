@@ -25,7 +25,7 @@ from quantus_concepts.metrics.intervening import Interventions
 from quantus_concepts.metrics.location_baselines import EarlierPoints
 from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
 from quantus_concepts.metrics.score_rows import control_table, image_table, model_rows, model_table
-from quantus_concepts.metrics.truth import checked_class_concepts, checked_parts
+from quantus_concepts.metrics.truth import check_concept_order, checked_class_concepts, checked_parts, concepts_of
 
 #: Of a model that is given without a name, and of controls that are.
 MODEL, CONTROL = "model", "control"
@@ -61,6 +61,8 @@ class ConceptScoring:
             None if class_concepts is None else checked_class_concepts(class_concepts),
             np.empty(0, int) if part_of_concept is None else checked_parts(part_of_concept),
         )
+        for _, each in models:
+            check_concept_order("class_concepts", concepts_of(class_concepts), each)
         check_whole("control_stride", control_stride, 1)
         intervened = replace(variants, interventions=interventions)
         asked: list[tuple[str, ConceptModel, int, Variants, Levels | None]] = [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from captum.attr import Attribution
 from quantus.helpers import asserts
 from torch import nn
 
@@ -27,12 +28,36 @@ def check_inputs(
     if len(x_batch) == 0:
         raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
     if y_batch.shape != (len(x_batch),):
-        raise ValueError(f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.")
+        if y_batch.ndim == 0:
+            remedy = " One sample is a batch of one: `x_batch[None]`, `y_batch[None]`."
+        elif y_batch.ndim == 2:
+            remedy = f" It holds class indices: `y_batch{'.argmax(1)' if y_batch.shape[1] > 1 else '[:, 0]'}`."
+        else:
+            remedy = ""
+        raise ValueError(
+            f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.{remedy}"
+        )
     if y_batch.dtype.kind not in "iu":
-        raise TypeError(f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}.")
+        raise TypeError(
+            f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}. It holds class indices: "
+            "`y_batch.astype(int)`."
+        )
     if explain_func is not None:
-        check_callable("explain_func", explain_func)
+        check_explains("explain_func", explain_func)
         asserts.assert_explain_func(explain_func=explain_func)
+
+
+def check_explains(name: str, function: Any) -> None:
+    """Raise unless a function explains any model it is given, as a Captum attribution does not by itself."""
+    # The method of an attribution is bound to one model.
+    owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "attribute" else function
+    made = owner if isinstance(owner, type) else type(owner)
+    if issubclass(made, Attribution) and (made is function or owner is not function or not callable(function)):
+        raise TypeError(
+            f"Expected argument `{name}` to be a function (model, inputs, targets, **kwargs) but got Captum's "
+            f"{made.__name__}. Wrap the class: captum_concepts.explain_func({made.__name__})."
+        )
+    check_callable(name, function)
 
 
 def check_images(x_batch: np.ndarray) -> None:
@@ -61,8 +86,9 @@ def check_aligned_truth(truth: Mapping[str, np.ndarray], n_samples: int) -> None
     """Raise unless every array of ground truth has one row for each sample."""
     for name, value in truth.items():
         if len(value) != n_samples:
+            by_class = " Of a table by class pass `table[labels]`." if name == "concept_labels" else ""
             raise ValueError(
                 f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but got "
                 f"{len(value)}. What is bound in the constructor must be aligned with `x_batch`; for loops over a "
-                f'loader pass custom_batch={{"{name}": ...}} with each call.'
+                f'loader pass custom_batch={{"{name}": ...}} with each call.{by_class}'
             )

@@ -30,6 +30,8 @@ N_CHECKED = 2
 SAME = 0.99
 #: Correlation of two answers to the same question from which on nothing is drawn at random.
 REPEATED = 0.9999
+#: Of the error in which Quantus lists the names of all its methods.
+UNKNOWN_TO_QUANTUS = "XAI method is not in the list"
 
 
 class ReExplainingMetric(ImageMetric):
@@ -138,7 +140,8 @@ class ReExplainingMetric(ImageMetric):
             if outside.size:
                 raise ValueError(
                     f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of its model, "
-                    f"but got {int(classes[outside[0]])} at {int(outside[0])}. Are the labels of two models swapped?"
+                    f"but got {int(classes[outside[0]])} at {int(outside[0])}. Are the labels of two models swapped, "
+                    "or counted from 1?"
                 )
 
     def _predict(self, model: nn.Module, x_batch: np.ndarray, content: np.ndarray | None = None) -> Tensor:
@@ -212,12 +215,16 @@ class ReExplainingMetric(ImageMetric):
             return
         self.call.refused = True
         answer = failure or f"gave other attributions than before (correlation {found:.2f}, at least {wanted:g} wanted)"
-        self.fail(
-            f"asked again about {len(rows)} samples it {answer}. The key in `xai_methods` is not the method: write "
-            '{"Saliency": {"method": "Saliency"}}; give a callable in place of an array; seed a method that draws at '
-            "random, or lower `agreement`",
-            self.call.n_samples,
+        what_to_do = (
+            "`quantus.evaluate` asks again under the key of `xai_methods`, so that key and method have to be alike: "
+            'write {"Saliency": {"method": "Saliency"}}; give a callable in place of an array'
         )
+        if UNKNOWN_TO_QUANTUS in failure:
+            answer = f"was unknown: Quantus has no method {self.explain_func_kwargs.get('method')!r}"
+            what_to_do += ", and for a key of your own, as `captum_concepts.explain_func` makes one"
+        else:
+            what_to_do += "; seed a method that draws at random, or lower `agreement`"
+        self.fail(f"asked again about {len(rows)} samples it {answer}. {what_to_do}", self.call.n_samples)
 
     def _treated(self, a_batch: np.ndarray) -> np.ndarray:
         # Maps of another shape are refused later, with a reason.

@@ -15,6 +15,7 @@ from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from captum_concepts.shown import one_line
 from quantus_concepts.functional import concept_attribution, positive_percentile
+from quantus_concepts.metrics.inputs import check_explains
 from quantus_concepts.metrics.masks import check_mask_size, region_masks
 from quantus_concepts.metrics.row_buffer import RowBuffer
 from quantus_concepts.metrics.subjects import Subject, taken
@@ -162,6 +163,7 @@ def check_methods(methods: Any) -> None:
                 f"Expected argument `methods` to hold explanation functions but {name!r} is {type(method).__name__}. "
                 "`captum_concepts.explain_func` makes one of any Captum attribution."
             )
+        check_explains(f"methods[{name!r}]", method)
 
 
 def check_subject(name: str, subject: Any) -> None:

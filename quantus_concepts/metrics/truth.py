@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -53,7 +54,24 @@ def checked_presence(value: Any) -> np.ndarray:
     if labels.ndim != 2:
         raise ValueError(f"Expected argument `concept_labels` to have shape (N, L) but got {labels.shape}.")
     check_binary("concept_labels", labels)
-    return labels
+    # Torch warns of what cannot be written, as the array of a DataFrame is.
+    return np.require(labels, requirements="W")
+
+
+def concepts_of(table: Any) -> list[str] | None:
+    """Return the names of the columns of a DataFrame; None for anything else."""
+    return [str(name) for name in table.columns] if isinstance(table, pd.DataFrame) else None
+
+
+def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) -> None:
+    """Raise where a model has the concept of a column elsewhere; names that only one of them knows tell nothing."""
+    known = list(getattr(getattr(model, "bank", None), "names", ()))
+    for place, column in enumerate(columns or ()):
+        if column in known and known.index(column) != place:
+            raise ValueError(
+                f"Expected argument `{name}` to have the concepts of the model in their order but column {place} is "
+                f"{column!r}, the model's concept {known.index(column)}. Pass `table[model.bank.names]`."
+            )
 
 
 def checked_parts(value: Any) -> np.ndarray:
@@ -108,7 +126,7 @@ def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
     if outside.any():
         raise ValueError(
             f"Expected argument `y_batch` to hold class indices 0 to {n_classes - 1}, the outputs of the model, but "
-            f"got {int(y_batch[outside][0])}."
+            f"got {int(y_batch[outside][0])}. Classes are counted from 0."
         )
     return torch.as_tensor(y_batch, dtype=torch.int64, device=logits.device)
 

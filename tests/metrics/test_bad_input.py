@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from captum.attr import Saliency
 from torch import nn
 
 from captum_concepts.running import predict_logits
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch, score_concepts, score_contrasts
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N = 6
@@ -34,6 +37,12 @@ class World:
         self.contrast = TinyConceptModel(seed=1)
         self.changed = np.where(self.masks == 1, 0.5 * self.images, self.images)
         self.photographs = rng.random((N, 3, 12, 12), dtype=np.float32)
+
+    def named(self) -> SharingConceptModel:
+        """Return a model that knows the names of its concepts."""
+        model = SharingConceptModel()
+        model.bank = SimpleNamespace(names=list("abcde"))
+        return model
 
     def spoilt(self, name: str, index: Any, value: float) -> np.ndarray:
         array = np.array(getattr(self, name), dtype=float)
@@ -156,11 +165,11 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     "no contrast labels": (lambda w: w.mcs(contrast_labels=None), r"MCS needs argument `contrast_labels`"),
     "contrast labels of the other model": (
         lambda w: w.mcs(contrast_model=nn.Sequential(w.contrast, nn.Linear(N_CLASSES, 2)), contrast_labels=[3] * N),
-        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. Are the labels of two models swapped\?",
+        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. .* two models swapped, or counted from 1",
     ),
     "labels of the other model": (
         lambda w: w.mcs(call={"y_batch": np.full(N, 9)}),
-        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. Are the labels of two models swapped\?",
+        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. .* two models swapped, or counted from 1",
     ),
     "true labels out of range": (
         lambda w: w.idr(labels=[0, 1, 2, 3, 4, 0]),
@@ -300,7 +309,46 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "patches half there": (lambda w: w.optimise(masks=w.masks * 0.5), r"`masks` to hold only 0 and 1 but got 0.5"),
 }
+VALUES |= {
+    "one label without its axis": (lambda w: w.cem(y_batch=w.classes[0]), r"got \(\).* `y_batch\[None\]`"),
+    "one-hot labels": (lambda w: w.cem(y_batch=np.eye(N_CLASSES, dtype=int)[w.classes]), r"`y_batch.argmax\(1\)`"),
+    "a column of labels": (lambda w: w.cem(y_batch=w.classes[:, None]), r"`y_batch\[:, 0\]`"),
+    "a table by class as labels of images": (
+        lambda w: CEM(w.labels[:N_CLASSES])(w.model, w.images, w.classes),
+        r"`concept_labels` to have one row for each sample .* `table\[labels\]`",
+    ),
+    "a table on its side": (
+        lambda w: CGIM(w.class_concepts.T)(w.model, w.images, w.classes),
+        r"L = 5 concepts but got \(5, 4\). Transpose it: a row is a class",
+    ),
+    "concepts of classes in another order": (
+        lambda w: CGIM(pd.DataFrame(w.class_concepts, columns=list("abdce")))(w.named(), w.images, w.classes),
+        r"column 2 is 'd', the model's concept 3. Pass `table\[model.bank.names\]`",
+    ),
+    "concepts of classes in another order, of a stream": (
+        lambda w: score_concepts(
+            w.named(), [(w.images, w.classes)], class_concepts=pd.DataFrame(w.class_concepts, columns=list("abdce"))
+        ),
+        r"column 2 is 'd', the model's concept 3",
+    ),
+    "concepts of images in another order": (
+        lambda w: CEM(pd.DataFrame(w.labels, columns=list("bacde")))(w.named(), w.images, w.classes),
+        r"`concept_labels` .* column 0 is 'b', the model's concept 1",
+    ),
+}
 TYPES: dict[str, tuple[Callable[[World], object], str]] = {
+    "a Captum class as explanation": (
+        lambda w: w.known(CEM(w.labels), explain_func=Saliency),
+        r"got Captum's Saliency. Wrap the class: captum_concepts.explain_func\(Saliency\)",
+    ),
+    "the method of an attribution": (
+        lambda w: w.known(CEM(w.labels), explain_func=Saliency(w.model).attribute),
+        r"`explain_func` to be a function \(model, inputs, targets, \*\*kwargs\)",
+    ),
+    "a Captum class among methods": (
+        lambda w: score_contrasts({"S": Saliency}, w.masks, idr=None),
+        r"`methods\['S'\]` to be a function",
+    ),
     "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), r"`y_batch` to hold whole numbers"),
     "x of text": (lambda w: w.cem(x_batch=np.array(["a"] * N)), r"`x_batch` to be an array of real numbers"),
     "a model that is not a module": (lambda w: w.cem(model="resnet18"), r"torch.nn.Module but got str"),
@@ -326,6 +374,14 @@ def test_error(case: str) -> None:
     assert len(str(raised.value)) > 30
     assert all(torch.equal(a, b) for a, b in zip(before, world.model.parameters(), strict=True))
     assert not world.model.training
+
+
+def test_columns_in_the_order_of_the_model_or_of_other_names_are_taken() -> None:
+    world = World()
+    expected = world.cem()
+    for columns in ("abcde", "vwxyz"):
+        labels = pd.DataFrame(world.labels, columns=list(columns))
+        assert CEM(labels)(world.named(), world.images, world.classes) == expected
 
 
 def test_a_model_on_another_device_than_the_inputs_is_served_there() -> None:
