@@ -103,8 +103,8 @@ class Variants:
         if n_concepts is not None and most > n_concepts:
             fitting = [top for top in self.top_l if top <= n_concepts] or [n_concepts]
             raise ValueError(
-                f"Expected argument `top_l` to lie in [1, {n_concepts}], the number of concepts, but got {most}. Left out "
-                f"it is (1, 3, 5): pass top_l={fitting}."
+                f"Expected argument `top_l` to lie in [1, {n_concepts}] but got {most}. Pass top_l={fitting}: left out "
+                "it is (1, 3, 5)."
             )
 
 
