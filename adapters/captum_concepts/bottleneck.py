@@ -48,7 +48,7 @@ class BottleneckCBM(ConceptChain):
     Parameters
     ----------
     features : nn.Module or Backbone
-        Images (N, C, H, W) to features; a Backbone brings `pool` and `maps` with it.
+        Images (N, C, H, W), or rows (N, F) of a table, to features; a Backbone brings `pool` and `maps` with it.
     concept_layer : nn.Module
         Embeddings (N, d) to logits of concepts (N, L): an ``nn.Linear``, a 1 x 1 ``nn.Conv2d``, or anything
         else, for which there are maps only with `project`.
@@ -74,7 +74,7 @@ class BottleneckCBM(ConceptChain):
     TypeError
         If a stage is not a module, or another argument not callable.
     ValueError
-        If `concept_layer` is a convolution that looks at more than one pixel.
+        If `concept_layer` is a convolution that looks at more than one pixel, or ends with a second sigmoid.
     """
 
     concept_layer: BottleneckLayer
@@ -95,6 +95,8 @@ class BottleneckCBM(ConceptChain):
                 check_callable(name, function)
         if isinstance(concept_layer, nn.Conv2d):
             _check_pointwise(concept_layer)
+        if isinstance(activation, nn.Sigmoid) or activation in _SIGMOIDS:
+            _check_without_sigmoid(concept_layer)
         module, pooling = resolve_stages(features, pool, maps)
         channels = None
         if isinstance(concept_layer, nn.Linear):
@@ -145,6 +147,17 @@ class BottleneckCBM(ConceptChain):
         if isinstance(self._layer, nn.Linear):
             return self._layer.out_features
         return self._layer.out_channels if isinstance(self._layer, nn.Conv2d) else None
+
+
+def _check_without_sigmoid(layer: nn.Module) -> None:
+    last = layer
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    if isinstance(last, nn.Sigmoid):
+        raise ValueError(
+            "Expected argument `concept_layer` to give logits, of which `activation` makes the values, but it ends "
+            "with a Sigmoid, and a second one would follow. Pass the layer without it, `concept_layer[:-1]`."
+        )
 
 
 def _check_pointwise(layer: nn.Conv2d) -> None:

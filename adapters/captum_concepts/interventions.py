@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,7 +40,11 @@ def chosen_concepts(concepts: Any, names: Sequence[str], n_samples: int, n_conce
     if isinstance(concepts, list | tuple) and any(isinstance(each, str) for each in concepts):
         unknown = [each for each in concepts if each not in names]
         if unknown:
-            known = f"They begin with {list(names[:3])}." if names else "This model has no names: pass indices."
+            known = "This model has no names: pass indices."
+            if names:
+                near = [name for name in names if name.partition("::")[0] == unknown[0]]
+                near = near or difflib.get_close_matches(unknown[0], names)
+                known = f"Nearest: {near}." if near else f"They begin with {list(names[:3])}."
             raise ValueError(
                 f"Expected argument `concepts` to hold names of concepts but none is called {unknown[0]!r}. {known}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 
 from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.checks import check_choice, check_module
-from captum_concepts.pooling import Maps, Pool, check_concepts, resolve_stages
+from captum_concepts.pooling import Maps, Pool, Pooling, check_concepts, resolve_stages
+from captum_concepts.running import evaluation_mode, to_model
 from captum_concepts.wrappers import unwrapped
 
 _BUILD = (
@@ -18,11 +20,18 @@ _BUILD = (
     "(N, L) to class logits (N, K)."
 )
 
+_EMBEDDINGS = (
+    "Its tasks read embeddings of the image beside the concept values, so no head reads the values alone. What each "
+    "concept contributes is its value times the gradient of model(query=[task], evidence={'input': images, 'concepts': "
+    "values}) by it: give that to quantus.evaluate as an explanation of `x_batch=values`, or to "
+    "quantus_concepts.functional.cem and cgim."
+)
+
 
 def from_pyc(
     model: nn.Module, features: Any = None, pool: Pool = "mean", maps: Maps | None = None, *, task: str | None = None
 ) -> BottleneckCBM:
-    """Present a PyC concept bottleneck model as images to concept values to classes.
+    """Present a PyC concept bottleneck model as images, or rows of a table, to concept values to classes.
 
     Concept values are the probabilities of its binary concepts, and those of every state of its categorical ones (a
     shape of three states is three values), in the order of ``model.intermediate_concept_names``; interventions know
@@ -55,7 +64,8 @@ def from_pyc(
         If a stage is not a module.
     ValueError
         If the model is of another kind (those of embeddings or graphs have no head that reads values alone), has a
-        continuous concept, infers in another way, or has several tasks and none is chosen.
+        continuous concept, infers in another way, or has several tasks and none is chosen; or if `features`, run
+        on two made inputs, do not give its latent.
 
     Examples
     --------
@@ -83,7 +93,9 @@ def from_pyc(
     check_choice("task", task, network.task_names)
     if features is None:
         features = network.backbone
-    resolve_stages(features, pool, maps)
+        resolve_stages(features, pool, maps)
+    else:
+        _check_latent(network, *resolve_stages(features, pool, maps))
     layer = PycConcepts(network, concepts, sum(map(len, states.values())))
     head = PycHead(network, states, task)
     chain = BottleneckCBM(features, layer, head, pool, maps, PycProbabilities(list(map(len, states.values()))))
@@ -163,6 +175,24 @@ class PycHead(nn.Module):
         return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
 
 
+def _check_latent(model: Any, features: nn.Module, pooling: Pooling) -> None:
+    """Raise where features, pooled, are not the latent of the model: a wrong cut gives numbers that look right."""
+    size = model.input_size if isinstance(model.input_size, Sequence) else (model.input_size,)
+    if features is model:
+        raise ValueError("Expected argument `features` to be the backbone of the model, cut, but got the whole model.")
+    made = torch.rand(2, *size, generator=torch.Generator().manual_seed(0))
+    with evaluation_mode(model), evaluation_mode(features), torch.no_grad():
+        latent = model.backbone(to_model(model, made))
+        found = pooling(features(to_model(features, made)))
+    scale = float(latent.abs().max())
+    if found.shape != latent.shape or not torch.allclose(found, latent, rtol=1e-2, atol=1e-3 * scale):
+        raise ValueError(
+            f"Expected argument `features`, pooled, to give the latent (N, {latent.shape[1]}) of `model.backbone` but "
+            f"got something else, of width {found.shape[1]}. Cut the backbone right before its pooling, "
+            "`model.backbone[:-2]` for instance, and where that is no mean pass it as `pool`."
+        )
+
+
 def _states(concept: Any) -> list[str]:
     """Return the names of the values of a concept; none where they are no probabilities."""
     if concept.is_binary:
@@ -180,7 +210,7 @@ def _check_kind(model: Any) -> None:
     if "ConceptBottleneckModel" not in kinds:
         raise ValueError(
             f"Expected argument `model` to be a torch_concepts.nn.ConceptBottleneckModel but got "
-            f"{type(model).__name__}. {_BUILD}"
+            f"{type(model).__name__}. {_EMBEDDINGS if 'ConceptEmbeddingModel' in kinds else _BUILD}"
         )
     engine = type(model.eval_inference).__name__
     if engine != "DeterministicInference":

@@ -126,7 +126,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         with self._turn:
             # Torch knows no negative strides.
             x_batch = np.ascontiguousarray(to_array("x_batch", x_batch))
-            y_batch = to_array("y_batch", y_batch)
+            y_batch = np.asarray(to_array("y_batch", y_batch), order="C")
             batch_size = check_whole("batch_size", batch_size, 1)
             check_inputs(model, x_batch, y_batch, explain_func)
             content = self._content(x_batch)
@@ -218,7 +218,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         bound = {name: getattr(self, name) for name in self.sample_truth if name not in passed}
         found |= {name: value for name, value in bound.items() if value is not None}
         check_aligned_truth(found, n_samples)
-        return found
+        return {name: np.asarray(value, order="C") for name, value in found.items()}
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         """Check the ground truth `name` by itself; subclasses do it for what they bind."""
@@ -271,8 +271,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         }
 
     def _content(self, x_batch: np.ndarray) -> np.ndarray | None:
-        """Return a digest (N, 16) of each image; None where nothing is shared."""
-        return row_digests(x_batch) if self.shared_memory and x_batch.ndim == 4 else None
+        """Return a digest (N, 16) of each image or row; None where nothing is shared."""
+        return row_digests(x_batch) if self.shared_memory and x_batch.ndim in (2, 4) else None
 
     def recall(
         self,

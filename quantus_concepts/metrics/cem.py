@@ -111,7 +111,7 @@ class CEM(ConceptMetric):
         return labels
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return x_batch.ndim == 4 and is_concept_model(model)
+        return x_batch.ndim in (2, 4) and is_concept_model(model)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -120,10 +120,11 @@ class CEM(ConceptMetric):
         self.call.clusters = y_batch
         self.call.chances = concept_labels.mean(1).tolist()
         n_concepts = concept_labels.shape[1]
-        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
+        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts and not self.call.on_images:
             raise ValueError(
                 f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
-                f"`concept_labels` has, but got shape {x_batch.shape}."
+                f"`concept_labels` has, but got shape {x_batch.shape}. Pass a head as `model` with the values, or a "
+                "concept model (captum_concepts.BottleneckCBM) with its own inputs."
             )
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")

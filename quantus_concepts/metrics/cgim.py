@@ -118,7 +118,7 @@ class CGIM(ConceptMetric):
         return labels
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return x_batch.ndim == 4 and is_concept_model(model)
+        return x_batch.ndim in (2, 4) and is_concept_model(model)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -126,10 +126,11 @@ class CGIM(ConceptMetric):
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
         n_classes, n_concepts = self.class_concepts.shape
-        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
+        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts and not self.call.on_images:
             raise ValueError(
                 f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
-                f"`class_concepts` has, but got shape {x_batch.shape}."
+                f"`class_concepts` has, but got shape {x_batch.shape}. Pass a head as `model` with the values, or a "
+                "concept model (captum_concepts.BottleneckCBM) with its own inputs."
             )
         if "labels" not in self.call.truth:
             self._checked("y_batch", y_batch)

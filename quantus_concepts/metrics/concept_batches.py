@@ -20,7 +20,7 @@ USUAL = FIELDS[:4]
 
 
 class ConceptBatch(NamedTuple):
-    """Images (B, C, H, W), their classes (B,), and where known concept labels (B, L) and part points (B, P, Q, 2)."""
+    """Images (B, C, H, W) or rows (B, F), classes (B,), and where known concept labels (B, L), points (B, P, Q, 2)."""
 
     images: Tensor
     labels: Tensor
@@ -86,7 +86,9 @@ class ConceptBatches:
                 f"missing, but got {list(batch)}."
             )
         images = floating_images(to_tensor("loader", given["images"]))
-        check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
+        # Of a table there are no places, and nothing else asks for them.
+        if images.ndim != 2 or self._last_part >= 0:
+            check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         self._check_lengths(n_seen + len(images), at_least=True)
         given |= {name: whole[n_seen : n_seen + len(images)] for name, whole in self._bound.items()}
         if "labels" not in given:

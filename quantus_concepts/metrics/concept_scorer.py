@@ -98,7 +98,14 @@ class Variants:
     def check_tops(self, n_concepts: int | None) -> None:
         """Raise for an l that is larger than the number of concepts."""
         for top in self.top_l:
-            check_whole("top_l", top, 1, n_concepts)
+            check_whole("top_l", top, 1)
+        most = max(self.top_l, default=1)
+        if n_concepts is not None and most > n_concepts:
+            fitting = [top for top in self.top_l if top <= n_concepts] or [n_concepts]
+            raise ValueError(
+                f"Expected argument `top_l` to lie in [1, {n_concepts}] but got {most}. Pass top_l={fitting}: left out "
+                "it is (1, 3, 5)."
+            )
 
 
 class ConceptScorer:
@@ -226,7 +233,10 @@ class ConceptScorer:
         if asked is None:
             return {}
         if shown is None:
-            raise ValueError("Expected argument `concept_labels` beside `interventions` but they are not known.")
+            raise ValueError(
+                "Interventions need concept labels: give argument `concept_labels`, or a `loader` of (images, labels, "
+                "concept labels)."
+            )
         levels, first = (self._levels, self._value_threshold), self._first + self.n_images
         found = asked.predictions(self.model, values, predicted, shown.to(values.device) > 0.5, *levels, first)
         return {Score(INTERVENED, *name): classes == labels for name, classes in found}

@@ -63,11 +63,11 @@ def score_concepts(
         A concept model (`captum_concepts.PostHocCBM`, or any with its members), or several by name. They run on their
         own devices and in eval mode, and are left as they were.
     loader : iterable
-        Batches, each a tuple of images (B, C, H, W), classes (B,), concept labels (B, L) and part points (B, P, Q, 2)
-        or (B, P, 2), of which the last ones may be missing, or a dict of them under "images", "labels",
-        "concept_labels" and "points": a `torch.utils.data.DataLoader` over a data set of this package or over images
-        and classes, a generator, a list. It is gone through once, and no batch is kept. Images are as the models take
-        them; those of uint8 are divided by 255, and no more.
+        Batches, each a tuple of images (B, C, H, W), or rows (B, F) of a table, classes (B,), concept labels (B, L)
+        and part points (B, P, Q, 2) or (B, P, 2), of which the last ones may be missing, or a dict of them under
+        "images", "labels", "concept_labels" and "points": a `torch.utils.data.DataLoader` over a data set of this
+        package or over images and classes, a generator, a list. It is gone through once, and no batch is kept. Images
+        are as the models take them; those of uint8 are divided by 255, and no more.
     class_concepts : array_like, optional
         (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM.
     concept_labels : array_like, optional

@@ -23,7 +23,7 @@ from quantus_concepts.metrics.concept_scorer import ConceptScorer, Score, Varian
 from quantus_concepts.metrics.inference import IMPORTANCES, backbone_features
 from quantus_concepts.metrics.intervening import Interventions
 from quantus_concepts.metrics.location_baselines import EarlierPoints
-from quantus_concepts.metrics.protocols import ConceptModel, is_concept_model, shares_features
+from quantus_concepts.metrics.protocols import REMEDY, ConceptModel, is_concept_model, lacking, shares_features
 from quantus_concepts.metrics.score_rows import control_table, image_table, model_rows, model_table
 from quantus_concepts.metrics.truth import check_concept_order, checked_class_concepts, checked_parts, concepts_of
 
@@ -214,8 +214,8 @@ def named_controls(controls: Any) -> list[tuple[str, ConceptModel]]:
 def _concept_model(argument: str, model: Any) -> ConceptModel:
     if not is_concept_model(model):
         raise TypeError(
-            f"Expected argument `{argument}` to be a concept model, with `features`, `concept_predictor`, `head` and "
-            f"`concept_maps`, but got {type(model).__name__}. captum_concepts.PostHocCBM.fit makes one of a classifier."
+            f"Expected argument `{argument}` to be a concept model, with modules `features`, `concept_predictor` and "
+            f"`head`, and `concept_maps`, but got {type(model).__name__} {lacking(model)}. {REMEDY}."
         )
     return model
 

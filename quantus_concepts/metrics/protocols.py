@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Protocol, TypeGuard
 
 from torch import Tensor, nn
@@ -39,13 +40,29 @@ class FeatureSharing(ConceptModel, Protocol):
         """Return maps (N, k, h, w) from ``self.features(images)``; `concepts` as in `concept_maps`."""
 
 
+#: What makes a concept model of another.
+REMEDY = (
+    "captum_concepts.PostHocCBM.fit makes one of a classifier, BottleneckCBM(features, concept_layer, head) of the "
+    "parts of a model that predicts concepts, from_pyc of one of PyC"
+)
+
 # `isinstance` with a runtime-checkable protocol would not do: from Python 3.12 on it looks members up statically,
 # and does not find the registered children of a module.
 
 
 def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
     """Tell whether a model has the members of `ConceptModel`."""
-    return all(hasattr(model, name) for name in ("features", "concept_predictor", "head", "concept_maps"))
+    return not lacking(model)
+
+
+def lacking(model: Any) -> str:
+    """Say which members of `ConceptModel` a model has not, or has as a method in place of a module; empty for none."""
+    found = {name: getattr(model, name, None) for name in ("features", "concept_predictor", "head", "concept_maps")}
+    absent = [f"`{name}`" for name, member in found.items() if member is None]
+    if absent:
+        return f"without {', '.join(absent)}"
+    methods = [name for name in ("concept_predictor", "head") if inspect.isroutine(found[name])]
+    return f"whose `{methods[0]}` is a method in place of a module" if methods else ""
 
 
 def shares_features(model: Any) -> TypeGuard[FeatureSharing]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_binary, check_finite, to_array
-from quantus_concepts.metrics.protocols import is_concept_model
+from quantus_concepts.metrics.protocols import REMEDY, is_concept_model, lacking
 
 
 def known_to(loader: Any) -> Callable[[str, Any], Any]:
@@ -109,7 +109,8 @@ def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
         array = array[:, :, None]
     if array.ndim != 4 or array.shape[-1] != 2:
         raise ValueError(
-            f"Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2) but got {np.shape(value)}."
+            "Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN where "
+            f"it is not visible, but got {np.shape(value)}."
         )
     if parts.max(initial=-1) >= array.shape[1]:
         raise ValueError(
@@ -136,7 +137,6 @@ def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
     if x_batch.ndim != 4 or model is None or is_concept_model(model):
         return ""
     return (
-        f"argument `model`, {type(model).__name__}, is no concept model, which {metric} needs on images: "
-        "captum_concepts.PostHocCBM.fit makes one of a classifier (or pass a head as `model` and concept values (N, L) "
-        "as `x_batch`)"
+        f"argument `model`, {type(model).__name__}, is no concept model, which {metric} needs on images (it is one "
+        f"{lacking(model)}): {REMEDY} (or pass a head as `model` and concept values (N, L) as `x_batch`)"
     )

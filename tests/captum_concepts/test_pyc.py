@@ -152,7 +152,7 @@ REFUSED = {
     "a model of embeddings": (
         lambda: pyc(kind="ConceptEmbeddingModel"),
         {"task": "bird"},
-        "got ConceptEmbeddingModel. Build the chain",
+        "got ConceptEmbeddingModel. Its tasks read embeddings",
     ),
     "a number as a concept": (
         lambda: pyc(concepts="continuous"),
@@ -163,6 +163,11 @@ REFUSED = {
     "another inference": (stochastic, {"task": "bird"}, "setup_inference"),
     "two tasks": (pyc, {}, r"`task` to name one of the tasks of the model, \['bird', 'alive'\]"),
     "features that are none": (pyc, {"features": "resnet18", "task": "bird"}, "`features`"),
+    "features cut too early": (
+        pyc,
+        {"features": nn.Conv2d(3, 5, 3), "task": "bird"},
+        r"`features`, pooled, to give the latent \(N, 5\) .* of width 5",
+    ),
     "no such pool": (pyc, {"pool": "max", "task": "bird"}, "`pool`"),
     "no such maps": (pyc, {"maps": 3, "task": "bird"}, "`maps`"),
     "no such task": (pyc, {"task": "brid"}, "Did you mean 'bird'"),
@@ -174,6 +179,17 @@ def test_other_models_are_refused_with_what_to_pass(case: str) -> None:
     build, arguments, told = REFUSED[case]
     with pytest.raises((TypeError, ValueError), match=told):
         from_pyc(build(), **arguments)
+
+
+def test_the_whole_model_is_no_backbone(model: Any) -> None:
+    with pytest.raises(ValueError, match="`features` to be the backbone of the model"):
+        from_pyc(model, model, task="bird")
+
+
+def test_a_categorical_concept_is_corrected_by_its_states() -> None:
+    chain = from_pyc(pyc(concepts="categorical"), task="bird")
+    with pytest.raises(ValueError, match=r"none is called 'long'\. Nearest: \['long::0', 'long::1'\]"):
+        chain.intervene(IMAGES, "long", 1)
 
 
 def test_models_of_lightning() -> None:

@@ -129,7 +129,7 @@ def test_levels_are_those_of_the_model() -> None:
     assert table["value"].tolist() == [1, 0]
     other = intervention_curve({"a": cbm}, loader, counts=[1], levels={"a": Levels(*(-each for each in levels[::-1]))})
     assert other["value"].iloc[0] == 1
-    with pytest.raises(ValueError, match="`concept_labels` beside `interventions`"):
+    with pytest.raises(ValueError, match=r"Interventions need .*`concept_labels`"):
         intervention_curve(cbm, [(images, labels)], levels=levels)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM
-from quantus_concepts import CEM, CGIM
+from quantus_concepts import CEM, CGIM, intervention_curve, score_concepts
 
 
 class Rows(nn.Module):
@@ -57,3 +57,73 @@ def test_a_chain_of_other_inputs(features: nn.Module, inputs: Tensor) -> None:
     assert found["InputXGradient"]["CEM"] == [1.0, 0.0, 1.0, 1.0]
     # The weights (1, 0, 0) are along class 0's concepts, (0, 1, .5) at an angle of 18 degrees to class 1's.
     np.testing.assert_allclose(found["Gradient"]["CGIM"], [1.0, 1.5 / np.sqrt(1.25 * 2)], rtol=1e-6)
+
+
+class Own(nn.Module):
+    """A concept model of a user's own class, of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.concepts, self.head = Rows(), nn.Linear(2, 3), nn.Linear(3, 2)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.concepts(self.features(rows)))
+
+    def concept_maps(self, rows: Tensor, concepts: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def concept_predictor(self, rows: Tensor) -> Tensor:
+        return self.concepts(self.features(rows))
+
+
+@pytest.fixture(scope="module")
+def own() -> Own:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Own().eval()
+
+
+SHOWN = np.eye(3, dtype=int)[[0, 1, 2, 1]]
+
+
+def test_rows_of_a_table_go_the_way_of_images(own: Own) -> None:
+    cbm = BottleneckCBM(own.features, own.concepts, own.head)
+    rows = ROWS.numpy()
+    with torch.no_grad():
+        values, classes = cbm.concept_predictor(ROWS).numpy(), cbm(ROWS).argmax(1).numpy()
+    per_class = np.eye(2, 3)
+    whole, at_the_head = (
+        quantus.evaluate(
+            metrics={"CEM": CEM(SHOWN), "CGIM": CGIM(per_class, per="class")},
+            xai_methods={"InputXGradient": {"method": "InputXGradient"}},
+            model=model,
+            x_batch=x_batch,
+            y_batch=classes,
+        )["InputXGradient"]
+        for model, x_batch in ((cbm, rows), (cbm.head, values))
+    )
+    np.testing.assert_allclose(whole["CEM"], at_the_head["CEM"])
+    np.testing.assert_allclose(whole["CGIM"], at_the_head["CGIM"], rtol=1e-5)
+    # Another table of the same shape is not taken for the first one.
+    np.testing.assert_allclose(CEM(SHOWN[::-1])(cbm, rows[::-1], classes[::-1]), whole["CEM"][::-1])
+
+    batches = [(ROWS[start : start + 2], classes[start : start + 2], SHOWN[start : start + 2]) for start in (0, 2)]
+    table = score_concepts(cbm, batches, top_l=[1], explanations=["contribution"])
+    assert table.set_index("metric")["value"]["CEM"].tolist() == pytest.approx([np.mean(whole["CEM"])] * 2)
+    curve = intervention_curve(cbm, batches, orders=["random"])
+    assert curve["value"].iloc[0] == 1
+    with pytest.raises(ValueError, match=r"`images` to have shape \(B, C, H, W\) but got \(2, 4\)"):
+        score_concepts(cbm, batches, top_l=[1], part_of_concept=[0, 0, 0])
+    with pytest.raises(ValueError, match="Interventions need concept labels"):
+        intervention_curve(cbm, [batch[:2] for batch in batches])
+
+
+def test_what_a_class_of_ones_own_lacks_is_told(own: Own) -> None:
+    with pytest.raises(
+        TypeError, match=r"got Own whose `concept_predictor` is a method in place of a module\. .*from_pyc"
+    ):
+        score_concepts(own, [(ROWS, [0, 0, 1, 1])])
+    with pytest.raises(TypeError, match=r"got Linear without `features`, `concept_predictor`, `head`, `concept_maps`"):
+        score_concepts(own.head, [(ROWS, [0, 0, 1, 1])])
+    with pytest.raises(ValueError, match=r"values of 3 concepts.*got shape \(4, 4\)\. Pass a head"):
+        CEM(SHOWN)(own, ROWS.numpy(), np.zeros(4, int))

@@ -356,7 +356,7 @@ TABLE: Table = {
         BottleneckCBM,
         {"features": BACKBONE, "concept_layer": nn.Linear(2, 3), "head": nn.Linear(3, 2)},
         features=NO_MODULE,
-        concept_layer=NO_MODULE,
+        concept_layer={**NO_MODULE, "with a sigmoid": nn.Sequential(nn.Linear(2, 3), nn.Sigmoid())},
         head={**NO_MODULE, "of other concepts": nn.Linear(4, 2)},
         pool={"None": None, "a number": 3, "unknown": "max"},
         maps=NO_FUNCTION,
