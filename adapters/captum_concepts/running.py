@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from types import ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -86,29 +85,29 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
 
 
 _flags_lock = threading.Lock()
-# How many evaluations hold a module in eval mode, and the mode it had before the first of them.
-_flags: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
+# How many evaluations hold a module (by its id) in eval mode, and the mode it had before the first of them.
+_flags: dict[int, tuple[int, bool]] = {}
 
 
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
     """Put modules into eval mode, and every part back into its own mode when the last thread has left."""
     every = (part for each in modules if isinstance(each, nn.Module) for part in each.modules())
-    parts = list(dict.fromkeys(part for part in every if hasattr(part, "training")))
+    parts = {id(part): part for part in every if hasattr(part, "training")}
     with _flags_lock:
-        for part in parts:
-            count, training = _flags.get(part, (0, part.training))
-            _flags[part] = count + 1, training
+        for key, part in parts.items():
+            count, training = _flags.get(key, (0, part.training))
+            _flags[key] = count + 1, training
             if training:
                 part.training = False
     try:
         yield
     finally:
         with _flags_lock:
-            for part in parts:
-                count, training = _flags.pop(part)
+            for key, part in parts.items():
+                count, training = _flags.pop(key)
                 if count > 1:
-                    _flags[part] = count - 1, training
+                    _flags[key] = count - 1, training
                 elif part.training != training:
                     part.training = training
 
