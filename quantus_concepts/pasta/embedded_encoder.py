@@ -157,7 +157,9 @@ class EmbeddedEncoder(BatchEncoder):
             )
             layer.bias.normal_(0, 0.5, generator=generator)
         # In place: fresh memory for what is as large as the convolutions' outputs costs more than the cut.
-        network = nn.Sequential(first, nn.ReLU(inplace=True), second, nn.ReLU(inplace=True)).eval().requires_grad_(False)
+        network = (
+            nn.Sequential(first, nn.ReLU(inplace=True), second, nn.ReLU(inplace=True)).eval().requires_grad_(False)
+        )
         network.to(memory_format=torch.channels_last)
         pooled = _pool(network, _reference_pictures(generator))
         self._mean, self._std = pooled.mean(0), pooled.std(0) + 1e-6
