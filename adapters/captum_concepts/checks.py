@@ -256,8 +256,9 @@ def check_binary(name: str, value: Any) -> None:
 
 def check_materialised(name: str, model: Any, inputs: Any = None) -> None:
     """Raise if a model is on the meta device, where it has no weights, and its inputs are not."""
-    tensors = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
-    if any(each.is_meta for each in tensors) and not getattr(inputs, "is_meta", False):
+    parts = model.modules() if isinstance(model, torch.nn.Module) else ()
+    tensors = (each for part in parts for held in (part._parameters, part._buffers) for each in held.values())
+    if any(each is not None and each.is_meta for each in tensors) and not getattr(inputs, "is_meta", False):
         raise ValueError(
             f"Expected argument `{name}` to have weights but it is on the meta device. Build it on a real device, or "
             "call its `to_empty` and load a state dict."

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import marshal
 import weakref
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,12 @@ import xxhash
 from torch import Tensor, nn
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-_EXACTLY_PLAIN = frozenset(PLAIN)
+#: Types that need no description: two of their values are told apart by what `marshal` writes.
+_WRITTEN = frozenset((bool, int, float, str, bytes, type(None)))
+_CONTAINERS = frozenset((list, tuple))
+_MAPPINGS = frozenset((dict, OrderedDict))
+#: Types whose numbers NumPy reads where they lie.
+_IN_NUMPY = frozenset((torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool))
 #: What `nn.Module` keeps for itself; what is of interest of it is read in other ways.
 KEPT_BY_TORCH = frozenset(vars(nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
 #: How deep the attributes of a module are followed.
@@ -39,7 +47,8 @@ def digest_of(values: np.ndarray | Tensor) -> bytes:
 def row_digests(values: np.ndarray) -> np.ndarray:
     """Return a digest (N, 16) of uint8 of each row of an array (N, ...)."""
     head = repr((values.shape[1:], values.dtype.str)).encode()
-    digests = b"".join(xxhash.xxh3_128_digest(head + each) for each in _digests([_raw(row) for row in values]))
+    rows = list(np.ascontiguousarray(values).reshape(len(values), -1))
+    digests = b"".join(xxhash.xxh3_128_digest(head + each) for each in _digests(rows))
     return np.frombuffer(digests, dtype=np.uint8).reshape(len(values), 16)
 
 
@@ -54,7 +63,7 @@ class Fingerprint:
 
     def digest(self) -> bytes:
         """Return a digest of all of it."""
-        return self.weights + xxhash.xxh3_128_digest(repr(self.settings).encode())
+        return self.weights + xxhash.xxh3_128_digest(_written(self.settings))
 
     def still_named(self) -> bool:
         """Whether the objects that settings name are there yet, so that no other one can have got their identity."""
@@ -68,11 +77,15 @@ def fingerprint(
     reader = _Reader()
     settings: dict[tuple[str, str], Any] = {}
     tensors: list[Tensor] = []
-    for path, part in module.named_modules(remove_duplicate=False):
-        settings[path, ""] = reader.identify(type(part))
-        for name, value in vars(part).items():
+    kinds: dict[type, Any] = {}
+    for path, part in _parts(module, "", []):
+        kind = type(part)
+        if kind not in kinds:
+            kinds[kind] = reader.identify(kind)
+        settings[path, ""] = kinds[kind]
+        for name, value in part.__dict__.items():
             if name not in KEPT_BY_TORCH and (path, name) not in unread:
-                settings[path, name] = reader.describe(value)
+                settings[path, name] = value if type(value) in _WRITTEN else reader.describe(value)
         tensors += [each for each in part._parameters.values() if each is not None]
         tensors += [each for each in part._buffers.values() if each is not None]
     distinct = {id(tensor): tensor for tensor in tensors}
@@ -88,7 +101,23 @@ def fingerprint(
 def changed_settings(before: Fingerprint, after: Fingerprint) -> set[tuple[str, str]]:
     """Return the names of settings in which two fingerprints differ."""
     names = before.settings.keys() | after.settings.keys()
-    return {name for name in names if before.settings.get(name) != after.settings.get(name)}
+    # Written, True is not 1, and NaN is equal to itself.
+    one, other = ({name: _written(value) for name, value in each.settings.items()} for each in (before, after))
+    return {name for name in names if one.get(name) != other.get(name)}
+
+
+def _written(description: Any) -> bytes:
+    # Later versions tell apart what is one object and what is two equal ones.
+    return marshal.dumps(description, 2)
+
+
+def _parts(module: nn.Module, path: str, found: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    # As `named_modules(remove_duplicate=False)`, whose nested generators take several times as long.
+    found.append((path, module))
+    for name, part in module._modules.items():
+        if part is not None:
+            _parts(part, f"{path}.{name}" if path else name, found)
+    return found
 
 
 class _Reader:
@@ -101,8 +130,13 @@ class _Reader:
 
     def describe(self, value: Any, depth: int = DEPTH) -> Any:
         # Most attributes are of these types, and every call of a metric reads all of a model's.
-        if type(value) in _EXACTLY_PLAIN or isinstance(value, PLAIN):
-            # 1, 1.0 and True are equal, and NaN is not equal to itself.
+        if type(value) in _WRITTEN:
+            return value
+        if type(value) in _CONTAINERS and depth and _WRITTEN.issuperset(map(type, value)):
+            return type(value).__name__, tuple(value)
+        if type(value) in _MAPPINGS and depth and not value:
+            return type(value).__name__, ()
+        if isinstance(value, PLAIN):
             return type(value).__name__, repr(value)
         if isinstance(value, Tensor | np.ndarray):
             return "array", digest_of(value)
@@ -137,8 +171,13 @@ def _update(found: xxhash.xxh3_128, arrays: Iterable[np.ndarray | Tensor]) -> No
     here: list[np.ndarray] = []
     for array in arrays:
         if isinstance(array, Tensor):
+            plain = array.layout is torch.strided and array.dtype in _IN_NUMPY
+            if plain and array.device.type == "cpu" and array.is_contiguous():
+                found.update(_head(array.shape, None, array.dtype, array.device))
+                here.append(array.detach().numpy())
+                continue
             flat, layout = _flat(array.detach())
-            found.update(repr((tuple(array.shape), layout, array.dtype, array.device)).encode())
+            found.update(_head(array.shape, layout, array.dtype, array.device))
             if array.device.type != "cpu":
                 elsewhere.setdefault(array.device, []).append(flat)
                 continue
@@ -147,35 +186,39 @@ def _update(found: xxhash.xxh3_128, arrays: Iterable[np.ndarray | Tensor]) -> No
             found.update(repr((array.shape, array.dtype.str)).encode())
             # Objects are told by what they say of themselves.
             whole = np.frombuffer(repr(array.tolist()).encode(), np.uint8) if array.dtype.hasobject else array
-        here.append(_raw(whole))
-    for digest in _digests(here):
-        found.update(digest)
+        here.append(np.ascontiguousarray(whole))
+    found.update(b"".join(_digests(here)))
     for device, flats in elsewhere.items():
         coefficients = _COEFFICIENTS.to(device)
         found.update(torch.cat([_sums(each, coefficients) for each in _chunks(flats)]).cpu().numpy().data)
 
 
-def _raw(array: np.ndarray) -> np.ndarray:
-    """Return the bytes of an array in one row."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+@lru_cache(maxsize=4096)
+def _head(shape: torch.Size, layout: Any, dtype: torch.dtype, device: torch.device) -> bytes:
+    """Return what is told of a tensor beside its numbers."""
+    return repr((tuple(shape), layout, dtype, device)).encode()
 
 
 def _digests(arrays: Sequence[np.ndarray]) -> list[bytes]:
     """Return a digest of the bytes of each array; read by as many threads as PyTorch has where that is worth it."""
     found = [b""] * len(arrays)
-    n_threads = torch.get_num_threads() if sum(array.size for array in arrays) >= _MUCH else 1
-    # The largest first, dealt out like cards: about as much for each.
-    order = sorted(range(len(arrays)), key=lambda index: -arrays[index].size)
+    sizes = [array.nbytes for array in arrays]
+    n_threads = torch.get_num_threads() if sum(sizes) >= _MUCH else 1
+    # The largest first; each thread takes the next one there is.
+    order = iter(sorted(range(len(arrays)), key=sizes.__getitem__, reverse=True))
 
-    def read(first: int) -> None:
-        for index in order[first::n_threads]:
-            found[index] = xxhash.xxh3_128_digest(arrays[index].data)
+    def read() -> None:
+        for index in order:
+            found[index] = xxhash.xxh3_128_digest(arrays[index])
 
     if n_threads == 1:
-        read(0)
+        read()
     else:
-        with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(read, range(n_threads)))
+        with ThreadPoolExecutor(n_threads - 1) as pool:
+            others = [pool.submit(read) for _ in range(n_threads - 1)]
+            read()
+        for other in others:
+            other.result()
     return found
 
 

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from types import ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -94,30 +93,41 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
     return found
 
 
+def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
+    # Asked around every pass; the generators of `nn.Module.modules` take several times as long.
+    found: dict[int, nn.Module] = {}
+    waiting = [each for each in modules if isinstance(each, nn.Module)]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in found:
+            found[id(part)] = part
+            waiting += [each for each in part._modules.values() if each is not None]
+    return found
+
+
 _flags_lock = threading.Lock()
-# How many evaluations hold a module in eval mode, and the mode it had before the first of them.
-_flags: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
+# How many evaluations hold a module (by its id) in eval mode, and the mode it had before the first of them.
+_flags: dict[int, tuple[int, bool]] = {}
 
 
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
     """Put modules into eval mode, and every part back into its own mode when the last thread has left."""
-    every = (part for each in modules if isinstance(each, nn.Module) for part in each.modules())
-    parts = list(dict.fromkeys(part for part in every if hasattr(part, "training")))
+    parts = {key: part for key, part in _parts(modules).items() if hasattr(part, "training")}
     with _flags_lock:
-        for part in parts:
-            count, training = _flags.get(part, (0, part.training))
-            _flags[part] = count + 1, training
+        for key, part in parts.items():
+            count, training = _flags.get(key, (0, part.training))
+            _flags[key] = count + 1, training
             if training:
                 part.training = False
     try:
         yield
     finally:
         with _flags_lock:
-            for part in parts:
-                count, training = _flags.pop(part)
+            for key, part in parts.items():
+                count, training = _flags.pop(key)
                 if count > 1:
-                    _flags[part] = count - 1, training
+                    _flags[key] = count - 1, training
                 elif part.training != training:
                     part.training = training
 
@@ -133,7 +143,7 @@ def alone_with(*models: Any) -> Iterator[None]:
     # Captum's hooks fire in whatever thread runs the layer, so that a pass of another thread would be recorded.
     # Held around single passes and explanations, never around a whole evaluation: two threads that each hold a
     # model and want the other's would wait for ever.
-    parts = {id(part) for model in models if isinstance(model, nn.Module) for part in model.modules()}
+    parts = _parts(models)
     me = threading.get_ident()
     with _turn:
         _turn.wait_for(lambda: all(_held.get(part, (me, 0))[0] == me for part in parts))

@@ -23,7 +23,6 @@ from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import binary_masks
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import MetricArguments
-from quantus_concepts.metrics.records import nanmean
 from quantus_concepts.metrics.truth import checked_parts, checked_points, no_concept_model
 
 MASK_HITS = ("centre", "share")
@@ -229,8 +228,9 @@ class CLM(ConceptMetric):
         if self.threshold is not None:
             return
         count = (~np.isnan(places)).sum(-1)
-        chance = np.where(count > 0, 1 - (1 - self.alpha / 12) ** count, np.nan).reshape(len(places), -1)
-        self.call.chances += [nanmean(row) for row in chance]
+        chance = np.where(count > 0, 1 - (1 - self.alpha / 12) ** count, 0.0).reshape(len(places), -1)
+        defined = (count > 0).reshape(len(places), -1).sum(1)
+        self.call.chances += np.where(defined > 0, chance.sum(1) / np.maximum(defined, 1), np.nan).tolist()
 
     def evaluate_batch(
         self,

@@ -68,10 +68,10 @@ def score_explanations(
     encoder : Embedder, Encoder, str or object
         As in `PASTAScore`; None for the one that the scorer was trained on.
     loader : iterable
-        Batches, gone through once: tuples of images (B, C, H, W), those of uint8 divided by 255, maps (B, h, w) or
-        (B, C, h, w), summed over the channels, and, where the scorer knows labels, labels (B,), by name or index. Or
-        lists of explanations of any kind and size, alone or in a tuple with their labels: a loader over
-        ``PastaRatings(...).explanations`` with ``collate_fn=list`` gives such.
+        Batches, gone through once: tuples of images (B, C, H, W), those of uint8 (which a worker hands over in a
+        quarter of the bytes) divided by 255, maps (B, h, w) or (B, C, h, w), summed over the channels, and, where the
+        scorer knows labels, labels (B,), by name or index. Or lists of explanations of any kind and size, alone or in a
+        tuple with their labels: a loader over ``PastaRatings(...).explanations`` with ``collate_fn=list`` gives such.
     mean : sequence of float, optional
         What images of tuples were normalised by, a number for each channel, to be undone.
     std : sequence of float, optional

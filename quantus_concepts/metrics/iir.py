@@ -251,8 +251,8 @@ class IIR(ReExplainingMetric):
         """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""
         relative, converged = patch_effect(logits, logits_patched, self.tolerance)
         # One image at a time stays in the cache; a table of all in double precision would take longer than a forward.
-        pairs = zip(patched, x_batch, strict=True)
-        size = np.concatenate([np.linalg.norm((a - b.astype(float)).reshape(1, -1), axis=1) for a, b in pairs])
+        squares = (np.square(np.subtract(a, b, dtype=float)) for a, b in zip(patched, x_batch, strict=True))
+        size = np.sqrt(np.concatenate([each.reshape(1, -1).sum(axis=1) for each in squares]))
         self._measured.append((relative, size, converged))
         return converged
 

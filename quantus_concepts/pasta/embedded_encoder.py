@@ -156,7 +156,10 @@ class EmbeddedEncoder(BatchEncoder):
                 0, 2 / math.sqrt(n_inputs) if layer is first else math.sqrt(2 / n_inputs), generator=generator
             )
             layer.bias.normal_(0, 0.5, generator=generator)
-        network = nn.Sequential(first, nn.ReLU(), second, nn.ReLU()).eval().requires_grad_(False)
+        # In place: fresh memory for what is as large as the convolutions' outputs costs more than the cut.
+        network = (
+            nn.Sequential(first, nn.ReLU(inplace=True), second, nn.ReLU(inplace=True)).eval().requires_grad_(False)
+        )
         network.to(memory_format=torch.channels_last)
         pooled = _pool(network, _reference_pictures(generator))
         self._mean, self._std = pooled.mean(0), pooled.std(0) + 1e-6

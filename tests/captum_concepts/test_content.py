@@ -84,6 +84,27 @@ def test_what_a_pass_counts_is_found_and_left_unread() -> None:
     assert fingerprint(one, counted).digest() == first
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [(1, True), (1, 1.0), (0.0, -0.0), ([1], [1.0]), ((1,), [1]), ("1", b"1"), (None, "None")]
+)
+def test_equal_looking_settings_differ(before: object, after: object) -> None:
+    one = model()
+    one.scale = before
+    held = fingerprint(one)
+    one.scale = after
+    assert fingerprint(one).digest() != held.digest()
+    assert changed_settings(held, fingerprint(one)) == {("", "scale")}
+
+
+def test_an_attribute_without_a_value_is_another_than_none_at_all() -> None:
+    one = model()
+    held = fingerprint(one)
+    one.cache = None
+    assert changed_settings(held, fingerprint(one)) == {("", "cache")}
+    one.scale = float("nan")
+    assert changed_settings(fingerprint(one), fingerprint(one)) == set()
+
+
 def test_an_object_that_is_gone_is_named_no_more() -> None:
     one = model()
     one.function = lambda values: values + 1
