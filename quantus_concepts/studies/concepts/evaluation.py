@@ -108,6 +108,8 @@ def _scored(
         random = also(random_models, backbone, train_set, *banks)
         levels = also(lambda: [each.value_levels(train_set) for each in random.result()])
         bank = fit_bank(train_set, data.concept_names, options, seed)
+        # Those of the sweep are weak or short where this one is, or are meant to be.
+        warnings.filterwarnings("ignore", r"\d+ of \d+ concepts have")
         seen = network is None or sweep or first
         test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
         if networks is not None and test_set is not None:
