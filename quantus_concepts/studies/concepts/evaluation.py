@@ -110,8 +110,8 @@ def _scored(
         bank = fit_bank(train_set, data.concept_names, options, seed)
         if bank.weak:
             run.note(
-                f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly told from chance on "
-                "images held back, and say little."
+                f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly told from chance "
+                "on images held back, and say little."
             )
         seen = network is None or sweep or first
         test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None

@@ -50,7 +50,7 @@ def score_page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
     first = questions[0]
     ranked = scores[scores[first].notna()]
     explainers = _table_of_explainers(frame, questions)
-    many = frame["explainer"].nunique() > EXPLAINERS_SHOWN
+    tables, folded = ([explainers], []) if frame["explainer"].nunique() <= EXPLAINERS_SHOWN else ([], [explainers])
     charts = []
     if mixture is not None:
         caption = "For how many images each explainer has the best score, as in the paper's Figure 7."
@@ -70,7 +70,7 @@ def score_page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
         said(_span(ranked, first), None if mixture is None else _most_often(mixture)),
         [
             # A long table stands in nobody's way to the best and the worst.
-            Section("Explainers", tables=[] if many else [explainers], charts=charts, folded=[explainers] if many else []),
+            Section("Explainers", tables=tables, charts=charts, folded=folded),
             Section("All explanations", folded=[every]),
         ],
         main=[explainers],
