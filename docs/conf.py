@@ -34,6 +34,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "api",
+    "figures",
     "mathml",
 ]
 exclude_patterns = ["README.md", "examples", "_extensions", "_static"]

@@ -21,8 +21,9 @@ class TieSchedule:
     Of the steps t = 1 to T, those up to ``t_1 * T`` tie everything, those from ``t_2 * T`` on nothing, and between them
     eta is ``exp(-rate * (t / T - t_1))``.
 
-    Bader et al. (2025), "SUB", Eq. 4, whose form and values the published text lost: the exponential and the defaults
-    are ours. The paper took one set for patterns and another for shapes and colours, found by looking at a few birds.
+    Bader et al. (2025), "SUB", Eq. 4, of which only a text without its formula was at hand: the exponential and the
+    defaults are ours and may differ from the paper's, which took one set for patterns and another for shapes and
+    colours, found by looking at a few birds.
 
     What a schedule trades was looked at on painted birds (``speed/tied_birds.py`` of the repository: a small diffusion
     model of eight classes, 36 pairs of class and attribute, 144 images of 24 pixels). The prompt alone showed the

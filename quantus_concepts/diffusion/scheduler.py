@@ -24,7 +24,7 @@ class TiedScheduler:
     where D is at or below its eta-quantile, and stay elsewhere: the smallest ceil(eta * n) of the n differences are
     tied, each image pair by itself. Of eta = 0 the step is that of the scheduler, to the bit.
 
-    Bader et al. (2025), "SUB", Eqs. 3 to 6, restored from the text. Whether the quantile is over elements of the latent
+    Bader et al. (2025), "SUB", Eqs. 3 to 6, as its text tells them. Whether the quantile is over elements of the latent
     or over its places, all channels together, is left open there ("elements (i.e. image pixels)").
 
     What is made is an object of a class of its own, derived from the scheduler's, with a copy of its state; the

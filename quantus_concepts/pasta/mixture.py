@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from scipy import stats
 from torch import Tensor
 
@@ -22,6 +23,8 @@ from quantus_concepts.datasets.ratings.questions import question_named
 #: In `Mixture.choice`, where no explainer has a score.
 UNDEFINED = -1
 _CONFIDENCE = 0.95
+#: Of more explainers those that are best of no image are counted and not drawn.
+_MANY = 20
 
 
 @dataclass(frozen=True)
@@ -239,18 +242,21 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     Returns
     -------
     tuple of Figure and Axes
-        Bars sorted by the number of images, the most frequent at the top; paler where the best score is shared.
+        Bars sorted by the number of images, the most frequent at the top; paler where the best score is shared. Of
+        more than 20 explainers those that are best of no image are only counted, below the axis.
         Nothing is shown or saved.
     """
     check_kind("mixture", mixture, Mixture, "a Mixture")
+    wins, ties = mixture.wins, mixture.ties
+    names = sorted(mixture.names, key=lambda name: (-wins[name], -ties[name]))
+    best = sum(wins[name] + ties[name] > 0 for name in names)
+    names = names[:best] if len(names) > _MANY and best else names
     if ax is None:
         # Not pyplot: its figures are global state and stay open.
-        fig = Figure(figsize=(6, 0.9 + 0.3 * len(mixture.names)), layout="constrained")
+        fig = Figure(figsize=(6, 0.9 + 0.3 * len(names)), layout="constrained")
         ax = fig.add_subplot()
     else:
         fig = ax.figure  # type: ignore[assignment]
-    wins, ties = mixture.wins, mixture.ties
-    names = sorted(mixture.names, key=lambda name: (-wins[name], -ties[name]))
     places = range(len(names))
     alone, shared = ([counts[name] for name in names] for counts in (wins, ties))
     ax.barh(places, alone, color="#3b6ea5", zorder=2, label="alone")
@@ -259,15 +265,18 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     if mixture.tied:
         ax.legend(frameon=False, loc="lower right")
     ax.set_yticks(places, names)
-    ax.invert_yaxis()
+    ax.set_ylim(len(names) - 0.4, -0.6)
     ax.margins(x=0.25)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.grid(axis="x", color="#E4E4E4", linewidth=0.8, zorder=0)
+    others = len(mixture.names) - len(names)
     left_out = f"; {mixture.undefined} without a score" if mixture.undefined else ""
     left_out += f"; {mixture.tied} tied" if mixture.tied else ""
+    counted = f"\n{others} other explainers have it for none" if others else ""
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(
-        xlabel=f"images for which it has the best score ({mixture.question})",
+        xlabel=f"images for which it has the best score ({mixture.question}){counted}",
         title=f"{len(mixture.choice) - mixture.undefined} images{left_out}",
     )
     return fig, ax

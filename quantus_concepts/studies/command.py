@@ -69,12 +69,18 @@ class Options:
                 check_range(option_name(field.name), value, *said["bounds"], open_low=said["open_low"])
 
     def settings(self) -> dict[str, str]:
-        """Return what a report lists: the options by name, without those that were not given."""
+        """Return what a report lists: the options by name, without those that were not given or play no role."""
         return {
             field.name.replace("_", " "): str(value)
             for field in ordered(type(self))
             if field.metadata.get("shown") and (value := getattr(self, field.name)) is not None
+            if field.name not in self.idle
         }
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Options that play no role beside what the others say."""
+        return ()
 
     def identity(self) -> dict[str, str]:
         """Return what an interrupted run must share with the one that goes on: what matters, and the files it names."""

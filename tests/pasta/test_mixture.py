@@ -120,6 +120,18 @@ def test_figure_7():
     plot_mixture(best_explainer({"a": [NAN]}))[0].canvas.draw()
 
 
+def test_of_many_explainers_those_best_of_none_are_counted():
+    few = best_explainer({"best": [2.0], **{f"other {n}": [1.0] for n in range(19)}})
+    assert len(plot_mixture(few)[1].get_yticklabels()) == 20
+    many = best_explainer({"best": [2.0], **{f"other {n}": [1.0] for n in range(20)}})
+    fig, ax = plot_mixture(many)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["best"]
+    assert "20 other explainers have it for none" in ax.get_xlabel()
+    # No empty band above and below the bars.
+    assert fig.get_figheight() < 2
+    assert ax.get_ylim() == (0.6, -0.6)
+
+
 @pytest.mark.parametrize(
     ("scores", "error", "message"),
     [

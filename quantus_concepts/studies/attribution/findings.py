@@ -206,8 +206,12 @@ def undefined(frame: pd.DataFrame) -> str:
     """Name the methods that lack a number."""
     missing = pick(frame, metric=["MCS", "IDR", "IIR", "correlation"])
     missing = missing[missing["value"].isna() & (missing["method"] != TCAV)]
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for method, group in missing.groupby("method", sort=False):
+        lacking.setdefault(tuple(group["metric"]), []).append(str(method))
     return " ".join(
-        f"{method} has no {listed(list(group['metric']))}." for method, group in missing.groupby("method", sort=False)
+        f"{listed(methods)} {'has' if len(methods) == 1 else 'have'} no {listed(metrics)}."
+        for metrics, methods in lacking.items()
     )
 
 

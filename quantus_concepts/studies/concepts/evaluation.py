@@ -108,6 +108,11 @@ def _scored(
         random = also(random_models, backbone, train_set, *banks)
         levels = also(lambda: [each.value_levels(train_set) for each in random.result()])
         bank = fit_bank(train_set, data.concept_names, options, seed)
+        if bank.weak:
+            run.note(
+                f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly told from chance "
+                "on images held back, and say little."
+            )
         seen = network is None or sweep or first
         test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
         if networks is not None and test_set is not None:
@@ -180,6 +185,8 @@ def beside(n_cores: int = 1) -> Iterator[Callable[..., Future[Any]]]:
         # slower, and worse where two are fitted.
         with warnings.catch_warnings(), threadpool_limits(1, "blas"):
             warnings.simplefilter("ignore", ConvergenceWarning)
+            # Each bank of the sweep has some; those of the bank that is scored are a note.
+            warnings.filterwarnings("ignore", r"\d+ of \d+ concepts have a balanced accuracy")
             yield pool.submit
     finally:
         pool.shutdown(cancel_futures=True)

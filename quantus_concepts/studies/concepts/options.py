@@ -25,6 +25,7 @@ N_BANKS = 30
 _DATA, _BACKBONE, _BANK = "Data", "Backbone", "Concept bank"
 _PAINTED = "Painted birds, and the small network's training"
 _NEEDED: dict[str, tuple[str, ...]] = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}
+_OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation")
 _ALLOWED = _NEEDED | {FOLDER: ("root", "concepts", "parts", "part_of_concept")}
 
 
@@ -173,3 +174,8 @@ class ConceptOptions(WorkerOptions, RunOptions):
         """Return what a report lists, with what is meant where nothing was said."""
         said = super().settings() | {"backbone": self.backbone_name, "seeds": str(self.n_seeds)}
         return said | {"device": str(self.torch_device())}
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Options of painted birds beside other data, and of training where there is none."""
+        return (*(() if self.data == PAINTED else _OF_PAINTED), *(() if self.trains else ("epochs", "precision")))

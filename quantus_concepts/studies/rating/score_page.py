@@ -23,6 +23,8 @@ from quantus_concepts.studies.tables import Table
 
 PICTURE = 240
 CONCEPTS_SHOWN = 8
+#: Of more the table of explainers is folded.
+EXPLAINERS_SHOWN = 20
 #: Rows of the page's table; the CSV has all.
 ROWS_SHOWN = 1000
 
@@ -48,6 +50,7 @@ def score_page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
     first = questions[0]
     ranked = scores[scores[first].notna()]
     explainers = _table_of_explainers(frame, questions)
+    tables, folded = ([explainers], []) if frame["explainer"].nunique() <= EXPLAINERS_SHOWN else ([], [explainers])
     charts = []
     if mixture is not None:
         caption = "For how many images each explainer has the best score, as in the paper's Figure 7."
@@ -66,7 +69,8 @@ def score_page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
         "Scores of explanations",
         said(_span(ranked, first), None if mixture is None else _most_often(mixture)),
         [
-            Section("Explainers", tables=[explainers], charts=charts),
+            # A long table stands in nobody's way to the best and the worst.
+            Section("Explainers", tables=tables, charts=charts, folded=folded),
             Section("All explanations", folded=[every]),
         ],
         main=[explainers],

@@ -58,8 +58,8 @@ def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
     else:
         scale = [YES, SOMEWHAT, NO]
         questions = [
-            {"name": ATTRIBUTE, "text": "Is what was to be changed to be seen as asked for?", "answers": scale},
-            {"name": BIRD, "text": "Is it, but for that, still the kind of bird?", "answers": scale},
+            {"name": ATTRIBUTE, "text": "Is the attribute that was asked for there?", "answers": scale},
+            {"name": BIRD, "text": "Apart from it, is it still this kind of bird?", "answers": scale},
         ]
     content = {
         "questions": questions,

@@ -53,7 +53,8 @@ def _seen(rows: pd.DataFrame) -> Finding | None:
     worst, best = found.iloc[0], found.iloc[-1]
     text = f"Of the trained models the {_name(best)} says most often that the attribute put in is there: "
     text += f"{percent_with_interval(best)} of the images"
-    text += f"; the {_name(worst)} says so least often, {percent_with_interval(worst)}." if len(found) > 1 else "."
+    differ = worst["value"] < best["value"]
+    text += f"; the {_name(worst)} says so least often, {percent_with_interval(worst)}." if differ else "."
     return Finding(text, "Seen")
 
 

@@ -17,6 +17,7 @@ PAINTED_SIZE = 64
 _DATA, _BACKBONE, _PAINTED = "Data", "Backbone, of sub", "Painted birds, and training on them"
 _OF_NETWORK = ("layer", "weights", "mean", "std", "unnormalised", "cbm")
 _OF_SUB = ("root", "cub_root", "per_pair", "backbone", *_OF_NETWORK)
+_OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "deviation", "correlation", "correlations")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,3 +142,8 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
     def settings(self) -> dict[str, str]:
         """Return what a report lists, with what is meant where nothing was said."""
         return super().settings() | {"device": str(self.torch_device())}
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Options of other data, and of training where there is none."""
+        return (*(_OF_SUB if self.data == PAINTED else _OF_PAINTED), *(() if self.trains else ("epochs",)))

@@ -151,6 +151,8 @@ def test_the_edge_detector_must_be_exactly_zero():
 def test_methods_without_a_number_are_named():
     found = [row("mine", "MCS"), row("mine", "IIR"), row("other", "IDR", 0.5)]
     assert said("Not defined", found) == "mine has no MCS and IIR."
+    found += [row("yours", "MCS"), row("yours", "IIR"), row("third", "IDR")]
+    assert said("Not defined", found) == "mine and yours have no MCS and IIR. third has no IDR."
 
 
 def of_the_paper(rows, metric):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import quantus
 import torch
 from torch import Tensor, nn
 
+from captum_concepts import ConceptBank
 from captum_concepts.backbones import Backbone
 from captum_concepts.embedding import embed
 from quantus_concepts import CEM, score_concepts
@@ -20,7 +22,7 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
 from quantus_concepts.functional.intervals import distribution
-from quantus_concepts.studies.concepts.evaluation import oracle_model, random_models
+from quantus_concepts.studies.concepts.evaluation import beside, oracle_model, random_models
 from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 
@@ -240,3 +242,20 @@ def test_maps_of_the_oracle_peak_at_the_part_and_are_empty_without_one(oracle, t
             assert abs(4 * row + 1.5 - place[1]) <= 2
     some = torch.tensor([[3, 1]])
     assert torch.equal(oracle.concept_maps(sample.image[None], some)[0], every[[3, 1]])
+
+
+def test_weak_banks_of_the_sweep_are_not_told_one_by_one() -> None:
+    drawn = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(60)[:, None] % torch.tensor([2, 3]) == 0  # nothing to do with what is drawn
+
+    def fit() -> ConceptBank:
+        warnings.warn("something else", UserWarning, stacklevel=1)
+        return ConceptBank.fit(drawn, labels.long(), ["a", "b"], n_pos=10, n_neg=10)
+
+    with pytest.warns(UserWarning, match="balanced accuracy"):
+        assert fit().weak
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with beside() as also:
+            also(fit).result()
+    assert [str(each.message) for each in told] == ["something else"]

@@ -234,6 +234,9 @@ def test_sub_is_scored_beside_the_paper(sub_place):
     assert "There is no post-hoc CBM of labels per class, hard" in page
     assert "40.8" in page
     assert "of the file" in page
+    # Settings of painted birds play no role.
+    assert "<dt>backbone</dt>" in page
+    assert "<dt>n train</dt>" not in page
     # The saved model by the library's own call.
     transform = default_transform(32, "resize", (0.5,) * 3, (0.25,) * 3)
     data = SUB("sub", cub=CUB200("CUB_200_2011", class_concepts="majority"), transform=transform)
