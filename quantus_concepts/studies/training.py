@@ -237,7 +237,8 @@ def fit(
                 if stop is not None and stop.is_set():
                     keep()
                     return False
-                batch = images.to(device).contiguous(memory_format=memory_format) / 255
+                # Made floats first: dividing other numbers takes twice as long.
+                batch = images.to(device).contiguous(memory_format=memory_format).float().div_(255)
                 if augment is not None:
                     batch = augment(batch, torch.Generator().manual_seed(_step_seed(seed, step, _AUGMENTATION)))
                 if own_generator:

@@ -105,8 +105,9 @@ def _scored(
             traditional = also(traditional_model, of_concepts, data.train, data.n_classes, options.batch_size)
         train_set = embed(backbone, train_loader, display_progressbar=bars)
         banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
-        random = also(random_models, backbone, train_set, *banks)
-        levels = also(lambda: [each.value_levels(train_set) for each in random.result()])
+        random = also(
+            lambda: [(each, each.value_levels(train_set)) for each in random_models(backbone, train_set, *banks)]
+        )
         bank = fit_bank(train_set, data.concept_names, options, seed)
         seen = network is None or sweep or first
         test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
@@ -116,23 +117,32 @@ def _scored(
             plain = _plain_accuracy(run, network.module, test_loader, data)
             if first:
                 run.note(*better_normalised(network.module, data.test, data.mean, data.std))
+
+        def begun_sweep() -> list[Future[list[dict[str, Any]]]]:
+            if not sweep or test_set is None:
+                return []
+            return [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
+
         post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
         if networks is not None:
             models[TRADITIONAL] = traditional.result()
         models[POST_HOC] = post_hoc
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
+        # The first table comes before what is not in it; for those of later seeds nobody waits.
+        swept = [] if first else begun_sweep()
+        controls, levels = zip(*random.result(), strict=True)
         asked: dict[str, Any] = {
             "part_of_concept": data.part_of_concept,
             "class_concepts": data.class_concepts,
             "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
             "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-            "controls": {RANDOM: random.result()},
+            "controls": {RANDOM: list(controls)},
             # Which images they are counts for little beside which bank it is, and maps take most of the time.
             "control_stride": max(1, len(data.test) // RANDOM_MAPS),
             "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
             # The others' values lie between 0 and 1.
-            "levels": {POST_HOC: post_hoc.value_levels(train_set), RANDOM: levels.result()},
+            "levels": {POST_HOC: post_hoc.value_levels(train_set), RANDOM: list(levels)},
         }
         if options.engine == RAY:
             scores = scored_by_ranges(run, models, data, seed, asked)
@@ -155,8 +165,8 @@ def _scored(
         if first and test_set is not None:
             predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
             drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
-        if sweep and test_set is not None:
-            swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
+            swept = begun_sweep()
+        if swept:
             known.append(score_table([row for each in swept for row in each.result()]))
         if first and test_set is not None:
             run.facts["gallery"] = drawn.result()
