@@ -34,7 +34,8 @@ def so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
     """Return the table that is shown while other seeds are still to come."""
     done = len(names(frame, "seed"))
     # Joining all rows of a seed takes a second.
-    asked = [pick(frame, model=list(MODELS), **wanted).assign(row=row) for row, wanted in SHOWN.items()]
+    plain = frame.astype({"l": float})
+    asked = [pick(plain, model=list(MODELS), **wanted).assign(row=row) for row, wanted in SHOWN.items()]
     cells = joined(pd.concat(asked, ignore_index=True))
     cells["text"] = [_text(row, intervals=done > 1) for _, row in cells.iterrows()]
     order = pd.CategoricalDtype([name for name in MODELS if name in set(cells["model"])], ordered=True)
