@@ -95,9 +95,10 @@ def begun_painting(
         parts,  # type: ignore[arg-type]
         batch_size=None,
         collate_fn=_kept_birds,  # type: ignore[arg-type]
-        generator=torch.Generator(),
+        num_workers=n_workers if n_workers > 1 else 0,
         # They do not wait for what they painted to be fetched.
-        **{"num_workers": n_workers, "prefetch_factor": len(parts)} if n_workers > 1 else {},  # type: ignore[arg-type]
+        prefetch_factor=len(parts) if n_workers > 1 else None,
+        generator=torch.Generator(),
         worker_init_fn=_behind_others if patient else None,
     )
     batches = iter(loader)
@@ -110,8 +111,8 @@ def begun_painting(
 
 
 def _behind_others(_: int) -> None:
-    # Not on every system.
-    getattr(os, "nice", id)(10)
+    if hasattr(os, "nice"):  # not on every system
+        os.nice(10)
 
 
 def _kept_birds(settings: dict[str, Any]) -> KeptImages:

@@ -164,10 +164,9 @@ class KeptSamples:
 
     def batches(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images and targets for each tensor of indices."""
-        order, back = (0, 1, 2, 3), (0, 1, 2, 3)
-        if self.images.is_contiguous(memory_format=torch.channels_last):
-            order, back = (0, 2, 3, 1), (0, 3, 1, 2)
-        # Whole images are copied ten times as fast as numbers: their axes are in the order of memory here.
+        # With its axes in the order of memory an image is copied as a whole, ten times as fast as its numbers.
+        last = self.images.is_contiguous(memory_format=torch.channels_last)
+        order, back = ((0, 2, 3, 1), (0, 3, 1, 2)) if last else ((0, 1, 2, 3), (0, 1, 2, 3))
         images = self.images.permute(order)
         return ((images.index_select(0, batch).permute(back), self.targets[batch]) for batch in rows)
 
@@ -251,7 +250,7 @@ def fit(
                     keep()
                     return False
                 # Made floats first: dividing other numbers takes twice as long.
-                batch = images.to(device).contiguous(memory_format=memory_format).float().div_(255)
+                batch = images.to(device).contiguous(memory_format=memory_format).float() / 255
                 if augment is not None:
                     batch = augment(batch, torch.Generator().manual_seed(_step_seed(seed, step, _AUGMENTATION)))
                 if own_generator:
