@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,7 @@ def intervention_ranks(
     member = checked_groups(groups, n_concepts).to(values.device)
     n_groups = int(member.max()) + 1
     if order == "random":
-        draws = [np.random.default_rng([seed, first + image]).random(n_groups) for image in range(n)]
-        urgency = torch.as_tensor(np.array(draws).reshape(n, n_groups), dtype=torch.float32).to(values.device)
+        urgency = torch.as_tensor(_draws(seed, first, n, n_groups), dtype=torch.float32).to(values.device)
     else:
         urgency = _means(_urgency(order, values, targets.to(values), weights, boundary), member, n_groups)
     asked = urgency.argsort(dim=1, descending=True, stable=True)
@@ -158,6 +158,13 @@ def checked_groups(groups: Any, n_concepts: int) -> Tensor:
     if member.dtype.kind not in "iu" or not np.array_equal(np.unique(member), np.arange(member.max(initial=-1) + 1)):
         raise ValueError(f"Expected argument `groups` to hold the numbers 0, 1, 2, ... of groups but got {member[:8]}.")
     return torch.as_tensor(member, dtype=torch.int64)
+
+
+@lru_cache(maxsize=4)
+def _draws(seed: int, first: int, n: int, n_groups: int) -> np.ndarray:
+    # A generator for each image takes its time, and models that are scored together ask for the same.
+    draws = [np.random.default_rng([seed, first + image]).random(n_groups) for image in range(n)]
+    return np.array(draws).reshape(n, n_groups)
 
 
 def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Any) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -71,14 +72,17 @@ class KeptImages(ConceptDataset):
         return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], self.points[index])
 
 
-def painted_birds(
-    *splits: tuple[dict[str, Any], int, int],
-    meanwhile: Callable[[], object] = lambda: None,
-    display_progressbar: bool = False,
-) -> list[KeptImages]:
-    """Paint birds of each split (settings of `PaintedBirds`, number of the first, how many), each processor some.
+def painted_birds(*splits: tuple[dict[str, Any], int, int], display_progressbar: bool = False) -> list[KeptImages]:
+    """Paint birds of each split (settings of `PaintedBirds`, number of the first, how many), each processor some."""
+    return begun_painting(*splits)(display_progressbar)
 
-    `meanwhile` is called while other processes paint.
+
+def begun_painting(
+    *splits: tuple[dict[str, Any], int, int], patient: bool = False
+) -> Callable[[bool], list[KeptImages]]:
+    """Begin to paint birds as `painted_birds` does; what is returned waits for them, where asked for with a bar.
+
+    With `patient` other processes paint in the time that this one leaves to them.
     """
     cut = [
         [settings | {"first": low, "n_images": high - low, "keep": True} for low, high in itertools.pairwise(ends)]
@@ -92,12 +96,23 @@ def painted_birds(
         batch_size=None,
         collate_fn=_kept_birds,  # type: ignore[arg-type]
         num_workers=n_workers if n_workers > 1 else 0,
+        # They do not wait for what they painted to be fetched.
+        prefetch_factor=len(parts) if n_workers > 1 else None,
         generator=torch.Generator(),
+        worker_init_fn=_behind_others if patient else None,
     )
     batches = iter(loader)
-    meanwhile()
-    painted = iter(progress(batches, "painting", total=len(parts), show=display_progressbar))
-    return [KeptImages.joined(list(itertools.islice(painted, len(each)))) for each in cut]
+
+    def painted(display_progressbar: bool) -> list[KeptImages]:
+        found = iter(progress(batches, "painting", total=len(parts), show=display_progressbar))
+        return [KeptImages.joined(list(itertools.islice(found, len(each)))) for each in cut]
+
+    return painted
+
+
+def _behind_others(_: int) -> None:
+    if hasattr(os, "nice"):  # not on every system
+        os.nice(10)
 
 
 def _kept_birds(settings: dict[str, Any]) -> KeptImages:

@@ -56,6 +56,14 @@ class Folded(nn.PixelUnshuffle):
         return super().forward(input) if input.shape[1] == 3 else input
 
 
+def folded(images: Tensor) -> Tensor:
+    """Return images (N, 3, H, W) of uint8 as the first layer folds them, (N, 48, H / 4, W / 4), channels last."""
+    # Once for all batches, a quarter of the work that it is of floats; and of four neighbours at once, as one number.
+    n, channels, height, width = images.shape
+    fours = images.contiguous().view(torch.int32).view(n, channels, height // 4, 4, width // 4)
+    return fours.permute(0, 2, 4, 1, 3).contiguous().view(torch.uint8).flatten(3).permute(0, 3, 1, 2)
+
+
 class SmallResNet(nn.Module):
     """A residual network of stride 8 with average pooling and a linear layer."""
 
@@ -156,7 +164,11 @@ class KeptSamples:
 
     def batches(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images and targets for each tensor of indices."""
-        return ((self.images[batch], self.targets[batch]) for batch in rows)
+        # With its axes in the order of memory an image is copied as a whole, ten times as fast as its numbers.
+        last = self.images.is_contiguous(memory_format=torch.channels_last)
+        order, back = ((0, 2, 3, 1), (0, 3, 1, 2)) if last else ((0, 1, 2, 3), (0, 1, 2, 3))
+        images = self.images.permute(order)
+        return ((images.index_select(0, batch).permute(back), self.targets[batch]) for batch in rows)
 
 
 class Checkpoint(Protocol):
@@ -237,7 +249,8 @@ def fit(
                 if stop is not None and stop.is_set():
                     keep()
                     return False
-                batch = images.to(device).contiguous(memory_format=memory_format) / 255
+                # Made floats first: dividing other numbers takes twice as long.
+                batch = images.to(device).contiguous(memory_format=memory_format).float() / 255
                 if augment is not None:
                     batch = augment(batch, torch.Generator().manual_seed(_step_seed(seed, step, _AUGMENTATION)))
                 if own_generator:
@@ -276,8 +289,7 @@ def train_together(
     display_progressbar: bool = False,
 ) -> None:
     """Train several small networks on the same images at the same time, each on one core."""
-    # Not each batch anew; of 8-bit numbers it is a quarter of the work, too.
-    images = functional.pixel_unshuffle(images, 4).contiguous(memory_format=torch.channels_last)
+    images = folded(images)
 
     def task(description: str, network: nn.Module, targets: Tensor) -> Callable[[Event, int], None]:
         return lambda stop, position: train(

@@ -10,7 +10,7 @@ from torch import nn
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.loading import KeptImages
-from quantus_concepts.studies.training import Residual, SmallResNet, run_together, train, train_together
+from quantus_concepts.studies.training import Residual, SmallResNet, folded, run_together, train, train_together
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,13 @@ def test_the_same_seed_gives_the_same_network_and_the_global_generator_is_left_a
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_images_are_folded_as_the_first_layer_folds_them():
+    images = torch.arange(2 * 3 * 8 * 16, dtype=torch.uint8).view(2, 3, 8, 16)
+    found = folded(images)
+    assert torch.equal(found, torch.nn.functional.pixel_unshuffle(images, 4))
+    assert found.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_back(birds):

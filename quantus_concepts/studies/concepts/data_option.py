@@ -14,7 +14,7 @@ from captum_concepts.progress import part
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
-from quantus_concepts.studies.loading import KeptImages, painted_birds
+from quantus_concepts.studies.loading import KeptImages, begun_painting
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
@@ -74,12 +74,19 @@ class BenchmarkData:
 def load_data(
     options: ConceptOptions, network: Network | None, meanwhile: Callable[[], object] = lambda: None
 ) -> Iterator[BenchmarkData]:
-    """Load or draw the images of each seed; `meanwhile` is called while other processes draw."""
+    """Load or draw the images of each seed; `meanwhile` is called while other processes draw the first."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
     if network is None and options.data == PAINTED:
+        begun = _begun(options, 0)
+        meanwhile()
         for number in range(options.n_seeds):
-            data = _drawn(options, number, meanwhile)
+            with part(f"seed {options.seed + number}: painting birds", DRAWING):
+                train, test = begun(options.progress)
+            # Those of the next seed while the processors have nothing else to do.
+            if number + 1 < options.n_seeds:
+                begun = _begun(options, number + 1, patient=True)
+            data = _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
             _describe(data)
             yield data
         return
@@ -92,19 +99,16 @@ def load_data(
     yield from [whole] * options.n_seeds
 
 
-def _drawn(options: ConceptOptions, number: int, meanwhile: Callable[[], object]) -> BenchmarkData:
-    """Paint the birds of one seed, each processor some of them."""
-    with part(f"seed {options.seed + number}: painting birds", DRAWING):
-        # A seed begins with a turn of all classes. Both splits at once: no process waits for the other between them.
-        train, test = painted_birds(
-            *(
-                (_birds(options, split), number * -(-count // options.n_classes) * options.n_classes, count)
-                for split, count in (("train", options.n_train), ("test", options.n_test))
-            ),
-            meanwhile=meanwhile,
-            display_progressbar=options.progress,
-        )
-    return _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
+def _begun(options: ConceptOptions, number: int, *, patient: bool = False) -> Callable[[bool], list[KeptImages]]:
+    """Begin to paint the birds of one seed, each processor some of them."""
+    # A seed begins with a turn of all classes. Both splits at once: no process waits for the other between them.
+    return begun_painting(
+        *(
+            (_birds(options, split), number * -(-count // options.n_classes) * options.n_classes, count)
+            for split, count in (("train", options.n_train), ("test", options.n_test))
+        ),
+        patient=patient,
+    )
 
 
 def _birds(options: ConceptOptions, split: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +41,7 @@ from quantus_concepts.studies.concepts.score_ranges import scored_by_ranges
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 from quantus_concepts.studies.networks import Network, cut_network
 from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.training import SmallResNet, one_thread, train_together
+from quantus_concepts.studies.training import SmallResNet, folded, one_thread, train_together
 from quantus_concepts.studies.usual_means import better_normalised
 
 TOPS = (1, 3, 5)
@@ -87,14 +87,15 @@ def _scored(
     n_cores: int = 1,
 ) -> pd.DataFrame:
     options, bars = run.options, run.progress
-    train_loader = sample_loader(data.train, options.batch_size, options.readers)
     test_loader = sample_loader(data.test, options.batch_size, options.readers)
     models: dict[str, ConceptModel] = {}
     if networks is not None:
         small, of_concepts = networks
         backbone = Backbone(small.features, "mean", None, small.channels)
+        train_loader: Iterable[Any] = folded_batches(data.train, options.batch_size)
         description = "stride 8, before the average pool of the small network"
     elif network is not None:
+        train_loader = sample_loader(data.train, options.batch_size, options.readers)
         backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
     run.settings["maps"] = description
 
@@ -102,11 +103,12 @@ def _scored(
     # Heads are fitted to embeddings on one core, or each kind on its own, beside what runs the backbone.
     with beside(n_cores) as also:
         if networks is not None:
-            traditional = also(traditional_model, of_concepts, data.train, data.n_classes, options.batch_size)
+            traditional = also(traditional_model, of_concepts, train_loader, data.n_classes)
         train_set = embed(backbone, train_loader, display_progressbar=bars)
         banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
-        random = also(random_models, backbone, train_set, *banks)
-        levels = also(lambda: [each.value_levels(train_set) for each in random.result()])
+        random = also(
+            lambda: [(each, each.value_levels(train_set)) for each in random_models(backbone, train_set, *banks)]
+        )
         bank = fit_bank(train_set, data.concept_names, options, seed)
         if bank.weak:
             run.note(
@@ -121,23 +123,32 @@ def _scored(
             plain = _plain_accuracy(run, network.module, test_loader, data)
             if first:
                 run.note(*better_normalised(network.module, data.test, data.mean, data.std))
+
+        def begun_sweep() -> list[Future[list[dict[str, Any]]]]:
+            if not sweep or test_set is None:
+                return []
+            return [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
+
         post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
         if networks is not None:
             models[TRADITIONAL] = traditional.result()
         models[POST_HOC] = post_hoc
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
+        # The first table comes before what is not in it; for those of later seeds nobody waits.
+        swept = [] if first else begun_sweep()
+        controls, levels = zip(*random.result(), strict=True)
         asked: dict[str, Any] = {
             "part_of_concept": data.part_of_concept,
             "class_concepts": data.class_concepts,
             "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
             "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-            "controls": {RANDOM: random.result()},
+            "controls": {RANDOM: list(controls)},
             # Which images they are counts for little beside which bank it is, and maps take most of the time.
             "control_stride": max(1, len(data.test) // RANDOM_MAPS),
             "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
             # The others' values lie between 0 and 1.
-            "levels": {POST_HOC: post_hoc.value_levels(train_set), RANDOM: levels.result()},
+            "levels": {POST_HOC: post_hoc.value_levels(train_set), RANDOM: list(levels)},
         }
         if options.engine == RAY:
             scores = scored_by_ranges(run, models, data, seed, asked)
@@ -160,8 +171,8 @@ def _scored(
         if first and test_set is not None:
             predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
             drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
-        if sweep and test_set is not None:
-            swept = [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
+            swept = begun_sweep()
+        if swept:
             known.append(score_table([row for each in swept for row in each.result()]))
         if first and test_set is not None:
             run.facts["gallery"] = drawn.result()
@@ -192,11 +203,23 @@ def beside(n_cores: int = 1) -> Iterator[Callable[..., Future[Any]]]:
         pool.shutdown(cancel_futures=True)
 
 
+def kept_images(data: ConceptDataset) -> KeptImages:
+    """Return a data set whose images are kept in memory, or raise."""
+    if not isinstance(data, KeptImages):
+        raise TypeError(f"Expected the training images to be kept in memory but got {type(data).__name__}.")
+    return data
+
+
+def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, ...]]:
+    """Return batches of images in 8 bits as a small network folds them, of their classes and of their concepts."""
+    kept = kept_images(data)
+    parts = (each.split(batch_size) for each in (folded(kept.images), kept.labels, kept.concept_labels))
+    return list(zip(*parts, strict=True))
+
+
 def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
     """Return a network trained on the classes and one trained on the concepts."""
-    train = data.train
-    if not isinstance(train, KeptImages):
-        raise TypeError(f"Expected the training images to be kept in memory but got {type(train).__name__}.")
+    train = kept_images(data.train)
     device = run.options.torch_device()
     targets = {"the backbone": train.labels, "the traditional CBM": train.concept_labels}
     networks = {
@@ -248,9 +271,9 @@ def random_models(
     ]
 
 
-def traditional_model(network: SmallResNet, data: ConceptDataset, n_classes: int, batch_size: int) -> BottleneckCBM:
+def traditional_model(network: SmallResNet, loader: Iterable[Any], n_classes: int) -> BottleneckCBM:
     """Make a sequential CBM of a network that was trained on the concepts."""
-    train = embed(network.features, sample_loader(data, batch_size))
+    train = embed(network.features, loader)
     with torch.no_grad():
         values = network.classifier(train.features).sigmoid()
     head = fit_logistic(values, train.labels, n_classes)

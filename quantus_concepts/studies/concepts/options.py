@@ -21,6 +21,8 @@ DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
 PAINTED_SIZES = 32, 512
 #: Fewer do not tell where 97.5 % of them lie; `functional.random_banks` has the same number, and loads torch.
 N_BANKS = 30
+#: As `captum_concepts.directions` and `cbm` have them, which load what takes seconds, before the first bird is painted.
+METHODS, VALUES = ("svm", "mean"), ("margin", "raw")
 
 _DATA, _BACKBONE, _BANK = "Data", "Backbone", "Concept bank"
 _PAINTED = "Painted birds, and the small network's training"
@@ -62,11 +64,11 @@ class ConceptOptions(WorkerOptions, RunOptions):
     mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_BACKBONE)
     std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
     unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
-    method: str = option("svm", "svm, or mean (FastCAV).", panel=_BANK, choices="captum_concepts.directions:METHODS")
+    method: str = option("svm", "svm, or mean (FastCAV).", panel=_BANK, choices=METHODS)
     C: float = option(1.0, "Regularisation of the SVM.", panel=_BANK, flag="--C", bounds=(0, MANY), open_low=True)
     n_pos: int = option(100, "Images with the concept, for each.", panel=_BANK, bounds=(1, MANY))
     n_neg: int = option(100, "Images without the concept, for each.", panel=_BANK, bounds=(1, MANY))
-    values: str = option("margin", "Concept values: margin or raw.", panel=_BANK, choices="captum_concepts.cbm:VALUES")
+    values: str = option("margin", "Concept values: margin or raw.", panel=_BANK, choices=VALUES)
     random_banks: int = option(N_BANKS, "Random banks of the control.", panel=_BANK, bounds=(N_BANKS, MANY))
     interventions: bool = option(True, "Accuracy while people correct concepts.", panel=_BANK)
     sweep: bool = option(True, "Try other C and numbers of images (Table 3).", panel=_BANK)

@@ -33,8 +33,10 @@ def joined(frame: pd.DataFrame) -> pd.DataFrame:
 def so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
     """Return the table that is shown while other seeds are still to come."""
     done = len(names(frame, "seed"))
-    rows = joined(frame)
-    cells = pd.concat([pick(rows, model=list(MODELS), **wanted).assign(row=row) for row, wanted in SHOWN.items()])
+    # Joining all rows of a seed takes a second.
+    plain = frame.astype({"l": float})
+    asked = [pick(plain, model=list(MODELS), **wanted).assign(row=row) for row, wanted in SHOWN.items()]
+    cells = joined(pd.concat(asked, ignore_index=True))
     cells["text"] = [_text(row, intervals=done > 1) for _, row in cells.iterrows()]
     order = pd.CategoricalDtype([name for name in MODELS if name in set(cells["model"])], ordered=True)
     intervals = INTERVALS.format(done) if done > 1 else NO_INTERVALS

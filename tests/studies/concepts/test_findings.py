@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from captum_concepts.cbm import VALUES
+from captum_concepts.directions import METHODS
 from golden.runs import NO_FIGURES
 from quantus_concepts.functional.random_banks import N_BANKS
 from quantus_concepts.studies import charts
@@ -307,5 +309,5 @@ def test_the_page_tells_directions_that_hardly_know_their_concepts(rows):
     assert "Not known for 1" in text
 
 
-def test_the_control_has_as_many_banks_as_its_ends_need():
-    assert options.N_BANKS == N_BANKS
+def test_the_options_have_what_is_known_where_it_takes_time_to_load():
+    assert (options.N_BANKS, options.METHODS, options.VALUES) == (N_BANKS, METHODS, VALUES)

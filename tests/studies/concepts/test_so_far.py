@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pandas as pd
 import torch
 
@@ -11,7 +13,7 @@ from quantus_concepts.studies.concepts.data_option import load_data
 from quantus_concepts.studies.concepts.names import ORACLE, POST_HOC, RANDOM
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.so_far import so_far
-from quantus_concepts.studies.loading import KeptImages
+from quantus_concepts.studies.loading import KeptImages, begun_painting
 
 CEM = {"metric": "CEM", "explanation": "contribution", "set": "correct", "l": 1, "alpha": float("nan")}
 CEM |= {"item_kind": "", "item": "", "n": 10, "undefined": 0, "chance": 0.2}
@@ -27,7 +29,9 @@ def rows(seed: int, value: float) -> list[dict[str, object]]:
 
 
 def test_one_seed_has_no_interval_and_two_have_the_wide_one_over_both():
-    first = so_far(pd.DataFrame(rows(0, 0.7)), 4)
+    # As scores come: numbers of concepts are whole, and not known of everything.
+    other = CEM | {"metric": "CGIM", "item_kind": "class", "l": pd.NA, "model": POST_HOC, "value": 0.5, "seed": 0}
+    first = so_far(pd.DataFrame([*rows(0, 0.7), other]).astype({"l": "Int64"}), 4)
     ((_, (row,)),) = first.groups
     assert (first.title, row.label) == ("After 1 of 4 seeds", "first concept present (CEM)")
     assert [cell.mark + cell.text for cell in row.cells] == ["≈70.0", "99.0", "75.0"]
@@ -58,3 +62,18 @@ def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them(monk
     assert torch.equal(together.train.images, whole.images)
     assert torch.equal(together.train.labels, whole.labels)
     assert torch.equal(together.class_concepts, own.class_concepts)
+
+
+def test_birds_that_are_painted_ahead_take_what_time_others_leave(monkeypatch):
+    monkeypatch.setattr(loading, "PAINTED_AT_ONCE", 12)
+    # Processes that paint are copies of this one.
+    monkeypatch.setattr(loading, "_kept_birds", lambda _: os.nice(0))
+    monkeypatch.setattr(KeptImages, "joined", list)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        (asked,), (ahead,) = (begun_painting(({}, 0, 36), patient=patient)(False) for patient in (False, True))
+    finally:
+        torch.set_num_threads(before)
+    assert asked == [os.nice(0)] * 3
+    assert ahead == [min(os.nice(0) + 10, 19)] * 3
