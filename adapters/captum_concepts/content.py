@@ -209,7 +209,7 @@ def _digests(arrays: Sequence[np.ndarray]) -> list[bytes]:
 
     def read() -> None:
         for index in order:
-            found[index] = xxhash.xxh3_128_digest(arrays[index])
+            found[index] = xxhash.xxh3_128_digest(arrays[index].data)
 
     if n_threads == 1:
         read()

@@ -159,7 +159,7 @@ def _warn_of_levels(images: Tensor, normalisation: tuple[Sequence[float], Sequen
         return
     highest = float(images.amax())
     # Of a normalised image what is darker than the mean is negative.
-    if highest <= 1 and normalisation is not None and min(normalisation[0]) > 0:
+    if highest <= 1 and images.amin() < highest and normalisation is not None and min(normalisation[0]) > 0:
         mean, deviation = ([round(float(each), 3) for each in values] for values in normalisation)
         warn_user(
             f"Images of the first batch lie in 0 to 1: they seem not to be normalised, though the model wants a mean "

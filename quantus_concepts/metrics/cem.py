@@ -77,6 +77,7 @@ class CEM(ConceptMetric):
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
+    concept_labels: np.ndarray | None
 
     def __init__(
         self,

@@ -61,8 +61,8 @@ class ConceptScoring:
             None if class_concepts is None else checked_class_concepts(class_concepts),
             np.empty(0, int) if part_of_concept is None else checked_parts(part_of_concept),
         )
-        for _, each in models:
-            check_concept_order("class_concepts", concepts_of(class_concepts), each)
+        for _, concept_model in models:
+            check_concept_order("class_concepts", concepts_of(class_concepts), concept_model)
         check_whole("control_stride", control_stride, 1)
         intervened = replace(variants, interventions=interventions)
         asked: list[tuple[str, ConceptModel, int, Variants, Levels | None]] = [
