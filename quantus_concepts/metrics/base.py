@@ -201,7 +201,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def _bind(self, **truth: Any) -> None:
         """Keep ground truth under the name of its argument, checked; None where calls pass it."""
         for name, value in truth.items():
-            setattr(self, name, None if value is None else self._checked(name, value))
+            setattr(self, name, None if value is None else np.asarray(self._checked(name, value), order="C"))
 
     def _needed(self, name: str) -> np.ndarray:
         """Return the ground truth of this call under a name, or raise where there is none."""
