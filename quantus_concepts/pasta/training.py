@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from captum_concepts.checks import check_choice, check_device, check_kind, check_range, check_whole
 from captum_concepts.progress import progress
@@ -22,6 +23,8 @@ from quantus_concepts.pasta.scorer import Scorer, as_votes
 from quantus_concepts.pasta.training_data import TrainingData, item_rows, training_data
 
 _ROWS_AT_ONCE = 2048
+#: Numbers of a cache line: the gradient's product takes half as long again where rows begin inside of one.
+_LINE = 16
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,8 @@ class _Run:
         self.weights = settings.weights or LOSS_WEIGHTS[settings.loss]
         self.generator = torch.Generator().manual_seed(seed)
         train, validation = parts
-        self.inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
+        inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
+        self.inputs = _in_lines(inputs)
         votes = data.votes[:, train].to(scorer.device)
         self.known = ~votes.isnan()
         for name, n_known in zip(self.questions, self.known.sum(1).tolist(), strict=True):
@@ -202,7 +206,12 @@ class _Run:
         means = self.targets.sum(1) / self.known.sum(1)
         with torch.no_grad():
             self.scorer.biases[-1].copy_(means[:, None])
-        for parameter in self.scorer.parameters():
+        first = self.scorer.weights[0]
+        # The scorer's own is a view of it; what is beyond is 0, and stays so.
+        self.first = _in_lines(first.detach())
+        first.data = self.first[..., : first.shape[-1]]
+        self.learned = [self.first, *self.scorer.weights[1:], *self.scorer.biases]
+        for parameter in self.learned:
             parameter.grad = torch.zeros_like(parameter)
         self.best = {name: value.clone() for name, value in self.scorer.state_dict().items()}
         self.best_qwk = torch.full((len(self.questions),), -np.inf, dtype=torch.float64)
@@ -217,7 +226,7 @@ class _Run:
     def train(self, display_progressbar: bool) -> Training:
         # One kernel for all weights: two to ten times as fast as the default here.
         optimiser = torch.optim.Adam(
-            self.scorer.parameters(),
+            self.learned,
             lr=self.settings.learning_rate,
             weight_decay=self.settings.weight_decay,
             fused=True,
@@ -254,7 +263,7 @@ class _Run:
     def _gradients(self, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Put the gradient of the summed losses into the weights; return losses (Q,) and outputs (Q, n)."""
         # By hand, into the same memory at each step: autograd's graph and fresh memory cost as much as the losses.
-        layers = self.scorer.layers(inputs)
+        layers = self.scorer.layers(self._own_columns(inputs))
         outputs = layers[-1][..., 0]
         losses, slopes = pasta_slopes(outputs, targets, mask, self.weights, self.settings.loss)
         back = slopes[..., None]
@@ -265,11 +274,15 @@ class _Run:
             torch.sum(back, 1, out=bias.grad)
             if given is None:
                 flat = back.transpose(0, 1).reshape(len(inputs), -1)
-                torch.mm(flat.T, inputs, out=weight.grad.flatten(0, 1))
+                torch.mm(flat.T, inputs, out=self.first.grad.flatten(0, 1))
             else:
                 torch.bmm(back.transpose(1, 2), given, out=weight.grad)
                 back = torch.bmm(back, weight)
         return losses, outputs
+
+    def _own_columns(self, inputs: Tensor) -> Tensor:
+        """Return inputs as the scorer takes them, without the 0 behind them."""
+        return inputs[:, : self.scorer.weights[0].shape[-1]]
 
     @torch.no_grad()
     def _validate(self) -> Tensor:
@@ -304,8 +317,10 @@ class _Run:
 
     @torch.no_grad()
     def _result(self) -> Training:
+        self.scorer.weights[0].data = self.best["weights.0"]
         self.scorer.load_state_dict(self.best)
-        live = torch.stack([self.scorer.output(rows).amax(1) for rows in self.inputs.split(_ROWS_AT_ONCE)]).amax(0)
+        parts = self._own_columns(self.inputs).split(_ROWS_AT_ONCE)
+        live = torch.stack([self.scorer.output(rows).amax(1) for rows in parts]).amax(0)
         for q in (~(live > 0)).nonzero()[:, 0].tolist():
             _raise_dead(self.questions[q], float(live[q]), self.best_epoch[self.questions[q]])
         unjudged = [self.questions[q] for q in self.best_qwk.isneginf().nonzero()[:, 0].tolist()]
@@ -320,6 +335,11 @@ class _Run:
         self.scorer.eval().requires_grad_(True)
         self.scorer.zero_grad()
         return Training(self.scorer, self.curve, self.best_epoch, notes)
+
+
+def _in_lines(values: Tensor) -> Tensor:
+    """Return a copy whose rows begin at cache lines, with 0 behind each."""
+    return functional.pad(values, (0, -values.shape[-1] % _LINE))
 
 
 def _raise_dead(name: str, largest: float, epoch: int) -> NoReturn:

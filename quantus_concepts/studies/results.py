@@ -78,16 +78,21 @@ def over_seeds(
 
 
 def against_control(frame: pd.DataFrame, control: str) -> pd.Series:
-    """Say of each row whether its value lies above, among ("at") or below what 95 % of a random control score.
+    """Say of each row whether it lies above, at or below what 95 % of a random control score, by its 95 % interval.
 
-    The control is the rows whose model is `control` and whose other keys are the same; "" where there are none.
+    The control is the rows whose model is `control` and whose other keys are the same; "" where there are none. A row
+    without an interval stands for itself.
     """
+    # By the value alone what is said hangs on how numbers are rounded, wherever a value lies near the control's end.
     by = [name for name in keys(frame) if name != "model"]
     ends = frame.loc[frame["model"] == control, [*by, "low", "high"]].drop_duplicates(by)
     beside = frame[by].merge(ends, on=by, how="left")
+    low, high = (frame[end].fillna(frame["value"]) for end in ("low", "high"))
     said = [
-        relation((value, value), (low, high)) if model != control else ""
-        for model, value, low, high in zip(frame["model"], frame["value"], beside["low"], beside["high"], strict=True)
+        relation(own, others) if model != control else ""
+        for model, own, others in zip(
+            frame["model"], zip(low, high, strict=True), zip(beside["low"], beside["high"], strict=True), strict=True
+        )
     ]
     return pd.Series(said, index=frame.index, dtype=object)
 

@@ -34,8 +34,8 @@ COMPARED = {TRADITIONAL: "the traditional CBM", ORACLE: "the oracle"}
 
 def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
     """Return what is said on existence, location, global importance and accuracy; `frame` has the column `mark`."""
-    # "Above" and "below" random directions are said where a number lies outside what 95 % of many random banks
-    # score (the mark); of two models where their 95 % intervals do not overlap.
+    # "Above" and "below" random directions are said where the 95 % interval of a number lies outside what 95 % of
+    # many random banks score (the mark); of two models where their intervals do not overlap.
     models = list(dict.fromkeys(frame["model"]))
     return said(
         _existence(frame, by_class),

@@ -23,7 +23,7 @@ INTERVALS = "Small numbers: 95 % intervals over {} seeds, wide while there are f
 
 
 def joined(frame: pd.DataFrame) -> pd.DataFrame:
-    """Average over seeds, and mark what is not above random directions."""
+    """Average over seeds, and mark what is not surely above random directions."""
     rows = over_seeds(
         frame.astype({"l": float}), lambda row: (-1, 1) if row["metric"] == "CGIM" else (0, 1), controls=[RANDOM]
     )
@@ -43,7 +43,7 @@ def so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
     return Table(
         f"After {done} of {n_seeds} seeds",
         f"In %, CGIM as cosine; concepts by contribution. Random directions: what 97.5 % of the banks do not exceed. "
-        f"≈ among what 95 % of them score, ▼ below. {intervals}",
+        f"≈ 95 % interval meets what 95 % of them score, ▼ lies below. {intervals}",
         cells.astype({"model": order}),
         ["row"],
         ["model"],

@@ -35,7 +35,7 @@ WEAK = 0.6
 WIDE = 104
 LABELS = {name: f"{sign} · {name}" for name, sign in SIGNS.items()} | SETS
 KEY = "Small numbers are 95 % intervals; of random directions, where 95 % of the banks lie."
-MARKED = "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. "
+MARKED = "≈ 95 % interval meets what 95 % of the random banks score; ▼ lies below it. "
 LEVELS = ("l = 1", "l = 3", "l = 5", "")
 PLURALS = {"concept": "concepts", "class": "classes"}
 
@@ -303,7 +303,7 @@ def main_table(frame: pd.DataFrame, tables: Mapping[str, Table], width: int) -> 
         "Are the concepts real, present, and in the right place?",
         f"In %, CGIM as cosine. Three numbers: l = {', '.join(f'{level:g}' for level in levels)}. "
         "θ weight, u concept value, θ·u contribution. Random directions: what 97.5 % of the banks do not exceed. "
-        "≈ among what 95 % of them score, ▼ below. Chance: label density, size of the region.",
+        "≈ 95 % interval meets what 95 % of them score, ▼ lies below. Chance: label density, size of the region.",
         pd.concat(parts, ignore_index=True),
         ["group", "row"],
         ["model"],

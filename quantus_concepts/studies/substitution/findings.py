@@ -22,8 +22,8 @@ SIGNS = {"S+": "S+", "S-": "S−"}
 
 def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
     """Return what is said of one correlation, and of the curve; `frame` has the column `mark`."""
-    # "Above" and "below" random directions are said where a number lies outside what 95 % of many random banks score
-    # (the mark); of two models where their 95 % intervals do not overlap.
+    # "Above" and "below" random directions are said where the 95 % interval of a number lies outside what 95 % of
+    # many random banks score (the mark); of two models where their intervals do not overlap.
     rows = pick(frame, correlation=correlation, item_kind="")
     return said(
         _seen(rows),

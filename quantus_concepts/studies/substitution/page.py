@@ -67,7 +67,7 @@ SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "indep.", EMBEDDING: "embedding", SA
 MINUS = {"S-": "S−"}
 IN_PERCENT: dict[str, Any] = {"write": in_percent, "span": in_percents, "labels": MINUS}
 KEY = (
-    "≈ among what 95 % of the random banks score; ▼ below all but 2.5 % of them. Small numbers are 95 % intervals; of "
+    "≈ 95 % interval meets what 95 % of the random banks score; ▼ lies below it. Small numbers are 95 % intervals; of "
 )
 KEY += "random directions, where 95 % of the banks lie."
 

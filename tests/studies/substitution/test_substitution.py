@@ -144,7 +144,7 @@ def test_above_chance_is_said_only_against_the_random_banks(scores):
     rows = joined(scores)
     for _, row in pick(rows, item_kind="", metric="S+", correlation=0.0).iterrows():
         control = one(rows, item_kind="", metric="S+", correlation=0.0, model=RANDOM)
-        expected = "above" if row["value"] > control["high"] else "below" if row["value"] < control["low"] else "at"
+        expected = "above" if row["low"] > control["high"] else "below" if row["high"] < control["low"] else "at"
         assert row["mark"] == ("" if row["model"] == RANDOM else expected)
     changed = rows.copy()
     of_post_hoc = (changed["model"] == POST_HOC) & (changed["labels"] == CLASS_HARD) & (changed["metric"] == "S+")
