@@ -56,6 +56,7 @@ def random_banks(
     n_banks: int = N_BANKS,
     values: str = "margin",
     seed: int = 0,
+    first: int = 0,
 ) -> Iterator[RandomBank]:
     """Draw random directions in place of concepts, and fit a head on the values of each draw.
 
@@ -80,6 +81,8 @@ def random_banks(
         "margin" or "raw", as in `captum_concepts.PostHocCBM`.
     seed : int
         Of the directions.
+    first : int
+        Number of the first bank: whoever fits them in parts gets those of one call.
 
     Yields
     ------
@@ -105,9 +108,10 @@ def random_banks(
     check_whole("n_concepts", n_concepts, 1)
     check_whole("n_banks", n_banks, 1)
     check_seed(seed)
+    check_whole("first", first, 0)
     check_choice("values", values, VALUES)
     mean = features.mean(0)
-    for number in range(n_banks):
+    for number in range(first, first + n_banks):
         drawn = np.random.default_rng([seed, number]).standard_normal((n_concepts, len(mean)))
         cavs = nn.functional.normalize(torch.as_tensor(drawn).to(mean), dim=1)
         intercepts = -cavs @ mean

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Self
 from quantus_concepts.studies.training import one_thread
 
 # Not those of multiprocessing, which run the script that calls once more and outlive a process that is killed.
-_SERVE = f"import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from {__name__} import serve; serve()"
+_SERVE = "import gc, pickle, sys; gc.set_threshold(10_000); sys.path[:] = pickle.load(sys.stdin.buffer); "
+_SERVE += f"from {__name__} import serve; serve()"
 _READY = b"ready"
 
 

@@ -112,7 +112,7 @@ def begun_painting(
 
 def _behind_others(_: int) -> None:
     if hasattr(os, "nice"):  # not on every system
-        os.nice(10)
+        os.nice(19)
 
 
 def _kept_birds(settings: dict[str, Any]) -> KeptImages:

@@ -61,8 +61,10 @@ NO_FIGURES: dict[str, Any] = {
 
 
 def few_random_models(*arguments: Any) -> Any:
-    """Make random directions for four banks; the number is before the seed."""
-    return random_models(*arguments[:-2], 4, arguments[-1])
+    """Make the first four of the random banks, where they are among those asked for."""
+    *others, count, seed, first = arguments if len(arguments) == 8 else (*arguments, 0)
+    count = min(count, 4 - first)
+    return random_models(*others, count, seed, first) if count > 0 else []
 
 
 def few_steps(*arguments: Any, **named: Any) -> Any:
@@ -77,7 +79,7 @@ FEWER = {
     # Dots per inch.
     "quantus_concepts.studies.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
-    "quantus_concepts.studies.pasta.applications.RatedBirds": partial(RatedBirds, n_train=200),
+    "quantus_concepts.studies.pasta.study.RatedBirds": partial(RatedBirds, n_train=200),
     "quantus_concepts.studies.pasta.applications.N_CORRELATED": 12,
     "quantus_concepts.studies.pasta.applications.build_methods": few_steps,
     "quantus_concepts.studies.pasta.applications.subset_correlations": partial(subset_correlations, n_runs=10),

@@ -165,7 +165,7 @@ TABLE = {
         NO_LEARNED
         | {"validation": ([0], [9], [-1], [0.5], np.ones(5, bool), "all"), "settings": (3, {"epochs": 3})}
         | {"hidden": ((0,), ("a",), 3), "seed": (*NO_SEEDS, None), "device": NO_DEVICES}
-        | {"encoder": (3,), "embedding_settings": (3, "overlay")},
+        | {"encoder": (3,), "embedding_settings": (3, "overlay"), "stop": (True, 3)},
     ),
     "fit_regressor": (
         lambda: to_learn() | {"kind": "ridge"},

@@ -1,3 +1,6 @@
+import pickle
+from threading import Event
+
 import numpy as np
 import pytest
 import torch
@@ -234,6 +237,37 @@ def test_bad_input(rated, changes, message):
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         TrainingSettings(**settings)
+
+
+def test_stopped_by_another_thread_it_is_what_so_many_epochs_give(rated, monkeypatch):
+    embeddings, votes = rated
+    stop, plain = Event(), module._Run._validate
+
+    def validate(run):
+        if len(run.curve) == 2:
+            stop.set()
+        return plain(run)
+
+    monkeypatch.setattr(module._Run, "_validate", validate)
+    found = train_scorer(embeddings, votes, train=TRAIN, stop=stop, **SMALL)
+    monkeypatch.undo()
+    expected = train_scorer(
+        embeddings, votes, train=TRAIN, **SMALL | {"settings": TrainingSettings(3, FAST.batch_size, FAST.learning_rate)}
+    )
+    assert [each["loss"] for each in found.curve] == [each["loss"] for each in expected.curve]
+    assert (found.best_epoch, found.notes) == (dict.fromkeys(QUESTIONS, 3), ())
+    for name, value in state_of(found).items():
+        torch.testing.assert_close(value, state_of(expected)[name], rtol=0, atol=0)
+
+
+def test_a_trained_scorer_holds_nothing_but_its_weights(rated):
+    scorer = train_scorer(*rated, train=TRAIN, **SMALL).scorer
+    for parameter in scorer.parameters():
+        assert parameter.is_contiguous()
+        assert parameter.untyped_storage().nbytes() == parameter.nbytes
+        assert parameter.grad is None
+    again = pickle.loads(pickle.dumps(scorer))
+    torch.testing.assert_close(again.score(rated[0]), scorer.score(rated[0]), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("loss", ["paper", "release"])

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -40,6 +41,8 @@ class BenchmarkData:
     has_oracle: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    #: Lets other processes paint the birds of the next seed, where there is one, in the time that this one leaves.
+    begin_next: Callable[[], Any] = lambda: None
 
     @property
     def class_names(self) -> list[str]:
@@ -83,12 +86,12 @@ def load_data(
         for number in range(options.n_seeds):
             with part(f"seed {options.seed + number}: painting birds", DRAWING):
                 train, test = begun(options.progress)
-            # Those of the next seed while the processors have nothing else to do.
-            if number + 1 < options.n_seeds:
-                begun = _begun(options, number + 1, patient=True)
             data = _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
             _describe(data)
+            if number + 1 < options.n_seeds:
+                data.begin_next = cache(partial(_begun, options, number + 1, patient=True))
             yield data
+            begun = data.begin_next()
         return
     loaders = {CUB: _cub, FOLDER: _folder}
     whole = loaders.get(options.data, _painted)(options, network)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import ConceptLayer, PostHocCBM
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
+from captum_concepts.interventions import Levels
 from captum_concepts.progress import part
 from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
@@ -105,10 +107,15 @@ def _scored(
         if networks is not None:
             traditional = also(traditional_model, of_concepts, train_loader, data.n_classes)
         train_set = embed(backbone, train_loader, display_progressbar=bars)
-        banks = data.concept_names, data.n_classes, options.values, options.random_banks, seed
-        random = also(
-            lambda: [(each, each.value_levels(train_set)) for each in random_models(backbone, train_set, *banks)]
-        )
+        banks = data.concept_names, data.n_classes, options.values
+
+        def some_random(first: int, last: int) -> list[tuple[PostHocCBM, Levels]]:
+            models = random_models(backbone, train_set, *banks, last - first, seed, first)
+            return [(each, each.value_levels(train_set)) for each in models]
+
+        n_parts = min(n_cores, options.random_banks)
+        ends = np.linspace(0, options.random_banks, n_parts + 1).astype(int).tolist()
+        random = [also(some_random, *each) for each in itertools.pairwise(ends)]
         bank = fit_bank(train_set, data.concept_names, options, seed)
         if bank.weak:
             run.note(
@@ -137,7 +144,7 @@ def _scored(
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
         # The first table comes before what is not in it; for those of later seeds nobody waits.
         swept = [] if first else begun_sweep()
-        controls, levels = zip(*random.result(), strict=True)
+        controls, levels = zip(*(each for some in random for each in some.result()), strict=True)
         asked: dict[str, Any] = {
             "part_of_concept": data.part_of_concept,
             "class_concepts": data.class_concepts,
@@ -260,14 +267,22 @@ def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_class
 
 
 def random_models(
-    backbone: Backbone, train: Embeddings, names: Sequence[str], n_classes: int, values: str, n_banks: int, seed: int
+    backbone: Backbone,
+    train: Embeddings,
+    names: Sequence[str],
+    n_classes: int,
+    values: str,
+    n_banks: int,
+    seed: int,
+    first: int = 0,
 ) -> list[PostHocCBM]:
     """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
     if train.labels is None:
         raise ValueError("Expected argument `train` to hold class labels but it has none.")
-    banks = random_banks(train.features, train.labels, len(names), n_classes, n_banks=n_banks, values=values, seed=seed)
+    drawn: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed, "first": first}
     return [
-        PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval() for bank in banks
+        PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
+        for bank in random_banks(train.features, train.labels, len(names), n_classes, **drawn)
     ]
 
 

@@ -17,6 +17,7 @@ from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.run import Run, Study
 
 if TYPE_CHECKING:
+    from quantus_concepts.studies.concepts.data_option import BenchmarkData
     from quantus_concepts.studies.networks import Network
     from quantus_concepts.studies.page import Page
 
@@ -32,13 +33,14 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     frames: list[pd.DataFrame] = []
     told: set[int] = set()
 
-    def tell(seed: int, scores: pd.DataFrame) -> None:
+    def tell(data: BenchmarkData, seed: int, scores: pd.DataFrame) -> None:
         from quantus_concepts.studies.concepts.so_far import so_far
 
         told.add(seed)
         if len(frames) + 1 < options.n_seeds:
             done = pd.concat([*frames, _named(scores.assign(seed=seed))], ignore_index=True)
             run.show(so_far(done, options.n_seeds))
+        data.begin_next()
 
     share = SCORING if network is not None else DRAWING + TRAINING + SCORING
     with whole_run(options.n_seeds * share, show=run.progress) as whole:
@@ -47,10 +49,13 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
             run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
             run.settings |= data.settings
             run.note(*data.notes)
-            score = partial(score_seed, run, network, data, seed, first=number == 0, told=partial(tell, seed))
+            # For the first table somebody waits: nothing is done beside what it needs.
+            if number:
+                data.begin_next()
+            score = partial(score_seed, run, network, data, seed, first=number == 0, told=partial(tell, data, seed))
             kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score)
             if seed not in told:
-                tell(seed, kept)
+                tell(data, seed, kept)
             frames.append(_named(kept.assign(seed=seed)))
             whole.reach((number + 1) * share)
     frame = pd.concat(frames, ignore_index=True)

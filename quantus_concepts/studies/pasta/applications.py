@@ -64,11 +64,12 @@ class Ranked:
     vote: float
 
 
-def apply_score(run: Run[PastaOptions], result: SplitResult, ratings: RatedExplanations, embedder: Embedder) -> None:
+def apply_score(
+    run: Run[PastaOptions], result: SplitResult, ratings: RatedExplanations, embedder: Embedder, birds: RatedBirds
+) -> None:
     """Use a scorer for everything the paper uses it for; frames and facts of the run hold what is found."""
     options, scorer = run.options, result.training.scorer
     question = scorer.questions[0]
-    birds = RatedBirds(options.n_explained, image_size=options.image_size, seed=options.seed)
     of = train_classifier(
         birds,
         epochs=options.classifier_epochs,

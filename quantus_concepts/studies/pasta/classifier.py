@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS
-from quantus_concepts.studies.loading import KeptImages, painted_birds
+from quantus_concepts.studies.loading import KeptImages, begun_painting
 from quantus_concepts.studies.pasta.keeping import Keep, not_kept
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER
 from quantus_concepts.studies.training import SmallResNet, train
@@ -31,15 +32,19 @@ class RatedBirds:
     image_size: int = 64
     seed: int = 0
 
-    @cached_property
+    def begin(self) -> None:
+        """Let other processes paint all of them in the time that this one leaves to them."""
+        _ = self._begun
+
+    @property
     def known(self) -> KeptImages:
         """Birds to learn from."""
-        return self._drawn("train", self.n_train)
+        return self._painted[0]
 
-    @cached_property
+    @property
     def unseen(self) -> KeptImages:
         """Birds to explain."""
-        return self._drawn("test", max(self.n_explained, N_CLASSES))
+        return self._painted[1]
 
     @property
     def masks(self) -> np.ndarray:
@@ -47,8 +52,15 @@ class RatedBirds:
         painted = PaintedBirds(max(self.n_explained, N_CLASSES), "test", **self._settings)
         return np.stack([painted.part_masks(place).any(0).numpy() for place in range(self.n_explained)])
 
-    def _drawn(self, split: str, count: int) -> KeptImages:
-        return painted_birds((self._settings | {"split": split}, 0, count))[0]
+    @cached_property
+    def _begun(self) -> Callable[[bool], list[KeptImages]]:
+        counts = {"train": self.n_train, "test": max(self.n_explained, N_CLASSES)}
+        splits = ((self._settings | {"split": split}, 0, count) for split, count in counts.items())
+        return begun_painting(*splits, patient=True)
+
+    @cached_property
+    def _painted(self) -> list[KeptImages]:
+        return self._begun(False)
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.pasta.keeping import Keep, digest, not_kept, training_of, training_tensors
 from quantus_concepts.studies.pasta.names import (
     CEILING,
@@ -40,6 +39,7 @@ from quantus_concepts.studies.pasta.names import (
     SHUFFLED,
     SIMULATED_HUMAN,
 )
+from quantus_concepts.studies.training import run_together
 
 #: Measures in [-1, 1], whose intervals are those of their Fisher z.
 CORRELATIONS = ("QWK", "SCC")
@@ -96,10 +96,8 @@ class Trainer:
         embeddings: Tensor,
         plan: Plan,
         keep: Keep = not_kept,
-        helpers: Helpers | None = None,
     ) -> None:
         self.ratings, self.embeddings, self.plan, self.keep = ratings, embeddings, plan, keep
-        self.helpers = Helpers(0) if helpers is None else helpers
         self.splits = splits_of(ratings, plan)
         self.targets = ratings.targets(plan.votes)[:, plan.columns]
         self.labels: np.ndarray | None = None
@@ -110,11 +108,15 @@ class Trainer:
 
     def together(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Callable[[], Training]]:
         """Return for each goal what gives its training; the first that is asked trains for all, at the same time."""
+        tasks = [self._task(goal, split, seed) for goal in goals]
 
         @cache
         def trained() -> dict[int, Training]:
-            with closing(self.helpers.results([self._task(goal, split, seed) for goal in goals])) as results:
-                return dict(results)
+            if len(tasks) == 1 or self.plan.device.type != "cpu" or torch.get_num_threads() == 1:
+                return {place: task() for place, task in enumerate(tasks)}
+            found: dict[int, Training] = {}
+            run_together([partial(_found, found, place, task) for place, task in enumerate(tasks)])
+            return found
 
         return [partial(_given, trained, place) for place in range(len(goals))]
 
@@ -156,7 +158,7 @@ class Trainer:
             "device": str(self.plan.device),
         }
 
-    def _task(self, goal: np.ndarray, split: Split, seed: int) -> Callable[[], Training]:
+    def _task(self, goal: np.ndarray, split: Split, seed: int) -> Callable[..., Training]:
         return partial(
             train_scorer,
             self.embeddings,
@@ -200,6 +202,10 @@ class Trainer:
         """Return the figures of one scorer: of all test explanations, and of each kind where there are several."""
         modalities = self.ratings.modalities[split.test]
         return figure_rows(model, scores, self.targets[split.test], self.plan.questions, seed, modalities)
+
+
+def _found(found: dict[int, Training], place: int, task: Callable[..., Training], stop: Event, _: int) -> None:
+    found[place] = task(stop=stop)
 
 
 def _given(trained: Callable[[], dict[int, Training]], place: int) -> Training:

@@ -9,19 +9,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import simulated_ratings
-from quantus_concepts.pasta import training
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer_files import save_scorer
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.page import Page
 from quantus_concepts.studies.pasta.applications import apply_score
+from quantus_concepts.studies.pasta.classifier import RatedBirds
 from quantus_concepts.studies.pasta.embedding_ranges import embedded_ratings
 from quantus_concepts.studies.pasta.evaluation import Plan, SplitResult, Trainer, best_split, splits_of, train_splits
 from quantus_concepts.studies.pasta.keeping import kept_embeddings
@@ -36,6 +34,9 @@ from quantus_concepts.studies.run import Run, Study
 @named_as_typed(PastaOptions)
 def collect(options: PastaOptions, run: Run[PastaOptions]) -> pd.DataFrame:
     """Train and test scorers on simulated ratings, and use the best."""
+    birds = RatedBirds(options.n_explained, image_size=options.image_size, seed=options.seed)
+    if options.uses:
+        birds.begin()
     run.say(f"Drawing explanations of {options.n_images} painted birds; five simulated raters vote")
     ratings = simulated_ratings(
         n_images=options.n_images, n_per_image=options.n_per_image, image_size=options.image_size, seed=options.seed
@@ -56,7 +57,7 @@ def collect(options: PastaOptions, run: Run[PastaOptions]) -> pd.DataFrame:
     frame, results = trained(run, ratings, embedder, plan, expected=ratings.expected)
     if options.uses:
         run.say("Choosing, steering, perturbing")
-        apply_score(run, best_split(results), ratings, embedder)
+        apply_score(run, best_split(results), ratings, embedder, birds)
     save_scorers(run, frame, results, embedder, ratings)
     return frame
 
@@ -82,12 +83,8 @@ def trained(
     splits_of(ratings, plan)
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
     embed = partial(embedded_ratings, run, embedder, ratings)
-    # Of the scorer and its control, each on one core.
-    number = int(plan.control and plan.device.type == "cpu" and torch.get_num_threads() > 1)
-    with Helpers(number, training.__name__) as helpers:
-        embeddings = kept_embeddings(run.kept, embedder, ratings, embed=embed)
-        trainer = Trainer(ratings, embeddings, plan, run.kept, helpers)
-        frame, results = train_splits(trainer, expected=expected, say=run.say)
+    embeddings = kept_embeddings(run.kept, embedder, ratings, embed=embed)
+    frame, results = train_splits(Trainer(ratings, embeddings, plan, run.kept), expected=expected, say=run.say)
     run.settings |= {"encoder": embedder.name, "device": str(plan.device)}
     run.facts |= {"ratings": ratings, "splits": results}
     run.note(*(note for result in results for note in result.training.notes))
