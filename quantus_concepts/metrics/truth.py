@@ -65,8 +65,10 @@ def concepts_of(table: Any) -> list[str] | None:
 
 def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) -> None:
     """Raise where a model has the concept of a column elsewhere; names that only one of them knows tell nothing."""
+    if columns is None:
+        return
     known = list(getattr(getattr(model, "bank", None), "names", ()))
-    for place, column in enumerate(columns or ()):
+    for place, column in enumerate(columns):
         if column in known and known.index(column) != place:
             raise ValueError(
                 f"Expected argument `{name}` to have the concepts of the model in their order but column {place} is "
