@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from captum_concepts.images import load_image
 from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations, score_substitutions
 from quantus_concepts.datasets import ConceptFolder, default_transform
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
+from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.studies.training import SmallResNet
 
 TITLE = "Streams: memory and workers"
@@ -51,12 +52,14 @@ class Sizes(NamedTuple):
     many: int = 38_400
     concepts: int = 576
     explanations: int = 1_536
+    embedded_by: str | None = "ViT-B-32"
+    embeddings: int = 160
     repeats: int = 3
     side: int = 112
     shown: int = 224
 
 
-TINY = Sizes(few=300, many=2_400, concepts=128, explanations=128, repeats=1)
+TINY = Sizes(few=300, many=2_400, concepts=128, explanations=128, embedded_by=None, repeats=1)
 
 
 def sizes() -> Sizes:
@@ -127,9 +130,10 @@ def resnet_model() -> PostHocCBM:
     return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
 
 
-def pasta(size: int) -> tuple[Scorer, Embedder]:
-    """Return a scorer of all questions and the embedder of the embedded encoder."""
-    embedder = Embedder(EmbeddedEncoder(), size=size, batch_size=64)
+def pasta(size: int, encoder: str | None = None) -> tuple[Scorer, Embedder]:
+    """Return a scorer of all questions and the embedder of an encoder, the embedded one if none is named."""
+    of = EmbeddedEncoder() if encoder is None else OpenClipEncoder(encoder, None, seed=SEED)
+    embedder = Embedder(of, size=size, batch_size=64)
     labels = [f"class {number}" for number in range(N_CLASSES)]
     return Scorer(embedder.dim, ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6"), labels, seed=SEED), embedder
 
@@ -255,29 +259,35 @@ def measure_workers() -> list[Row]:
     given = sizes()
     rows = []
     model, (scorer, embedder) = resnet_model(), pasta(given.shown)
-    cases: Iterator[tuple[str, int, Callable[[Any], Any], Callable[[Path], Dataset[Any]]]] = iter(
-        [
+    cases: list[tuple[str, int, Callable[[Any], Any], Callable[[Path], Dataset[Any]]]] = [
+        (
+            f"`score_concepts`, ResNet-18 at {given.side} px, ConceptFolder",
+            given.concepts,
+            partial(score_concepts, model),
+            partial(concept_folder, image_size=given.side),
+        ),
+        (
+            f"`score_explanations`, embedded encoder, pictures of {given.shown} px",
+            given.explanations,
+            partial(score_explanations, scorer, embedder),
+            partial(Explained, n=given.explanations, side=given.shown),
+        ),
+        (
+            f"The same, pictures handed over as uint8 ({3 * given.shown**2 // 1000} KB in place of four times as many)",
+            given.explanations,
+            partial(score_explanations, scorer, embedder),
+            partial(Explained, n=given.explanations, side=given.shown, eight_bit=True),
+        ),
+    ]
+    if given.embedded_by is not None:
+        cases.append(
             (
-                f"`score_concepts`, ResNet-18 at {given.side} px, ConceptFolder",
-                given.concepts,
-                partial(score_concepts, model),
-                partial(concept_folder, image_size=given.side),
-            ),
-            (
-                f"`score_explanations`, embedded encoder, pictures of {given.shown} px",
-                given.explanations,
-                partial(score_explanations, scorer, embedder),
-                partial(Explained, n=given.explanations, side=given.shown),
-            ),
-            (
-                f"The same, pictures handed over as uint8 ({3 * given.shown**2 // 1000} KB in place of four times as "
-                "many)",
-                given.explanations,
-                partial(score_explanations, scorer, embedder),
-                partial(Explained, n=given.explanations, side=given.shown, eight_bit=True),
-            ),
-        ]
-    )
+                f"`score_explanations`, {given.embedded_by}, pictures of {given.shown} px",
+                given.embeddings,
+                partial(score_explanations, *pasta(given.shown, given.embedded_by)),
+                partial(Explained, n=given.embeddings, side=given.shown),
+            )
+        )
     with tempfile.TemporaryDirectory() as folder:
         for place, (what, n, score, data_of) in enumerate(cases):
             root = Path(folder) / str(place)

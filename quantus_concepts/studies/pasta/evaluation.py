@@ -205,7 +205,8 @@ class Trainer:
 
 
 def _found(found: dict[int, Training], place: int, task: Callable[..., Training], stop: Event, _: int) -> None:
-    found[place] = task(stop=stop)
+    # One bar for all, which take as long.
+    found[place] = task(stop=stop, **({"display_progressbar": False} if place else {}))
 
 
 def _given(trained: Callable[[], dict[int, Training]], place: int) -> Training:
