@@ -24,7 +24,7 @@ from quantus_concepts.pasta.scorer import Scorer, as_votes
 from quantus_concepts.pasta.training_data import TrainingData, item_rows, training_data
 
 _ROWS_AT_ONCE = 2048
-#: Numbers of a cache line: the gradient's product takes half as long again where rows begin inside of one.
+#: Numbers of a cache line: the gradient's product takes up to half as long again where rows begin inside of one.
 _LINE = 16
 
 

@@ -92,7 +92,7 @@ def _substitute() -> None:
 
 def console() -> int:
     """Run the command line in a process of its own, which ends with it."""
-    # Looking for garbage takes a third of the time in which libraries load.
+    # Looking for garbage takes a fifth of the time in which libraries load.
     gc.set_threshold(10_000)
     return main()
 

@@ -107,6 +107,15 @@ def test_scores_agree_with_the_formulas_one_number_at_a_time(photographs):
             assert float(found[key][number]) == pytest.approx(expected, abs=1e-4), key
 
 
+def test_banks_drawn_in_parts_are_those_of_one_call(photographs):
+    few = photographs["features"][::20], photographs["labels"][::20], 3, N_CLASSES
+    whole = list(random_banks(*few, n_banks=3, seed=5))
+    parts = [*random_banks(*few, n_banks=2, seed=5), *random_banks(*few, n_banks=1, seed=5, first=2)]
+    for one, other in zip(whole, parts, strict=True):
+        assert torch.equal(one.cavs, other.cavs)
+        torch.testing.assert_close(one.head.weight, other.head.weight)
+
+
 def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
     mean, low, high = distribution(scores["CGIM", "contribution"])
     # Which is why nothing is held against 0.

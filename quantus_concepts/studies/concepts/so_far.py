@@ -18,7 +18,8 @@ SHOWN: dict[str, dict[str, Any]] = {
     "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": "", **_CONTRIBUTION},
     "class accuracy": {"metric": "accuracy", "item_kind": ""},
 }
-NO_INTERVALS = "One seed: how far seeds lie apart is not known yet, so there are no intervals."
+NO_INTERVALS = "One seed: how far seeds lie apart is not known yet, so there are no intervals over them; "
+NO_INTERVALS += "≈ and ▼ go by those within it."
 INTERVALS = "Small numbers: 95 % intervals over {} seeds, wide while there are few."
 
 
