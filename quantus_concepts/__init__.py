@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         score_shards,
         score_substitutions,
         score_vision_language,
+        shared_passes,
     )
     from quantus_concepts.score_tables import read_scores, summary_metrics, to_markdown
     from quantus_concepts.summary import summarise
@@ -91,6 +92,7 @@ __all__ = [
     "score_shards",
     "score_substitutions",
     "score_vision_language",
+    "shared_passes",
     "summarise",
     "summary_metrics",
     "to_markdown",

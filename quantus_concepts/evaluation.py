@@ -18,6 +18,7 @@ from captum_concepts.shown import one_line
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.inputs import check_explains
 from quantus_concepts.metrics.records import Record
+from quantus_concepts.metrics.sharing import one_block
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 
@@ -64,7 +65,8 @@ def evaluate(
     costs its own results only, where the rest would end in a KeyError; where Quantus refuses a method's maps (constant
     ones, or nowhere positive), the metrics of this package score them all the same; keyword arguments of one method
     do not reach the next; the key of a method in `xai_methods` may be any name where the dict has a ``"method"``, also
-    for metrics that explain again; and a model in train mode is evaluated in eval mode and put back.
+    for metrics that explain again; a model in train mode is evaluated in eval mode and put back; and metrics share
+    what a model gives for the images, as in a `shared_passes` block, so that it sees each image once.
 
     Parameters
     ----------
@@ -136,7 +138,7 @@ def evaluate(
     calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     rows = []
-    with evaluation_mode(model):
+    with evaluation_mode(model), one_block():
         for method, value in xai_methods.items():
             guards = {name: _Guard(f"{name} of {method}", metric, len(x_batch)) for name, metric in metrics.items()}
             failure = ""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.region_attributions import RegionAttributions, attribute_regions
     from quantus_concepts.metrics.relative_scores import score_relative
     from quantus_concepts.metrics.shards import score_shards
+    from quantus_concepts.metrics.sharing import shared_passes
     from quantus_concepts.metrics.subjects import Subject
     from quantus_concepts.metrics.substitution_score import SubstitutionScore
     from quantus_concepts.metrics.substitution_scores import score_substitutions
@@ -67,4 +68,5 @@ __all__ = [
     "score_shards",
     "score_substitutions",
     "score_vision_language",
+    "shared_passes",
 ]

@@ -6,7 +6,7 @@ import math
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, TypeVar, Unpack
 
 import numpy as np
@@ -24,14 +24,14 @@ from captum_concepts.checks import (
     to_array,
     to_numpy,
 )
-from captum_concepts.content import row_digests
 from captum_concepts.running import alone_with, evaluation_mode
 from quantus_concepts.metrics.attributions import as_attributions, missing, normalised
+from quantus_concepts.metrics.inference import ConceptPasses
 from quantus_concepts.metrics.inputs import check_aligned_truth, check_inputs, check_passed
 from quantus_concepts.metrics.plotting import DrawsScores
-from quantus_concepts.metrics.quantus_arguments import DEFAULTS, MetricArguments, check_keywords
+from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments, check_keywords
 from quantus_concepts.metrics.records import Call, Explanations, Record, nanmean
-from quantus_concepts.metrics.sharing import SHARED
+from quantus_concepts.metrics.sharing import recall
 from quantus_concepts.metrics.truth import no_concept_model
 
 R = TypeVar("R")
@@ -51,11 +51,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     that says why, so that the other results of `quantus.evaluate` are not lost; wrong *arguments* raise.
     Calls of one metric from several threads follow one another; several metrics may share a model.
 
-    What a model gives for images is shared by the metrics of one evaluation, for every explanation method, so that it
-    runs once. It is found again where weights, buffers, attributes and hooks of the model, the images and torch's
-    settings are what they were, all read anew in each call; and kept in at most `shared_memory` megabytes (256 unless
-    told; 0 shares nothing) on the model's device, until the model goes. What does not fit is computed again. A model
-    that draws at random in eval mode answers once.
+    Every call computes everything anew, except inside a `quantus_concepts.shared_passes` block, where metrics share
+    what a model gives for the same images.
 
     Subclasses implement `evaluate_batch`, which gets the arrays of a batch under Quantus's names, truth under its own
     with ``_batch`` behind it, and gives a score for each sample. After a call, `records` holds what it knows beside its
@@ -79,9 +76,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     undefined: int
 
     #: Defaults of Quantus's own arguments.
-    quantus_defaults: ClassVar[MetricArguments] = DEFAULTS
+    quantus_defaults: ClassVar[QuantusArguments] = DEFAULTS
 
-    def __init__(self, **quantus: Unpack[MetricArguments]) -> None:
+    def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
         """Take Quantus's own arguments. The subclasses say what their score means."""
         check_keywords(type(self), quantus)
         arguments: dict[str, Any] = {**self.quantus_defaults, **quantus}
@@ -89,7 +86,6 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             arguments["aggregate_func"] = nanmean
         if arguments["default_plot_func"] is None:
             arguments["default_plot_func"] = self.plot_scores
-        self.shared_memory: float = arguments.pop("shared_memory")
         super().__init__(**arguments)
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
@@ -124,16 +120,13 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     ) -> list[float]:
         """Evaluate a batch of explanations; the keywords are those of every Quantus metric."""
         with self._turn:
+            inputs = x_batch
             # Torch knows no negative strides.
             x_batch = np.ascontiguousarray(to_array("x_batch", x_batch))
             y_batch = np.asarray(to_array("y_batch", y_batch), order="C")
             batch_size = check_whole("batch_size", batch_size, 1)
             check_inputs(model, x_batch, y_batch, explain_func)
-            content = self._content(x_batch)
-            if content is None:
-                check_finite("x_batch", x_batch)
-            else:
-                SHARED.check_finite_once("x_batch", x_batch, content)
+            check_finite("x_batch", x_batch)
             for name, value in (
                 ("explain_func_kwargs", explain_func_kwargs),
                 ("model_predict_kwargs", model_predict_kwargs),
@@ -146,7 +139,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             self._call = Call(
                 self._truth(len(x_batch), custom_batch),
                 n_samples=len(x_batch),
-                content=(x_batch, content),
+                inputs=inputs,
                 model_predict_kwargs=dict(model_predict_kwargs or {}),
             )
             try:
@@ -262,28 +255,21 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             return self._explain(module, x_batch[rows], y_batch[rows], rows)
 
         # Quantus moves channels that came last.
-        given, content = self.call.content
-        content = content if given is x_batch else self._content(x_batch)
+        self.call.layout = x_batch.shape[1:]
         return {
-            "content_batch": [b""] * len(x_batch) if content is None else content,
+            "rows_batch": np.arange(len(x_batch)),
             "a_batch": Explanations(len(x_batch), explain),
             **{f"{name}_batch": value for name, value in {**self.call.truth, **extra}.items()},
         }
 
-    def _content(self, x_batch: np.ndarray) -> np.ndarray | None:
-        """Return a digest (N, 16) of each image or row; None where nothing is shared."""
-        return row_digests(x_batch) if self.shared_memory and x_batch.ndim in (2, 4) else None
+    def recall(self, what: Hashable, model: nn.Module, rows: np.ndarray, make: Callable[[], R], array: Any = None) -> R:
+        """Return what a model gives for rows of `x_batch` or of another array, once inside a `shared_passes` block."""
+        array = self.call.inputs if array is None else array
+        return recall(what, model, array, (self.call.layout, rows.tobytes()), make)
 
-    def recall(
-        self,
-        what: Hashable,
-        model: nn.Module,
-        arrays: Sequence[np.ndarray | Tensor | bytes],
-        make: Callable[[], R],
-    ) -> R:
-        """Return what was made of a model and arrays (or digests of them), in this call or in another metric's."""
-        limit = int(self.shared_memory * 2**20)
-        return SHARED.recall(what, model, arrays, make, self.call.turn, limit) if limit else make()
+    def concept_passes(self, model: Any, x_batch: np.ndarray, rows: np.ndarray) -> ConceptPasses:
+        """Return the passes of a concept model over the images of a batch."""
+        return ConceptPasses(model, x_batch, lambda what, make: self.recall(what, model, rows, make))
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         """Return the attributions of some samples, given or computed, as the metric is set to treat them."""

@@ -13,9 +13,9 @@ from captum_concepts.checks import check_choice, check_flag, check_whole
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses
+from quantus_concepts.metrics.inference import IMPORTANCES, ConceptPasses
 from quantus_concepts.metrics.protocols import is_concept_model
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import check_concept_order, checked_presence, class_labels, concepts_of
 
 
@@ -50,11 +50,10 @@ class CEM(ConceptMetric):
         (N,) true classes, for `only_correct`; ``y_batch`` if None.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` would rank
         negative contributions first, and no positive scaling changes a rank. The default aggregate is the mean of the
         defined scores.
-        `shared_memory`: megabytes in which the metrics of an evaluation share what a model gave (256).
 
     Raises
     ------
@@ -86,7 +85,7 @@ class CEM(ConceptMetric):
         only_correct: bool = False,
         labels: Any = None,
         importance: str = "contribution",
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the labels. A score of 1 says that all of the most important concepts are in the image.
 
@@ -139,7 +138,7 @@ class CEM(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
-        content_batch: np.ndarray,
+        rows_batch: np.ndarray,
         concept_labels_batch: np.ndarray,
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
@@ -148,12 +147,7 @@ class CEM(ConceptMetric):
         module: Any = None if model is None else model.get_model()
         labels = torch.as_tensor(concept_labels_batch)
         if self.call.on_images:
-            passes = SharedPasses(self, module, x_batch, content_batch)
-            variant = "CEM", self.importance, self.top_l
-            found = passes.recall(
-                variant, [y_batch, concept_labels_batch], lambda: self._found(passes, y_batch, labels)
-            )
-            scores, predicted = found.copy()
+            scores, predicted = self._found(self.concept_passes(module, x_batch, rows_batch), y_batch, labels)
             self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, labels.shape[1])
@@ -167,7 +161,7 @@ class CEM(ConceptMetric):
             scores[wrong] = np.nan
         return scores.tolist()
 
-    def _found(self, passes: SharedPasses, y_batch: np.ndarray, labels: Tensor) -> np.ndarray:
+    def _found(self, passes: ConceptPasses, y_batch: np.ndarray, labels: Tensor) -> np.ndarray:
         """Return the scores and the predicted classes (2, n) of images."""
         values, logits = passes.outputs()
         if values.shape[1] != labels.shape[1]:

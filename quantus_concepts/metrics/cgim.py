@@ -13,9 +13,9 @@ from captum_concepts.checks import check_choice
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, linear_weights
+from quantus_concepts.metrics.inference import IMPORTANCES, linear_weights
 from quantus_concepts.metrics.protocols import is_concept_model
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import (
     check_concept_order,
     checked_class_concepts,
@@ -55,10 +55,9 @@ class CGIM(ConceptMetric):
         (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
     importance : str
         On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
         ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
-        `shared_memory`: megabytes in which the metrics of an evaluation share what a model gave (256).
 
     Raises
     ------
@@ -88,7 +87,7 @@ class CGIM(ConceptMetric):
         per: str = "concept",
         labels: Any = None,
         importance: str = "contribution",
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind what people say of classes. A score of 1 says that importance is proportional to it.
 
@@ -148,7 +147,7 @@ class CGIM(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
-        content_batch: np.ndarray,
+        rows_batch: np.ndarray,
         labels_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
@@ -156,7 +155,7 @@ class CGIM(ConceptMetric):
         module = model.get_model()
         n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:
-            passes = SharedPasses(self, module, x_batch, content_batch)
+            passes = self.concept_passes(module, x_batch, rows_batch)
             values, logits = passes.outputs()
             if values.shape[1] != n_concepts:
                 turned = " Transpose it: a row is a class." if values.shape[1] == n_classes else ""

@@ -18,11 +18,11 @@ from quantus_concepts.functional import (
 )
 from quantus_concepts.functional.regions import check_places, hits_of_places, threshold_hits_of_places
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import IMPORTANCES, SharedPasses, concept_maps
+from quantus_concepts.metrics.inference import IMPORTANCES, ConceptPasses, concept_maps
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.masks import binary_masks
 from quantus_concepts.metrics.protocols import is_concept_model
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_parts, checked_points, no_concept_model
 
 MASK_HITS = ("centre", "share")
@@ -70,10 +70,9 @@ class CLM(ConceptMetric):
         region's pixels that are marked.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: no increasing change of
         a map moves its region. The default aggregate is the mean of the defined scores.
-        `shared_memory`: megabytes in which the metrics of an evaluation share what a model gave (256).
 
     Raises
     ------
@@ -109,7 +108,7 @@ class CLM(ConceptMetric):
         masks: Any = None,
         mask_hit: str = "centre",
         importance: str = "contribution",
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set the region and bind the parts. A score of 1 says that every region holds its part.
 
@@ -238,7 +237,7 @@ class CLM(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
-        content_batch: np.ndarray,
+        rows_batch: np.ndarray,
         masks_batch: np.ndarray | None = None,
         points_batch: np.ndarray | None = None,
         places_batch: np.ndarray | None = None,
@@ -246,15 +245,12 @@ class CLM(ConceptMetric):
     ) -> list[float]:
         """Score some maps, or some images with a concept model."""
         if self.call.on_images and points_batch is not None:
-            passes = SharedPasses(self, model.get_model(), x_batch, content_batch)
+            passes = self.concept_passes(model.get_model(), x_batch, rows_batch)
             return self._score_images(passes, y_batch, points_batch).tolist()
         return self._score_maps(x_batch, a_batch, masks_batch, places_batch).numpy().astype(float).tolist()
 
-    def _score_images(self, passes: SharedPasses, y_batch: np.ndarray, points: np.ndarray) -> np.ndarray:
-        variant = "CLM", self.importance, self.top_l, self.alpha, self.threshold
-        scores, unknown, parts = passes.recall(
-            variant, [y_batch, points, self._parts], lambda: self._located(passes, y_batch, points)
-        )
+    def _score_images(self, passes: ConceptPasses, y_batch: np.ndarray, points: np.ndarray) -> np.ndarray:
+        scores, unknown, parts = self._located(passes, y_batch, points)
         unseen = np.isnan(points[np.arange(len(points))[:, None], parts]).any(-1)
         hidden = ~unknown & unseen.reshape(len(unseen), -1).all(1)
         self.leave_out("the model's importances are not finite", int(unknown.sum()))
@@ -264,7 +260,7 @@ class CLM(ConceptMetric):
         return scores
 
     def _located(
-        self, passes: SharedPasses, y_batch: np.ndarray, points: np.ndarray
+        self, passes: ConceptPasses, y_batch: np.ndarray, points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return scores (n,), which importances are not finite (n,), and the parts (n, l) of the concepts ranked."""
         model, images = passes.model, passes.images

@@ -34,6 +34,7 @@ from quantus_concepts.functional.faithfulness import check_thresholds
 from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness
 from quantus_concepts.metrics.pixel_perturbation import check_normalisation, generator_of
+from quantus_concepts.metrics.sharing import shared_passes
 from quantus_concepts.pasta.correlations import sparseness
 from quantus_concepts.pasta.denormalising import Denormalisation
 
@@ -265,7 +266,7 @@ class _Measure:
     def __call__(self, explanations: Sequence[Any]) -> dict[str, np.ndarray]:
         images, maps = self.explainer.inputs(explanations)
         x, a = images.numpy(), maps.numpy()
-        with evaluation_mode(self.explainer.model):
+        with evaluation_mode(self.explainer.model), shared_passes():
             y = predict_logits(self.explainer.model, images).argmax(1).cpu().numpy()
             found = {
                 name: np.asarray(metric(self.explainer.model, x, y, a, channel_first=True, batch_size=len(x)))

@@ -16,7 +16,7 @@ from quantus_concepts.functional.faithfulness import check_thresholds, faithfuln
 from quantus_concepts.metrics.image_metric import ImageMetric
 from quantus_concepts.metrics.inputs import check_images
 from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation, Prepared
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.truth import checked_classes
 from quantus_concepts.metrics.whole_progress import WholeProgress
 
@@ -62,7 +62,7 @@ class Faithfulness(ImageMetric):
     seed : int
         Of the noise and of the order of equally relevant pixels. What is drawn for an image depends on this and on
         the image only.
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Only the order of the pixels counts,
         which no normalisation by scale changes. The default aggregate is the mean of the defined scores.
 
@@ -114,7 +114,7 @@ class Faithfulness(ImageMetric):
         outputs: str = "logits",
         chunk_size: int | None = None,
         seed: int = 0,
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set the perturbation. A score of 1 says that the model needs the relevant pixels and no others.
 
@@ -160,7 +160,7 @@ class Faithfulness(ImageMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray,
-        content_batch: Any = None,
+        rows_batch: np.ndarray,
         **kwargs: Any,
     ) -> list[float]:
         """Score some samples; keep sufficiency and necessity."""
@@ -174,7 +174,7 @@ class Faithfulness(ImageMetric):
                 y_batch[usable],
                 torch.as_tensor(maps[usable]),
                 len(x_batch),
-                None if content_batch is None else np.asarray(content_batch)[usable],
+                rows_batch[usable],
             )
             scores[:, usable] = torch.stack(faithfulness(irrelevant, relevant, self.thresholds)).numpy()
             undefined = int(np.isnan(scores[0, usable]).sum())
@@ -203,7 +203,7 @@ class Faithfulness(ImageMetric):
         y_batch: np.ndarray,
         maps: Tensor,
         n_samples: int,
-        content: np.ndarray | None,
+        rows: np.ndarray,
     ) -> tuple[Tensor, Tensor]:
         """Return by how much perturbations move p(y|x), each (n, L) in float64 on the CPU."""
         # First of the least, then of the most relevant pixels.
@@ -216,7 +216,7 @@ class Faithfulness(ImageMetric):
         distinct = counts[counts > 0].unique()
         every = torch.as_tensor(y_batch.astype(np.int64))
         if len(images) <= chunk:
-            outputs = self._logits(model, x_batch, content, lambda: self._outputs(model, images))
+            outputs = self._logits(model, rows, lambda: self._outputs(model, images))
             clean = self._probability(outputs, every)
         else:
             parts = _chunks(chunk, images, every)

@@ -9,7 +9,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
 from quantus_concepts.functional import idr
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -33,7 +33,7 @@ class IDR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
         attributions count. The default aggregate is the mean of the defined scores.
@@ -63,7 +63,7 @@ class IDR(ReExplainingMetric):
         masks: Any = None,
         labels: Any = None,
         agreement: float = 0.3,
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the images without the feature. A score of 1 says that it is less important than what it covers.
 
@@ -88,15 +88,17 @@ class IDR(ReExplainingMetric):
         masks_batch: np.ndarray,
         labels_batch: np.ndarray,
         counterpart_batch: np.ndarray,
-        content_batch: np.ndarray,
+        rows_batch: np.ndarray,
         **kwargs: Any,
     ) -> np.ndarray:
         """Score some samples: 0, 1 or NaN."""
         correct = self._defined(
             masks_batch,
             {
-                "the model misclassifies the image": self._correct(model, x_batch, labels_batch, content_batch),
-                "the model misclassifies the counterpart": self._correct(model, counterpart_batch, labels_batch),
+                "the model misclassifies the image": self._correct(model, x_batch, labels_batch, rows_batch),
+                "the model misclassifies the counterpart": self._correct(
+                    model, counterpart_batch, labels_batch, rows_batch, self.call.truth["counterpart"]
+                ),
             },
         )
         without = self._attributed_again(model, counterpart_batch, y_batch, masks_batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Any, ClassVar, Unpack
 
@@ -17,7 +16,7 @@ from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.paired_images import check_same_shape
 from quantus_concepts.metrics.patch import Patch
 from quantus_concepts.metrics.patch_optimisation import patch_progress
-from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, MetricArguments
+from quantus_concepts.metrics.quantus_arguments import OF_REGIONS, QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.whole_progress import WholeProgress
 
@@ -57,7 +56,7 @@ class IIR(ReExplainingMetric):
     agreement : float
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
         `MCS`.
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
         attributions count. The default aggregate is the mean of the defined scores. With ``display_progressbar=None``
@@ -95,7 +94,7 @@ class IIR(ReExplainingMetric):
     sample_truth = ("patched", "masks", "labels")
     other_side = "on the patched images"
     paired = ("patched", "it has no patch")
-    quantus_defaults: ClassVar[MetricArguments] = {**OF_REGIONS, "display_progressbar": None}
+    quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class IIR(ReExplainingMetric):
         average: bool = False,
         tolerance: float | None = None,
         agreement: float = 0.3,
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the patches. A score of 1 says that a patch without effect leaves the attribution as it was.
 
@@ -132,9 +131,6 @@ class IIR(ReExplainingMetric):
             self.bounds = (0.0, math.inf)
         self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
         self._set(agreement, patched=patched, masks=masks, labels=labels)
-        # Patches of this call and of the one before, which may have been about the same images.
-        self._made: dict[bytes, np.ndarray] = {}
-        self._made_before: dict[bytes, np.ndarray] = {}
         self._measured: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
@@ -164,9 +160,6 @@ class IIR(ReExplainingMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         self._measured = []
-        # Kept only where a call got as far as making some, so that one that raised costs nothing.
-        if self._made:
-            self._made_before, self._made = self._made, {}
         if "patched" in self.call.truth:
             return super()._check_call(model, x_batch, y_batch, s_batch)
         if self.patch is None:
@@ -197,16 +190,18 @@ class IIR(ReExplainingMetric):
         a_batch: np.ndarray,
         masks_batch: np.ndarray,
         labels_batch: np.ndarray,
+        rows_batch: np.ndarray,
         patched_batch: np.ndarray | None = None,
         init_batch: np.ndarray | None = None,
-        content_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> np.ndarray:
         """Score some samples, with the patches given or made."""
-        logits = self._predict(model, x_batch, content_batch)
+        logits = self._predict(model, x_batch, rows_batch)
         if patched_batch is None:
-            patched_batch = self._patches(model, x_batch, masks_batch, init_batch, logits)
-        logits_patched = self._predict(model, patched_batch)
+            patched_batch = self._patches(model, x_batch, masks_batch, init_batch, rows_batch)
+            logits_patched = self._predict(model, patched_batch)
+        else:
+            logits_patched = self._predict(model, patched_batch, rows_batch, self.call.truth["patched"])
         # A patch that has converged leaves the class as it was.
         usable = self._defined(
             masks_batch,
@@ -223,29 +218,32 @@ class IIR(ReExplainingMetric):
         return np.where(usable, scores.numpy(), np.nan)
 
     def _patches(
-        self, model: nn.Module, x_batch: np.ndarray, masks: np.ndarray, init: np.ndarray | None, logits: Tensor
+        self, model: nn.Module, x_batch: np.ndarray, masks: np.ndarray, init: np.ndarray | None, rows: np.ndarray
     ) -> np.ndarray:
-        """Make the patches of some images, or take those an earlier method's call has made."""
+        """Return images with their patches, made once for several explanation methods inside `shared_passes`."""
         if self.patch is None:
             raise RuntimeError("There is no patch to make.")
-        # The logits tell the model: they change with its weights.
-        parts = (x_batch, masks, init, logits.float().cpu().numpy())
-        key = hashlib.blake2b(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
-        if key not in self._made and key in self._made_before:
-            self._made[key] = self._made_before[key]
-        if key in self._made:
-            self._advance(self.patch.steps * int(masks.any((1, 2, 3)).sum()))
-        else:
+        patch, made_now = self.patch, []
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            made_now.append(True)
             patched = x_batch.astype(np.result_type(x_batch, np.float32))
             # An image without a mask has no patch, and a NaN for a score.
-            rows = masks.reshape(len(masks), -1).any(1)
-            if rows.any():
-                objects = None if init is None else init[rows]
-                made = self.patch.make(model, x_batch[rows], masks[rows], objects, whole=self.whole)
+            marked = masks.reshape(len(masks), -1).any(1)
+            if marked.any():
+                objects = None if init is None else init[marked]
+                made = patch.make(model, x_batch[marked], masks[marked], objects, whole=self.whole)
                 # The model's precision may be another.
-                patched[rows] = np.where(masks[rows], to_numpy(made.images.double()), patched[rows])
-            self._made[key] = patched
-        return self._made[key]
+                patched[marked] = np.where(masks[marked], to_numpy(made.images.double()), patched[marked])
+            return patched, masks
+
+        # Masks may differ between calls with the same images; `init` belongs to `self.patch`.
+        patched, masks_then = self.recall(("patches", patch), model, rows, make)
+        if not np.array_equal(masks_then, masks):
+            patched, _ = make()
+        elif not made_now:
+            self._advance(patch.steps * int(masks.any((1, 2, 3)).sum()))
+        return patched
 
     def _measure(self, x_batch: np.ndarray, patched: np.ndarray, logits: Tensor, logits_patched: Tensor) -> np.ndarray:
         """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.whole_progress import WholeProgress
@@ -44,11 +44,7 @@ class ImageMetric(ConceptMetric):
         self._end()
         return super()._collected(scores)
 
-    def _logits(
-        self, model: nn.Module, images: np.ndarray, content: np.ndarray | None, make: Callable[[], Tensor]
-    ) -> Tensor:
-        """Return what a model puts out for images, made once for all metrics; `content` are their digests, if known."""
-        # Of further arguments nobody knows what they hold, and lazy parameters hold nothing before the first pass.
-        if self.call.model_predict_kwargs or any(is_lazy(each) for each in model.parameters()):
-            return make()
-        return self.recall("logits", model, [images if content is None else np.asarray(content)], make)
+    def _logits(self, model: nn.Module, rows: np.ndarray, make: Callable[[], Tensor], array: Any = None) -> Tensor:
+        """Return a model's outputs for rows of `x_batch` or of another array, shared inside `shared_passes`."""
+        # Outputs depend on further arguments of the model, which may be anything.
+        return make() if self.call.model_predict_kwargs else self.recall("logits", model, rows, make, array)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,12 +16,7 @@ from captum_concepts.running import alone_with, device_of, first_floating, tenso
 from quantus_concepts.metrics.protocols import ConceptModel, FeatureSharing, shares_features
 from quantus_concepts.metrics.truth import checked_classes
 
-if TYPE_CHECKING:
-    from quantus_concepts.metrics.base import ConceptMetric
-
 IMPORTANCES = ("weight", "value", "contribution")
-
-R = TypeVar("R")
 
 
 class ConceptOutputs(NamedTuple):
@@ -63,41 +58,37 @@ def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, conc
         return model.concept_maps(images, concepts.to(images.device))
 
 
-class SharedPasses:
-    """The passes of a concept model over the images of a batch, as metrics share them."""
+class ConceptPasses:
+    """The passes of a concept model over the images of a batch."""
 
-    def __init__(self, metric: ConceptMetric, model: ConceptModel, images: np.ndarray, content: np.ndarray) -> None:
-        self.metric, self.model, self.images, self.content = metric, model, images, content
+    def __init__(
+        self, model: ConceptModel, images: np.ndarray, recall: Callable[[str, Callable[[], Any]], Any]
+    ) -> None:
+        self.model, self.images, self.recall = model, images, recall
         self._features: Tensor | None = None
 
-    def recall(self, what: Hashable, arrays: Sequence[np.ndarray], make: Callable[[], R]) -> R:
-        """Return what is made of model, images and arrays, shared where it was made before."""
-        module = cast("nn.Module", self.model)
-        return self.metric.recall(what, module, [self.content, *arrays], make)
-
     def features(self) -> Tensor | None:
-        """Return what the backbone gives; None where the model takes no features."""
+        """Return what the backbone gives; None if the model takes no features."""
         model = self.model
         if self._features is None and shares_features(model):
-            # Held here too: what found no room is not made twice for one batch.
-            self._features = self.recall("features", [], lambda: backbone_features(model, self.images))
+            # Held here as well: a result that found no room is not made twice for one batch.
+            self._features = self.recall("features", lambda: backbone_features(model, self.images))
         return self._features
 
     def outputs(self) -> tuple[Tensor, Tensor]:
         """Return concept values (N, L) and logits (N, K)."""
-        # By themselves: they find room where the features of many images do not.
-        return self.recall(
-            "values and logits", [], lambda: concept_outputs(self.model, self.images, self.features())[1:]
-        )
+
+        def make() -> tuple[Tensor, Tensor]:
+            found = concept_outputs(self.model, self.images, self.features())
+            return found.values, found.logits
+
+        # Kept by themselves: they find room where the features of many images do not.
+        return self.recall("values and logits", make)
 
     def importance(self, classes: np.ndarray, importance: str) -> Tensor:
         """Return the importance (N, L) of every concept for the class each image is explained for."""
-
-        def make() -> Tensor:
-            values, logits = self.outputs()
-            return concept_importance(self.model, values, checked_classes(classes, logits), importance)
-
-        return self.recall(("importance", importance), [classes], make)
+        values, logits = self.outputs()
+        return concept_importance(self.model, values, checked_classes(classes, logits), importance)
 
 
 def full_precision(model: Any) -> AbstractContextManager[Any]:

@@ -12,7 +12,7 @@ from torch import nn
 from captum_concepts.checks import check_flag, check_materialised, check_module, check_seed
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.reexplaining import ReExplainingMetric
 
 
@@ -46,7 +46,7 @@ class MCS(ReExplainingMetric):
         Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. Methods
         that draw at random without a seed may need less; those that draw nothing must reach 0.99. With -1 anything
         is accepted.
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself; without it the two models' maps may be on different scales. ``abs`` is
         applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
@@ -81,7 +81,7 @@ class MCS(ReExplainingMetric):
         random_region: bool = False,
         seed: int = 0,
         agreement: float = 0.3,
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the second model. A score of 1 says that the region is all to the one model and nothing to the other.
 
@@ -116,7 +116,7 @@ class MCS(ReExplainingMetric):
         masks_batch: np.ndarray,
         labels_batch: np.ndarray,
         contrast_labels_batch: np.ndarray,
-        content_batch: np.ndarray,
+        rows_batch: np.ndarray,
         **kwargs: Any,
     ) -> np.ndarray:
         """Score some samples under the two models."""
@@ -124,9 +124,9 @@ class MCS(ReExplainingMetric):
             correct = self._defined(
                 masks_batch,
                 {
-                    "the model misclassifies the image": self._correct(model, x_batch, labels_batch, content_batch),
+                    "the model misclassifies the image": self._correct(model, x_batch, labels_batch, rows_batch),
                     "the contrast model misclassifies the image": self._correct(
-                        self.contrast_model, x_batch, contrast_labels_batch, content_batch
+                        self.contrast_model, x_batch, contrast_labels_batch, rows_batch
                     ),
                 },
             )

@@ -25,7 +25,7 @@ from captum_concepts.checks import (
 from captum_concepts.running import device_of, to_model
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
@@ -76,7 +76,7 @@ class PASTAScore(ConceptMetric):
         Where embeddings are kept, so that the same explanation is never embedded twice.
     clip : bool
         Whether scores above 5 become 5; the release leaves them.
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Maps are brought to [0, 1] by the
         embedding anyway, by default between their minimum and maximum; with ``abs=True`` large negative values count as
         large. The default aggregate is the mean of the defined scores.
@@ -123,7 +123,7 @@ class PASTAScore(ConceptMetric):
         denormalise: Callable[[Tensor], Tensor] | None = None,
         cache: Any = None,
         clip: bool = True,
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind scorer and encoder. A score of 1 says that people reject the explanation, one of 5 that they agree.
 

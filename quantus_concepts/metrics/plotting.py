@@ -18,7 +18,7 @@ from quantus.helpers.enums import ScoreDirection
 from captum_concepts.checks import as_list, check_kind, to_array
 from captum_concepts.shown import described
 from quantus_concepts.functional.intervals import distribution
-from quantus_concepts.metrics.quantus_arguments import DEFAULTS, MetricArguments
+from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments
 from quantus_concepts.metrics.records import Record
 
 #: From so many controls on, their 2.5 and 97.5 % quantiles are told.
@@ -80,7 +80,7 @@ class DrawsScores:
     name: ClassVar[str]
     of_samples: bool
     bounds: tuple[float, float]
-    quantus_defaults: ClassVar[MetricArguments]
+    quantus_defaults: ClassVar[QuantusArguments]
     records: deque[Record]
     evaluation_scores: Any
     default_plot_func: Callable[..., Any] | None

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from captum_concepts.checks import check_callable, check_flag, check_mapping, check_weight
+from captum_concepts.checks import check_callable, check_flag, check_mapping
 from quantus_concepts.functional.normalisation import positive_percentile
 
 
@@ -28,14 +28,8 @@ class QuantusArguments(TypedDict, total=False):
     display_progressbar: bool | None
 
 
-class MetricArguments(QuantusArguments, total=False):
-    """Those of Quantus, and what every metric of this package takes beside them."""
-
-    shared_memory: float
-
-
 #: What they are where a metric has no defaults of its own.
-DEFAULTS: MetricArguments = {
+DEFAULTS: QuantusArguments = {
     "abs": False,
     "normalise": False,
     "normalise_func": None,
@@ -45,16 +39,12 @@ DEFAULTS: MetricArguments = {
     "default_plot_func": None,
     "disable_warnings": False,
     "display_progressbar": False,
-    "shared_memory": 256.0,
 }
 #: Of the metrics that average attributions over a region.
-OF_REGIONS: MetricArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
+OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
 
 
 def _check_argument(name: str, value: Any) -> None:
-    if name == "shared_memory":
-        check_weight(name, value)
-        return
     if value is None:
         return
     if name.endswith("_func"):

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from quantus_concepts.metrics.sharing import Turn
-
 
 def nanmean(scores: Any) -> float:
     """Mean of the defined scores; NaN, without numpy's warning, where none is defined."""
@@ -44,8 +42,9 @@ class Call:
     explained_something: bool = False
     side: str = ""
     n_samples: int = 0
-    #: The images as they came, and a digest of each.
-    content: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    #: `x_batch` as the caller passed it, and the shape of a sample once channels are first.
+    inputs: Any = None
+    layout: tuple[int, ...] = ()
     checked: bool = False
     refused: bool = False
     model_predict_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +52,6 @@ class Call:
     chances: list[float] = field(default_factory=list)
     clusters: np.ndarray | None = None
     values: np.ndarray = field(default_factory=lambda: np.empty(0))
-    turn: Turn = field(default_factory=Turn)
 
     def record(self, scores: Any, bounds: tuple[float, float], of_samples: bool) -> Record:
         """Return what is remembered of this call when it has returned `scores`."""

@@ -41,10 +41,8 @@ class ReExplainingMetric(ImageMetric):
     the `explain_func` they are given. Whether that is the method which made the given ones, two samples tell
     first; where the two do not agree, every score is NaN, and the warning says what to do.
 
-    What a model predicts for images is asked once and shared by these metrics, by `Faithfulness` and by the calls of
-    several explanation methods (`shared_memory`). Explanations are not kept: those of ``x_batch`` are made once for
-    all metrics in `quantus.evaluate` and come as ``a_batch``, and of a function nobody can see what it draws at random
-    or reads from elsewhere, so that an answer that was kept might no longer be its answer.
+    Inside a `quantus_concepts.shared_passes` block predictions are shared by these metrics, by `Faithfulness` and by
+    the calls of several explanation methods. Explanations are never shared: a method may draw at random.
 
     An explanation that is zero everywhere is not a failure here: it says that nothing is important.
     """
@@ -144,22 +142,27 @@ class ReExplainingMetric(ImageMetric):
                     "or counted from 1?"
                 )
 
-    def _predict(self, model: nn.Module, x_batch: np.ndarray, content: np.ndarray | None = None) -> Tensor:
-        """Return logits (n, K); `content` are digests of the images where there are any."""
-        kwargs = self.call.model_predict_kwargs
-        outputs = self._logits(model, x_batch, content, lambda: predict_logits(model, x_batch, **kwargs))
-        if outputs.ndim != 2 or len(outputs) != len(x_batch):
+    def _predict(
+        self, model: nn.Module, images: np.ndarray, rows: np.ndarray | None = None, array: Any = None
+    ) -> Tensor:
+        """Return logits (n, K) of images, which are `rows` of `x_batch` or of another array, or of neither."""
+
+        def make() -> Tensor:
+            return predict_logits(model, images, **self.call.model_predict_kwargs)
+
+        outputs = make() if rows is None else self._logits(model, rows, make, array)
+        if outputs.ndim != 2 or len(outputs) != len(images):
             raise ValueError(
-                f"Expected argument `model` to return outputs (N, K) = ({len(x_batch)}, *) but "
+                f"Expected argument `model` to return outputs (N, K) = ({len(images)}, *) but "
                 f"{type(model).__name__} gives {tuple(outputs.shape)}."
             )
         return outputs
 
     def _correct(
-        self, model: nn.Module, x_batch: np.ndarray, labels: np.ndarray, content: np.ndarray | None = None
+        self, model: nn.Module, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, array: Any = None
     ) -> np.ndarray:
         """Return (n,) of bool: which images a model classifies correctly."""
-        return self._predict(model, x_batch, content).argmax(1).cpu().numpy() == labels
+        return self._predict(model, images, rows, array).argmax(1).cpu().numpy() == labels
 
     def _defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""

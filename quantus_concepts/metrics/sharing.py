@@ -1,172 +1,169 @@
-"""What the metrics of one evaluation share: results of a model on arrays, found again by what these hold."""
+"""Model outputs that metrics reuse inside one `with shared_passes():` block."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite
-from captum_concepts.content import Fingerprint, changed_settings, digest_of, fingerprint
-from captum_concepts.running import device_of
+from captum_concepts.checks import check_weight
 
 R = TypeVar("R")
 
-#: Of how many arrays it is remembered that they are finite.
-N_FINITE = 64
-
-_numbers = itertools.count()
+#: The block that is open in this thread.
+_OPEN: ContextVar[_Block | None] = ContextVar("shared_passes", default=None)
 
 
-@dataclass(eq=False)
-class Turn:
-    """One call of a metric: models do not change while it lasts, and what it used is not dropped for it."""
+def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
+    """Let the metrics called inside the block share what a model gives for the same images.
 
-    number: int = field(default_factory=lambda: next(_numbers))
-    #: By model: what it held when the call first asked, and the digest of that.
-    read: dict[nn.Module, tuple[Fingerprint, bytes]] = field(default_factory=dict)
-    #: The models that were looked at before and after a result of a kind was made.
-    watched: set[tuple[nn.Module, Hashable]] = field(default_factory=set)
+    Inside the block each model sees each image once, for any number of metrics and explanation methods. The caller
+    promises that models, hooks, arrays and PyTorch's settings do not change there; open a new block after changing
+    one. Outside a block every metric call computes everything anew. `quantus_concepts.evaluate` opens a block itself.
+
+    A result is found by the identity of the model and of the array that was passed as ``x_batch``, and by the rows of
+    the batch: calls with the same objects and the same ``batch_size`` share. Nothing is read, hashed or copied to find
+    it. Everything is freed when the block ends. A block holds for the thread that opened it; a block inside another one
+    shares nothing with it.
+
+    Parameters
+    ----------
+    memory : float
+        How many megabytes to keep, on the model's device. A result that does not fit is computed again.
+
+    Returns
+    -------
+    AbstractContextManager
+        The block, for a ``with`` statement.
+
+    Raises
+    ------
+    TypeError
+        If `memory` is not a number.
+    ValueError
+        If `memory` is negative or not finite.
+
+    Warns
+    -----
+    UserWarning
+        Once, if parameters, buffers or train flags of a model changed inside the block; its results are dropped. This
+        is a help, not a guarantee: other changes, such as a hook's strength, are not noticed.
+
+    Examples
+    --------
+    ::
+
+        with quantus_concepts.shared_passes():
+            results = quantus.evaluate(metrics, xai_methods, model, x_batch, y_batch)
+    """
+    check_weight("memory", memory)
+    return _opened(int(memory * 2**20))
 
 
-@dataclass(eq=False)
-class _Entry:
-    """One result: its size, when it was last used, and what the model held."""
-
-    result: Any
-    size: int
-    turn: int
-    model: Fingerprint
+def one_block() -> AbstractContextManager[None]:
+    """Open a block unless one is open."""
+    return shared_passes() if _OPEN.get() is None else nullcontext()
 
 
-@dataclass(eq=False)
-class _OfModel:
-    """The results of one model, and the settings of it that its own passes change, such as counters."""
+@contextmanager
+def _opened(size: int) -> Iterator[None]:
+    token = _OPEN.set(_Block(size))
+    try:
+        yield
+    finally:
+        _OPEN.reset(token)
 
-    entries: dict[Hashable, _Entry] = field(default_factory=dict)
-    counters: set[tuple[str, str]] = field(default_factory=set)
+
+def recall(what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+    """Return what `make` returns; inside a block, what it returned for the same model, array and rows."""
+    block = _OPEN.get()
+    return make() if block is None else block.recall(what, model, array, rows, make)
 
 
-class SharedResults:
-    """Results by model, bounded in memory; they go when the model goes."""
+class _Block:
+    """The results kept by one block."""
 
-    # A result is found again where the model's weights, buffers and attributes, its hooks, the arrays and torch's
-    # settings are what they were, all of it read anew in each call. What does not fit beside the results of the same
-    # call is not kept: dropping those for it would drop each one just before the next metric asks for it.
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.results: dict[Hashable, tuple[Any, list[int | None]]] = {}
+        #: Models and arrays by identity; holding them keeps identities from being used again.
+        self.held: dict[int, Any] = {}
+        self.states: dict[int, list[tuple[Any, Any]]] = {}
+        self.warned = False
 
-    def __init__(self) -> None:
-        self._of: WeakKeyDictionary[nn.Module, _OfModel] = WeakKeyDictionary()
-        self._finite: deque[bytes] = deque(maxlen=N_FINITE)
-        self._lock = threading.RLock()
-
-    def check_finite_once(self, name: str, values: np.ndarray, content: np.ndarray) -> None:
-        """Raise if an array holds NaN or infinity; one of this content is looked through once."""
-        digest = digest_of(content)
-        if digest not in self._finite:
-            check_finite(name, values)
-            self._finite.append(digest)
-
-    def recall(
-        self,
-        what: Hashable,
-        model: nn.Module,
-        arrays: Sequence[np.ndarray | Tensor | bytes],
-        make: Callable[[], R],
-        turn: Turn,
-        limit: int,
-    ) -> R:
-        """Return what was made of a model and arrays (or digests of such) before, else make it and keep it."""
-        contents = tuple(each if isinstance(each, bytes) else digest_of(each) for each in arrays)
-        with self._lock:
-            kept = self._of.setdefault(model, _OfModel())
-        held, state = self._read(model, kept, turn)
-        key = what, contents, arithmetic(model)
-        with self._lock:
-            entry = kept.entries.get((key, state))
-            if entry is not None and entry.model.still_named():
-                entry.turn = turn.number
-                return entry.result
+    def recall(self, what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+        self._drop_if_changed(model)
+        key = what, id(model), id(array), rows
+        if key in self.results:
+            result, versions = self.results[key]
+            # A model may write to its own output, for instance by an in-place ReLU behind the features.
+            if versions == _versions(result):
+                return result
         result = make()
-        if (model, what) not in turn.watched:
-            turn.watched.add((model, what))
-            # A counter of passes, say: it would make every pass look like one of another model.
-            counters = changed_settings(held, fingerprint(model, kept.counters, with_weights=False))
-            if counters:
-                kept.counters |= counters
-                turn.read.pop(model, None)
-        size = size_of(result)
-        if size is not None:
-            held, state = self._read(model, kept, turn)
-            self._keep(kept, (key, state), _Entry(result, size, turn.number, held), limit)
+        size = _size(result)
+        if size is not None and size <= self.room:
+            self.room -= 0 if key in self.results else size
+            self.held |= {id(model): model, id(array): array}
+            self.results[key] = result, _versions(result)
+            self.states.setdefault(id(model), _state(model))
         return result
 
-    def _read(self, model: nn.Module, kept: _OfModel, turn: Turn) -> tuple[Fingerprint, bytes]:
-        if model not in turn.read:
-            found = fingerprint(model, kept.counters)
-            turn.read[model] = found, found.digest()
-        return turn.read[model]
-
-    def _keep(self, kept: _OfModel, key: Hashable, entry: _Entry, limit: int) -> None:
-        with self._lock:
-            every = [(each.turn, of, name) for of in self._of.values() for name, each in of.entries.items()]
-            room = limit - sum(of.entries[name].size for _, of, name in every)
-            older = sorted((each for each in every if each[0] < entry.turn), key=lambda each: each[0])
-            if entry.size > room + sum(of.entries[name].size for _, of, name in older):
-                return
-            for _, of, name in older:
-                if room >= entry.size:
-                    break
-                room += of.entries.pop(name).size
-            kept.entries[key] = entry
-
-    @property
-    def size(self) -> int:
-        """Bytes that are kept."""
-        with self._lock:
-            return sum(entry.size for of in self._of.values() for entry in of.entries.values())
+    def _drop_if_changed(self, model: nn.Module) -> None:
+        if id(model) not in self.states or _same(self.states[id(model)], _state(model)):
+            return
+        del self.states[id(model)]
+        for key in [key for key in self.results if key[1] == id(model)]:  # type: ignore[index]
+            result, _ = self.results.pop(key)
+            self.room += _size(result) or 0
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"{type(model).__name__} changed inside a `shared_passes` block (parameters, buffers or train flags): "
+                "what it gave before is computed again. Open a new block after changing a model.",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
-def size_of(result: Any) -> int | None:
-    """Return the bytes of the arrays in a result; None where it holds something else, whose size nobody knows."""
-    if isinstance(result, Tensor):
-        # A view keeps all that it is a view of.
-        return max(result.nbytes, result.untyped_storage().nbytes()) if result.layout is torch.strided else None
-    if isinstance(result, np.ndarray):
-        return None if result.dtype.hasobject else max(result.nbytes, getattr(result.base, "nbytes", 0))
-    if isinstance(result, Mapping):
-        return size_of(tuple(result.values()))
-    if isinstance(result, tuple | list):
-        sizes = [size_of(each) for each in result]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
-    return 0 if isinstance(result, bool | int | float | str | None) else None
+def _state(model: nn.Module) -> list[tuple[Any, Any]]:
+    """Return each parameter and buffer with its version, and each module with its train flag."""
+    tensors = [(tensor, _version(tensor)) for tensor in (*model.parameters(), *model.buffers())]
+    return [*tensors, *((module, module.training) for module in model.modules())]
 
 
-def arithmetic(model: nn.Module) -> tuple[Hashable, ...]:
-    """Return the settings of torch that decide how a model's numbers come out."""
-    device = device_of(model)
-    known = torch.amp.is_autocast_available(device.type)
-    cast = (torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)) if known else ()
-    return (
-        *cast,
-        torch.get_num_threads(),
-        torch.get_default_dtype(),
-        torch.get_float32_matmul_precision(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.backends.mkldnn.enabled,
-        torch.backends.cudnn.enabled,
-        torch.backends.cudnn.benchmark,
-        torch.backends.cudnn.deterministic,
-        torch.backends.cudnn.allow_tf32,
-    )
+def _same(first: list[tuple[Any, Any]], second: list[tuple[Any, Any]]) -> bool:
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(a is c and b == d for (a, b), (c, d) in pairs)
 
 
-#: Of this process.
-SHARED = SharedResults()
+def _version(tensor: Tensor) -> int | None:
+    # Inference tensors have no version counter.
+    return None if tensor.is_inference() else tensor._version
+
+
+def _arrays(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _versions(result: Any) -> list[int | None]:
+    return [_version(part) if isinstance(part, Tensor) else None for part in _arrays(result)]
+
+
+def _size(result: Any) -> int | None:
+    """Return the bytes that keeping a result keeps in memory; None if it holds anything but arrays."""
+    total = 0
+    for part in _arrays(result):
+        if isinstance(part, np.ndarray):
+            total += part.nbytes if part.base is None else max(part.nbytes, getattr(part.base, "nbytes", 0))
+        elif type(part) is Tensor and part.layout is torch.strided:
+            # A view keeps all of its storage.
+            total += part.untyped_storage().nbytes()
+        else:
+            return None
+    return total

@@ -11,9 +11,8 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from captum_concepts.checks import check_choice, check_finite, check_number
 from quantus_concepts.functional import substitution
 from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inference import SharedPasses
 from quantus_concepts.metrics.protocols import is_concept_model
-from quantus_concepts.metrics.quantus_arguments import MetricArguments
+from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.score_rows import pairs_of
 from quantus_concepts.metrics.truth import checked_classes, checked_substitutes, class_labels, no_concept_model
 
@@ -49,10 +48,9 @@ class SubstitutionScore(ConceptMetric):
     pairs : array_like, optional
         (N,) of int: which images share a recipe (class and concept put in) and are no independent samples. Told from
         ``y_batch`` and `added` if None, which is right where ``y_batch`` is the bird's class.
-    **quantus : Unpack[MetricArguments]
+    **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword; they say nothing here, where no
         attribution enters. The default aggregate is the mean of the defined scores.
-        `shared_memory`: megabytes in which the metrics of an evaluation share what a model gave (256).
 
     Raises
     ------
@@ -84,7 +82,7 @@ class SubstitutionScore(ConceptMetric):
         score: str = "added",
         threshold: float = 0.5,
         pairs: Any = None,
-        **quantus: Unpack[MetricArguments],
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the concepts. A score of 1 says that the model sees the concept put in, or the other gone.
 
@@ -126,14 +124,14 @@ class SubstitutionScore(ConceptMetric):
         model: Any,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
-        content_batch: np.ndarray,
+        rows_batch: np.ndarray,
         added_batch: np.ndarray,
         removed_batch: np.ndarray | None = None,
         **kwargs: Any,
     ) -> list[float]:
         """Score some samples by their concept values, given or computed from images."""
         if x_batch.ndim == 4:
-            values, logits = SharedPasses(self, model.get_model(), x_batch, content_batch).outputs()
+            values, logits = self.concept_passes(model.get_model(), x_batch, rows_batch).outputs()
             checked_classes(y_batch, logits)
         else:
             values = torch.as_tensor(x_batch.astype(np.promote_types(x_batch.dtype, np.float32)))

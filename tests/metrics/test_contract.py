@@ -21,7 +21,7 @@ from captum_concepts import ConceptBank, PostHocCBM
 from pooling_encoder import PoolingEncoder
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch, SubstitutionScore
 from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics.quantus_arguments import DEFAULTS, MetricArguments, QuantusArguments
+from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
@@ -142,13 +142,12 @@ class TestHost:
 
     def test_the_shared_arguments_are_those_of_quantus(self) -> None:
         host = list(inspect.signature(quantus.metrics.base.Metric.__init__).parameters)[1:-1]
-        assert list(typing.get_type_hints(QuantusArguments)) == host
-        assert list(typing.get_type_hints(MetricArguments)) == list(DEFAULTS) == [*host, "shared_memory"]
+        assert list(typing.get_type_hints(QuantusArguments)) == list(DEFAULTS) == host
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_constructors_take_the_shared_arguments_and_no_others(self, metric: type) -> None:
         *_, last = inspect.signature(metric).parameters.values()
-        assert (last.kind, last.annotation) == (last.VAR_KEYWORD, "Unpack[MetricArguments]")
+        assert (last.kind, last.annotation) == (last.VAR_KEYWORD, "Unpack[QuantusArguments]")
         own = {"normalise": True, "normalise_func": positive_percentile} if metric in (MCS, IDR, IIR) else {}
         shown = {"display_progressbar": None} if metric is IIR else {}
         assert metric.quantus_defaults == {**DEFAULTS, **own, **shown}
@@ -362,7 +361,7 @@ class TestInvariance:
         self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
-        for metric in on_images(truth, shared_memory=0).values():
+        for metric in on_images(truth).values():
             model.runs = 0
             metric(model, images, classes, batch_size=4)
             assert model.runs == 3

@@ -13,7 +13,7 @@ from torch import nn
 
 import known_truth
 from known_truth import World
-from quantus_concepts import IIR, Patch, optimise_patch
+from quantus_concepts import IIR, Patch, optimise_patch, shared_passes
 from reference import attribution as reference
 
 
@@ -192,7 +192,7 @@ class TestPatches:
         outside = np.broadcast_to(~world.masks, normalised.shape)
         np.testing.assert_array_equal(seen[-1][outside], normalised[outside])
 
-    def test_made_once_for_all_methods_of_one_evaluate(
+    def test_made_once_for_all_methods_inside_a_block(
         self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World, monkeypatch: Any
     ) -> None:
         made = []
@@ -203,40 +203,32 @@ class TestPatches:
             lambda self, model, x, *args, **kw: made.append(len(x)) or make(self, model, x, *args, **kw),
         )
         iir = IIR(patch=self.patch(), disable_warnings=True)
-        call = {"x_batch": normalised, "y_batch": classes, "s_batch": world.masks.astype(float)}
-        results = quantus.evaluate(
-            metrics={"IIR": iir},
-            xai_methods={
-                "one": known_truth.gradient,
-                "Saliency": {"method": "Saliency"},
-                "three": known_truth.gradient,
-            },
-            model=model,
-            explain_func_kwargs={},
-            call_kwargs={"call": {"batch_size": 3}},
-            **call,
-        )
-        assert made == [3, 3, 2]
-        np.testing.assert_array_equal(results["one"]["IIR"], results["three"]["IIR"])
-        assert np.isfinite(results["one"]["IIR"]).any()
-        # another model makes its own
-        quantus.evaluate(
-            metrics={"IIR": iir},
-            xai_methods={"one": known_truth.gradient},
-            model=Pixels(1).eval(),
-            explain_func_kwargs={},
-            **{**call, "y_batch": Pixels(1)(torch.as_tensor(normalised)).argmax(1).numpy()},
-        )
-        assert made == [3, 3, 2, 8]
+        methods = {"one": known_truth.gradient, "Saliency": {"method": "Saliency"}, "three": known_truth.gradient}
 
-    def test_a_loop_over_a_loader_keeps_only_the_last_patches(
-        self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
-    ) -> None:
-        iir = IIR(patch=self.patch(steps=1), disable_warnings=True)
-        for i in range(8):
-            rows = slice(i, i + 1)
-            iir(model, normalised[rows], classes[rows], s_batch=world.masks[rows], explain_func=known_truth.gradient)
-        assert len(iir._made) + len(iir._made_before) <= 2
+        def scores(model: Any = model, masks: Any = world.masks) -> Any:
+            return quantus.evaluate(
+                metrics={"IIR": iir},
+                xai_methods=methods,
+                model=model,
+                x_batch=normalised,
+                y_batch=classes,
+                s_batch=masks.astype(float),
+                explain_func_kwargs={},
+                call_kwargs={"call": {"batch_size": 3}},
+            )
+
+        alone = scores()
+        assert made == [3, 3, 2] * 3
+        made.clear()
+        with shared_passes():
+            np.testing.assert_equal(scores(), alone)
+            assert made == [3, 3, 2]
+            assert np.isfinite(alone["one"]["IIR"]).any()
+            # Another model, and other masks, have patches of their own.
+            scores(model=Pixels(1).eval())
+            assert made == [3, 3, 2] * 2
+            np.testing.assert_equal(scores(masks=np.roll(world.masks, 1, 3)), scores(masks=np.roll(world.masks, 1, 3)))
+            assert made == [3, 3, 2] * 8
 
     def test_an_image_without_a_mask_has_no_patch(
         self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import nn
 import known_truth
 from captum_concepts import explain_func
 from known_truth import World
-from quantus_concepts import IDR, IIR, MCS, Faithfulness, positive_percentile
+from quantus_concepts import IDR, IIR, MCS, Faithfulness, positive_percentile, shared_passes
 from quantus_concepts.functional.faithfulness import pixel_counts
 from tiny_models import TinyConceptModel
 
@@ -395,10 +396,10 @@ class TestSharing:
 
     METHODS = ("by value", "by square")
 
-    def results(self, world: World, memory: float) -> tuple[dict[str, Any], list[int], list[int]]:
+    def results(self, world: World, block: AbstractContextManager[None]) -> tuple[dict[str, Any], list[int], list[int]]:
         model, contrast = world.object_model, world.scene_model
         faint = np.where(world.masks, world.images * np.float32(0.99), world.images)
-        settings = {"disable_warnings": True, "shared_memory": memory, "return_aggregate": False}
+        settings = {"disable_warnings": True, "return_aggregate": False}
         metrics = {
             "MCS": MCS(contrast, world.scene_labels, **settings),
             "IDR": IDR(world.scenes, **settings),
@@ -414,29 +415,31 @@ class TestSharing:
             each.register_forward_pre_hook(lambda module, inputs, sizes=sizes: sizes.append(len(inputs[0])))
             for each, sizes in zip((model, contrast), asked, strict=True)
         ]
-        results = quantus.evaluate(
-            metrics=metrics,
-            xai_methods={name: by_power(power) for power, name in enumerate(self.METHODS, start=1)},
-            model=model,
-            x_batch=world.images,
-            y_batch=world.object_labels,
-            s_batch=world.masks,
-            agg_func=np.asarray,
-            explain_func_kwargs={},
-        )
+        with block:
+            results = quantus.evaluate(
+                metrics=metrics,
+                xai_methods={name: by_power(power) for power, name in enumerate(self.METHODS, start=1)},
+                model=model,
+                x_batch=world.images,
+                y_batch=world.object_labels,
+                s_batch=world.masks,
+                agg_func=np.asarray,
+                explain_func_kwargs={},
+            )
         for hook in hooks:
             hook.remove()
         return results, *asked
 
     def test_predictions_are_made_once_and_scores_stay_to_the_bit(self, world: World) -> None:
-        alone, of_model, of_contrast = self.results(world, 0)
+        alone, of_model, of_contrast = self.results(world, nullcontext())
         n_perturbed = 2 * len(set(pixel_counts(world.images[0, 0].size, (10,)).tolist()) - {0}) * N
         # MCS the images, IDR and IIR two versions, Faithfulness the images and what it makes of them; one for classes.
         assert sum(of_model) == 2 * (6 * N + n_perturbed + 3)
         assert sum(of_contrast) == 2 * (N + 1)
-        together, of_model, of_contrast = self.results(world, 256)
-        assert sum(of_model) == 3 * N + 2 * n_perturbed + 1
-        assert sum(of_contrast) == N + 1
+        together, of_model, of_contrast = self.results(world, shared_passes())
+        # The image that is asked how many classes there are is not shared.
+        assert sum(of_model) == 3 * N + 2 * (n_perturbed + 3)
+        assert sum(of_contrast) == N + 2
         for method in self.METHODS:
             for name, found in together[method].items():
                 np.testing.assert_array_equal(found, alone[method][name])

@@ -19,6 +19,7 @@ HOOKS = {
     "custom_postprocess",
     "evaluate_batch",
     "recall",
+    "concept_passes",
     "usable",
     "concept_attributions",
     "fail",

@@ -31,6 +31,7 @@ from quantus_concepts.metrics import (
     score_shards,
     score_substitutions,
     score_vision_language,
+    shared_passes,
 )
 from refusals import Refusal
 from refused.interventions import LEVELS
@@ -359,6 +360,11 @@ TABLE: Table = {
         concept_names={"a number": 3, "text": "wings", "one too few": ["a"]},
         class_names={"a number": 3, "text": "bird", "one too few": ["a"]},
         per_image={"text": "yes", "None": None},
+    ),
+    "shared_passes": spoilt(
+        shared_passes,
+        {"memory": 1.0},
+        memory={"None": None, "text": "much", "negative": -1, "NaN": float("nan"), "infinite": float("inf")},
     ),
     "score_vision_language": spoilt(
         score_vision_language,
