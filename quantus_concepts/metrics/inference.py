@@ -131,7 +131,13 @@ def concept_importances(
     with torch.enable_grad(), alone_with(model), full_precision(model):
         leaf = values.detach().clone().requires_grad_(True)
         chosen = tensor_output(model.head(in_precision_of(model.head, leaf))).gather(1, classes[:, None]).sum()
-        (gradient,) = torch.autograd.grad(chosen, leaf)
+        gradient = torch.autograd.grad(chosen, leaf, allow_unused=True)[0] if chosen.requires_grad else None
+    if gradient is None:
+        raise ValueError(
+            f"Importance by weight or contribution is the gradient of the model's head but {type(model.head).__name__} "
+            "has none (is it quantised?). Pass importance='value', or keep the head in floating point and quantise "
+            "`model.features` alone."
+        )
     weight = gradient.to(own.dtype)
     every = {"weight": weight, "value": own, "contribution": weight * own}
     return {name: every[name] for name in names}

@@ -211,6 +211,3 @@ def test_features_that_a_model_writes_to_are_computed_again(images: np.ndarray) 
     expected = {name: metric(model, images, y) for name, metric in make_metrics().items()}
     with shared_passes():
         np.testing.assert_equal({name: metric(model, images, y) for name, metric in make_metrics().items()}, expected)
-
-
-@pytest.mark.parametrize("memory", [-1, float("nan"), float("inf"), "much", None])

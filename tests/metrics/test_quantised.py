@@ -1,0 +1,144 @@
+"""Models with quantised layers, and with weights that are tensor subclasses, in every metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from pooling_encoder import PoolingEncoder
+from quantus_concepts import (
+    CEM,
+    CGIM,
+    CLM,
+    IDR,
+    IIR,
+    MCS,
+    Faithfulness,
+    PASTAScore,
+    Patch,
+    SubstitutionScore,
+    shared_passes,
+)
+from quantus_concepts.pasta.scorer import Scorer
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+
+N, SIZE = 8, 12
+
+
+class Int8Weight(Tensor):
+    """Integers and a scale that behave as the numbers they stand for, as the weights of torchao do."""
+
+    integers: Tensor
+    scale: float
+
+    @staticmethod
+    def __new__(cls, weight: Tensor) -> Int8Weight:
+        return Tensor._make_wrapper_subclass(cls, weight.shape, dtype=weight.dtype, device=weight.device)
+
+    def __init__(self, weight: Tensor) -> None:
+        self.scale = float(weight.abs().max()) / 127
+        self.integers = (weight / self.scale).round().to(torch.int8)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return args[0]
+
+        def plain(value: Any) -> Any:
+            return value.integers * value.scale if isinstance(value, Int8Weight) else value
+
+        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
+
+
+class MixesChannels(nn.Module):
+    """A linear layer over the channels, which is what quantisation is for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        nn.init.orthogonal_(self.linear.weight, generator=torch.Generator().manual_seed(0))
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear(features.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def make(kind: str, *, head: bool = False) -> SharingConceptModel:
+    model = SharingConceptModel()
+    model.features.append(MixesChannels())
+    model.eval()
+    if kind == "quantised":
+        dynamic = pytest.importorskip("torch.ao.quantization").quantize_dynamic
+        if head:
+            model.head = dynamic(model.head, {nn.Linear})
+        else:
+            model.features[3] = dynamic(model.features[3], {nn.Linear})
+    elif kind == "subclass":
+        linear = model.head[0] if head else model.features[3].linear
+        linear.weight = nn.Parameter(Int8Weight(linear.weight.detach()), requires_grad=False)
+    return model
+
+
+def explain(model: nn.Module, inputs: np.ndarray, targets: np.ndarray, **kwargs: Any) -> np.ndarray:
+    """A map without gradients, which quantised layers do not have."""
+    with torch.no_grad():
+        logits = model(torch.as_tensor(inputs)).numpy()
+    return np.abs(inputs).sum(1, keepdims=True) ** (1 + np.abs(logits[:, :1, None, None]) / 10)
+
+
+def score(model: SharingConceptModel) -> dict[str, list[float]]:
+    rng = np.random.default_rng(7)
+    images = rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
+    labels = rng.integers(0, 2, (N, N_CONCEPTS))
+    points = rng.uniform(0, SIZE, (N, 3, 2))
+    masks = np.zeros((N, 1, SIZE, SIZE))
+    masks[:, :, 3:9, 3:9] = 1
+    other = SharingConceptModel(seed=1)
+    with torch.no_grad():
+        classes, other_classes = (each(torch.as_tensor(images)).argmax(1).numpy() for each in (model, other))
+    changed = np.where(masks == 1, 0.8 * images, images).astype(np.float32)
+    metrics = {
+        "CGIM": CGIM(rng.uniform(size=(N_CLASSES, N_CONCEPTS)), importance="value"),
+        "CEM": CEM(labels, top_l=2, importance="value"),
+        "CLM": CLM(6.0, points=points, part_of_concept=np.array([0, 1, -1, 2, 0]), importance="value"),
+        "MCS": MCS(other, other_classes),
+        "IDR": IDR(changed),
+        "IIR": IIR(changed, tolerance=10),
+        "IIR with patches": IIR(patch=Patch(images[0], pixel_range=(-6, 6), steps=2, tolerance=10)),
+        "Faithfulness": Faithfulness("gaussian", thresholds=(10, 30)),
+        "PASTA-score": PASTAScore(
+            Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid
+        ),
+        "SubstitutionScore": SubstitutionScore(rng.integers(0, N_CONCEPTS, N), threshold=0),
+    }
+    return {
+        name: metric(model, images, classes, s_batch=masks, explain_func=explain) for name, metric in metrics.items()
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("head", [False, True], ids=["backbone", "head"])
+@pytest.mark.parametrize("kind", ["quantised", "subclass"])
+def test_every_metric_scores_inside_and_outside_a_block(kind: str, head: bool) -> None:
+    model = make(kind, head=head)
+    alone = score(model)
+    with shared_passes():
+        np.testing.assert_equal([score(model), score(model)], [alone, alone])
+    plain = score(make("plain"))
+    for name, scores in alone.items():
+        assert np.isfinite(scores).any(), name
+        # Eight bits are nearly what they stand for.
+        assert np.nanmean(np.abs(np.subtract(scores, plain[name]))) < 0.15, name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_head_without_a_gradient_has_importance_by_value_only() -> None:
+    model = make("quantised", head=True)
+    images = np.zeros((N, 3, SIZE, SIZE), np.float32)
+    with pytest.raises(ValueError, match=r"gradient of the model's head.*Pass importance='value'"):
+        CEM(np.ones((N, N_CONCEPTS)))(model, images, np.zeros(N, int))
