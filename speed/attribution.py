@@ -227,10 +227,9 @@ def metrics_of(network: Callable[[int], nn.Module], name: str, method: str, give
     attributions = explain(model=model, inputs=images.shown, targets=labels) if given else None
     found: dict[str, Compared] = {}
     for metric in (
-        # Each by itself: with the default, all but the first round would find the predictions of the one before.
-        MCS(other, other_labels, disable_warnings=True, shared_memory=0),
-        IDR(counterpart=images.bare, disable_warnings=True, shared_memory=0),
-        IIR(patched=patched, disable_warnings=True, shared_memory=0),
+        MCS(other, other_labels, disable_warnings=True),
+        IDR(counterpart=images.bare, disable_warnings=True),
+        IIR(patched=patched, disable_warnings=True),
     ):
 
         def score(explain_func: ExplainFunc, metric: Any = metric) -> None:

@@ -498,8 +498,7 @@ def faithfulness_of(case: Case, perturbation: str, target: float | None) -> Row:
     """Compare `Faithfulness` with the model calls it makes."""
     model = network(case.name)
     shown = explained(case.n_images, case.image_size, N_CLASSES)
-    # By itself: with the default, all but the first round would find the prediction of the clean images.
-    metric = Faithfulness(perturbation, case.thresholds, shared_memory=0)
+    metric = Faithfulness(perturbation, case.thresholds)
 
     def score() -> None:
         metric(model, shown.images, shown.labels, a_batch=shown.maps, batch_size=case.n_images)
