@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -91,23 +90,13 @@ def tokenizer_hash(tokenizer: Callable[[list[str]], Any]) -> str:
     return digest.hexdigest()
 
 
-_hashed: weakref.WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], str]] = weakref.WeakKeyDictionary()
-
-
 def module_hash(module: nn.Module) -> str:
     """Return an identity of a module: its structure and the content of its weights."""
-    # Computed once for each module, and again when a weight was replaced or changed in place.
     tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if isinstance(tensor, Tensor)}
-    # Training mode and device do not matter to the identity, but a changed weight does.
-    state = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors.values())
-    known = _hashed.get(module)
-    if known is not None and known[0] == state:
-        return known[1]
     digest = hashlib.sha256(f"{type(module).__module__}.{type(module).__qualname__}\0{module!r}".encode())
     for name, tensor in tensors.items():
         digest.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
         raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         for start in range(0, len(raw), _CHUNK):
             digest.update(raw[start : start + _CHUNK].tobytes())
-    _hashed[module] = state, digest.hexdigest()
-    return _hashed[module][1]
+    return digest.hexdigest()

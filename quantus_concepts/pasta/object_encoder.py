@@ -81,7 +81,7 @@ class ObjectEncoder(BatchEncoder):
 
     @property
     def fingerprint(self) -> str:
-        """Identity for the cache; the weights are hashed once, and again when they have changed."""
+        """Identity for the cache; the weights are hashed each time, unless the object has a `fingerprint`."""
         if self._fingerprint is not None:
             return str(self._fingerprint)
         if not self.modules:

@@ -95,5 +95,8 @@ def test_modules_by_structure_and_weights():
     before = module_hash(first)
     first[0].weight = nn.Parameter(torch.zeros(4, 4))
     assert module_hash(first) != before
+    before = module_hash(first)
+    first[0].weight.data.add_(1)  # which no version counter shows
+    assert module_hash(first) != before
     before = module_hash(first.double())
     assert before != module_hash(first.float())
