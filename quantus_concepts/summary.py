@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts.checks import as_list, check_mapping
-from quantus_concepts.functional.intervals import distribution, interval
-from quantus_concepts.metrics.plotting import ENOUGH_CONTROLS
+from quantus_concepts.functional.intervals import baseline_coverage, distribution, interval
 from quantus_concepts.metrics.records import Record
 
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
@@ -39,8 +38,9 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
         interval over samples, over explained classes as clusters for metrics whose samples are not independent, NaN
         where scores are not of samples (`CGIM`); ``undefined``, how many scores are NaN, and ``reason``, why;
         ``chance``, the score of what knows nothing where it can be computed; ``control``, the mean of the controls.
-        With at least 30 controls also ``control_low`` and ``control_high``, the 2.5 and 97.5 % quantiles of their
-        values: only above the latter is a score above chance.
+        With two controls or more also ``control_low`` and ``control_high``, their range (`functional.baseline_range`),
+        and ``control_coverage``, the share of further controls that it encloses: .95 from 39 controls on. Only above
+        ``control_high`` is a score above chance.
 
     Raises
     ------
@@ -85,10 +85,12 @@ def with_control(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any
     values = _control_values(summary, metrics, control)
     found = pd.DataFrame({name: distribution(scores) for name, scores in values.items()}, index=["mean", "low", "high"])
     summary = summary.assign(control=summary["metric"].map(found.loc["mean"]).astype(float))
-    many = [name for name, scores in values.items() if np.isfinite(scores).sum() >= ENOUGH_CONTROLS]
-    if many:
+    counts = pd.Series({name: int((~np.isnan(scores)).sum()) for name, scores in values.items()}, dtype=int)
+    many = counts.index[counts >= 2]
+    if len(many):
         for end in ("low", "high"):
             summary[f"control_{end}"] = summary["metric"].map(found.loc[end, many]).astype(float)
+        summary["control_coverage"] = summary["metric"].map(counts[many].map(baseline_coverage)).astype(float)
     return summary
 
 

@@ -14,11 +14,11 @@ import pandas as pd
 from captum_concepts.checks import check_mapping
 from quantus_concepts.metrics.plotting import (
     CHANCE,
-    CONTROL,
     SCORES,
     better,
     check_table,
     checked_axes,
+    draw_range,
     draw_references,
     written_out,
 )
@@ -104,12 +104,13 @@ def _draw_metric(panel: Any, rows: pd.DataFrame, labels: list[str]) -> None:
     reach = np.stack([value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value])
     draw_references(panel, rows["chance"].mean(), rows["control"].astype(float).mean(), digits=False)
     if "control_low" in rows and rows["control_low"].notna().any():
-        panel.axvspan(rows["control_low"].mean(), rows["control_high"].mean(), color=CONTROL, alpha=0.15, lw=0)
+        draw_range(panel, *(float(rows[f"control_{name}"].mean()) for name in ("low", "high", "coverage")))
     panel.errorbar(value, places, xerr=np.nan_to_num(reach).clip(min=0), fmt="o", color=SCORES, capsize=3)
     for place, (_, row) in zip(places, rows.iterrows(), strict=True):
-        if row["n"] == 0:
-            panel.text(0.5, place, "undefined", ha="center", va="center", transform=panel.get_yaxis_transform())
-    if np.isnan(value).all():
+        missing = "undefined" if row["n"] == 0 else "infinite" if np.isinf(row["value"]) else ""
+        if missing:
+            panel.text(0.5, place, missing, ha="center", va="center", transform=panel.get_yaxis_transform())
+    if not np.isfinite(value).any():
         panel.set_xticks([])
     panel.set_yticks(places, labels, fontsize="small")
     panel.text(1.03, 1.0, "n", va="bottom", fontsize="x-small", color=CHANCE, transform=panel.transAxes)

@@ -233,14 +233,22 @@ def test_curves_are_told_not_averaged():
 
 def test_controls_of_many_models_are_a_distribution():
     own = {"cbm": {"m": [0.9, 0.8]}}
-    banks = [{"random": {"m": [share, share]}} for share in np.linspace(0, 1, 41)]
+    banks = [{"random": {"m": [share, share]}} for share in np.linspace(0, 1, 39)]
     row = summarise(own, {"m": None}, control=banks).iloc[0]
     assert row["control"] == pytest.approx(0.5)
-    assert (row["control_low"], row["control_high"]) == (pytest.approx(0.025), pytest.approx(0.975))
-    told = summarise(own, {"m": None}, control={"m": np.linspace(0, 1, 41)}).iloc[0]
+    assert row[["control_low", "control_high", "control_coverage"]].tolist() == pytest.approx([0, 1, 0.95])
+    told = summarise(own, {"m": None}, control={"m": np.linspace(0, 1, 39)}).iloc[0]
     assert told.equals(row)
-    few = summarise(own, {"m": None}, control=banks[:5])
-    assert "control_low" not in few
+    few = summarise(own, {"m": None}, control=banks[:5]).iloc[0]
+    assert few["control_high"] == pytest.approx(4 / 38)
+    assert few["control_coverage"] == pytest.approx(4 / 6)
+    assert "control_low" not in summarise(own, {"m": None}, control=banks[:1])
+
+
+def test_an_infinite_mean_is_drawn_as_such():
+    summary = summarise({"one": {"m": [math.inf, 1.0]}, "two": {"m": [1.0, 2.0]}}, {"m": None})
+    _, axes = plot_summary(summary)
+    assert [text.get_text() for text in axes[0].texts] == ["infinite", "n"]
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ class FittedBank(BankValue):
         A concept is fitted as by `ConceptBank.fit` on its images and those without it, never on other concepts'. Of
         several random sets, images are drawn from all together.
 
-        With three random sets or more, `p_values` say whether a concept is told from random images better than random
+        With five random sets or more, `p_values` say whether a concept is told from random images better than random
         images are from each other: the mean held-out accuracy of the concept against each set, among the same mean
         of each random set in its place against the others. The test is a one-sided t-test of one more value, not
         Captum's and TCAV's practice of Welch's test over repetitions: those all share the concept's images, so that

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from captum_concepts.checks import check_callable, check_range, check_whole
 from captum_concepts.concept_folders import find_concept_folders, image_loader, warn_without_transform
-from captum_concepts.folder_directions import set_p_values
+from captum_concepts.folder_directions import LEAST_SETS, set_p_values, warn_few_sets
 from captum_concepts.progress import progress
-from captum_concepts.running import warn_user
 from captum_concepts.tcav import LayerScore, TCAVScore, summarised
 from captum_concepts.tcav_experiments import mean_of, prepared
 
@@ -40,7 +39,7 @@ def tcav_folders(
 ) -> dict[str, TCAVScore]:
     r"""Score the concepts in a folder for a class by TCAV, as users of Captum's `TCAV` keep them.
 
-    The folder is that of `ConceptBank.from_folders`: a folder of images for each concept, and at least three of random
+    The folder is that of `ConceptBank.from_folders`: a folder of images for each concept, and at least five of random
     images. At each layer the images of a concept against each random set give a direction, and so do random sets
     against each other; the TCAV score of a direction is the share of inputs whose logit rises along it.
 
@@ -89,7 +88,7 @@ def tcav_folders(
     -------
     dict of str to TCAVScore
         By concept. Of each layer `scores` has one for each random set, `random_scores` the mean of each random set
-        against the others, and `p_value` is NaN without three sets, which a warning tells.
+        against the others; `p_value` is NaN, with a warning, for fewer than five sets.
 
     Raises
     ------
@@ -103,7 +102,7 @@ def tcav_folders(
     Examples
     --------
     >>> found = tcav_folders(model, ["layer3"], "concepts", zebras, 340, transform=weights.transforms())
-    >>> found["striped"].layers["layer3"].p_value  # NaN without three random sets
+    >>> found["striped"].layers["layer3"].p_value  # NaN for fewer than five random sets
     """
     explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
     check_range("alpha", alpha, 0, 1)
@@ -125,11 +124,8 @@ def tcav_folders(
         each.name: [(2 * j, 2 * j + 1)] if each.negative else [(2 * j, k) for k in range(first_set, len(groups))]
         for j, each in enumerate(found.concepts)
     }
-    if 0 < n_sets < 3:
-        warn_user(
-            f"There are {n_sets} sets of random images and 3 at least tell what chance gives: no concept can pass. Add "
-            f"folders such as {random}_0, {random}_1 and {random}_2 to {root}."
-        )
+    if 0 < n_sets < LEAST_SETS:
+        warn_few_sets(n_sets)
 
     by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
     with explained.undisturbed():
@@ -150,7 +146,7 @@ def tcav_folders(
             randoms = [mean_of(row) for row in table]
             for name, each in pairs.items():
                 own = np.array([scores[pair][0] for pair in each])
-                decided = len(own) == n_sets and np.isnan(table).sum() == n_sets
+                decided = len(own) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
                 p_value = float(set_p_values(own[None], table, directed=True)[0]) if decided else np.nan
                 by_concept[name][layer] = LayerScore(
                     mean_of(own), p_value, p_value <= alpha, mean_of(randoms), tuple(own.tolist()), tuple(randoms)

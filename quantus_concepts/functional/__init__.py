@@ -6,6 +6,7 @@ from quantus_concepts.functional.clm import clm
 from quantus_concepts.functional.concept_attribution import concept_attribution, random_masks
 from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
 from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
+from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.normalisation import positive_percentile
 from quantus_concepts.functional.part_masks import mask_centres, mask_shares, mask_threshold_shares
@@ -32,6 +33,7 @@ __all__ = [
     "RandomBank",
     "RelativeContrast",
     "SubstitutionScores",
+    "baseline_range",
     "cem",
     "cgim",
     "clm",
@@ -40,6 +42,7 @@ __all__ = [
     "group_choice",
     "idr",
     "iir",
+    "interval",
     "intervene_values",
     "intervention_counts",
     "intervention_ranks",

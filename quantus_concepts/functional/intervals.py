@@ -8,21 +8,65 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from captum_concepts.checks import to_numpy
+from captum_concepts.checks import to_array, to_numpy
 
 CONFIDENCE = 0.95
 
 
+#: Draws of a baseline whose smallest and largest value enclose 95 % of further draws.
+N_DRAWS = 39
+
+
 def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: Any = None) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over samples."""
-    # Without `clusters` the samples are taken to be independent: Wilson's interval where every score is 0 or 1, for
-    # it stays inside [0, 1] and is honest at the ends; otherwise Student's t interval of the mean, clipped to
-    # `bounds`. With them only the clusters are independent. Images of one predicted class are no independent
-    # samples where they share the class's concept labels or its ranking of the concepts.
-    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
+    """Return the 95 % confidence interval of the mean of scores.
+
+    Without `clusters` the samples are independent: Wilson's interval if every score is 0 or 1, else Student's t
+    interval. With `clusters` only the clusters are independent, as for images of one predicted class, which share the
+    ranking of the concepts. The variance is then the leave-one-cluster-out (CR3, jackknife) variance, with
+    Satterthwaite degrees of freedom under a working model of independent observations.
+
+    Parameters
+    ----------
+    scores : array_like
+        (N,) scores; NaN are left out.
+    bounds : tuple of float
+        Smallest and largest score possible; the interval is clipped to them.
+    clusters : array_like, optional
+        (N,) the cluster of each score: numbers or names.
+
+    Returns
+    -------
+    tuple of float
+        Low and high; NaN for fewer than two scores or clusters (one score of 0 or 1 has Wilson's interval), and if a
+        score is infinite.
+
+    Raises
+    ------
+    TypeError
+        If `scores` are no array of numbers.
+    ValueError
+        If `clusters` is not (N,).
+
+    Notes
+    -----
+    With cluster sizes n_g, shares a_g = n_g / N, cluster means y_g, m = sum a_g y_g and w_g = a_g / (1 - a_g) the
+    variance is (G - 1) / G sum w_g^2 (y_g - m)^2 = y' A y, and the degrees of freedom are tr(A S)^2 / tr(A S A S) with
+    S = diag(1 / n_g) (Bell and McCaffrey, 2002). If all scores are at one end of [0, 1] it is Wilson's interval of G
+    scores; if all clusters have the same mean, which leaves no variance between them, it is the interval without
+    clusters.
+
+    Examples
+    --------
+    >>> low, high = interval([1, 0, 1, 1])
+    >>> round(low, 2), round(high, 2)
+    (0.3, 0.95)
+    """
+    values = np.asarray(to_array("scores", scores), dtype=np.float64).ravel()
     defined = ~np.isnan(values)
+    if np.isinf(values).any():
+        return math.nan, math.nan
     if clusters is not None:
-        groups = np.asarray(to_numpy(clusters)).ravel()
+        groups = to_numpy(clusters).ravel()
         if groups.shape != values.shape:
             raise ValueError(
                 f"Expected argument `clusters` to have shape (N,) = {values.shape}, one for each score, but got "
@@ -37,16 +81,49 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     return t_interval(values, bounds)
 
 
-def distribution(scores: Any) -> tuple[float, float, float]:
-    """Return what many controls that know nothing score: their mean, and where 95 % of them lie."""
-    # A score is "above chance" where it lies above the third number, and "below" where it lies below the second.
-    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
+def baseline_range(draws: Any) -> tuple[float, float]:
+    """Return the range in which 95 % of further draws of a random baseline lie.
+
+    Parameters
+    ----------
+    draws : array_like
+        (n,) what n random banks, maps or directions score; NaN are left out.
+
+    Returns
+    -------
+    tuple of float
+        The order statistics at ranks 0.025 (n + 1) and 0.975 (n + 1), interpolated between neighbours; with 39 draws
+        the smallest and the largest. With fewer also the smallest and the largest, which enclose a share of
+        (n - 1) / (n + 1) of further draws only (`baseline_coverage`). NaN without draws.
+
+    Notes
+    -----
+    The k-th smallest of n draws lies above a share k / (n + 1) of further draws on average, whatever their
+    distribution. A score is above the baseline if it is above the higher end.
+
+    Examples
+    --------
+    >>> baseline_range(range(39))
+    (0.0, 38.0)
+    """
+    values = np.asarray(to_array("draws", draws), dtype=np.float64).ravel()
     values = values[~np.isnan(values)]
     if not values.size:
-        return math.nan, math.nan, math.nan
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(values, (tail, 100 - tail))
-    return float(values.mean()), float(low), float(high)
+        return math.nan, math.nan
+    low, high = np.quantile(values, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2), method="weibull")
+    return float(low), float(high)
+
+
+def baseline_coverage(n_draws: int) -> float:
+    """Return the share of further draws that `baseline_range` of so many draws encloses."""
+    return CONFIDENCE if n_draws >= N_DRAWS else max(0, n_draws - 1) / (n_draws + 1)
+
+
+def distribution(scores: Any) -> tuple[float, float, float]:
+    """Return the mean of the draws of a random baseline, and their `baseline_range`."""
+    values = np.asarray(to_array("scores", scores), dtype=np.float64).ravel()
+    values = values[~np.isnan(values)]
+    return (float(values.mean()) if values.size else math.nan, *baseline_range(values))
 
 
 def _wilson(successes: float, n: int) -> tuple[float, float]:
@@ -55,18 +132,25 @@ def _wilson(successes: float, n: int) -> tuple[float, float]:
 
 
 def _cluster_interval(values: np.ndarray, clusters: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return the interval of a mean from the cluster-robust variance, with clusters - 1 degrees of freedom."""
-    names, members = np.unique(clusters, return_inverse=True)
-    n_clusters = names.size
+    """Return the leave-one-cluster-out interval of a mean."""
+    names, members, counts = np.unique(clusters, return_inverse=True, return_counts=True)
+    n_clusters, n = names.size, values.size
     if n_clusters < 2:
         return math.nan, math.nan
     mean = values.mean()
     if bounds == (0.0, 1.0) and mean in (0.0, 1.0):
-        # No spread at all: what is known of the end is what so many independent clusters tell.
+        # No spread: G independent clusters tell how far the mean may be from the end.
         return _wilson(mean * n_clusters, n_clusters)
-    residuals = np.bincount(members, weights=values - mean)
-    error = math.sqrt(n_clusters / (n_clusters - 1) * float((residuals**2).sum())) / values.size
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, n_clusters - 1) * error
+    means = np.bincount(members, weights=values) / counts
+    squares = (counts / (n - counts)) ** 2
+    variance = (n_clusters - 1) / n_clusters * float((squares * (means - mean) ** 2).sum())
+    if variance <= np.finfo(float).eps ** 2 * mean**2:
+        return interval(values, bounds)
+    # B S B' of the docstring's A = (G - 1) / G B'B is diag(w) (diag(1 / n_g) - 1 / N) diag(w).
+    diagonal = 1 / counts - 1 / n
+    trace = float((squares * diagonal).sum())
+    trace_of_square = float((squares**2 * (diagonal**2 - 1 / n**2)).sum()) + float(squares.sum()) ** 2 / n**2
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, trace**2 / trace_of_square) * math.sqrt(variance)
     return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
 
 

@@ -14,9 +14,7 @@ from captum_concepts.shown import one_line
 from quantus_concepts.functional.arguments import check_floating, check_indices, check_top_l, finite_rows
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
-
-#: Fewer do not tell where 97.5 % of them lie.
-N_BANKS = 30
+from quantus_concepts.functional.intervals import N_DRAWS
 
 
 class RandomBank(NamedTuple):
@@ -53,7 +51,7 @@ def random_banks(
     n_concepts: int,
     n_classes: int | None = None,
     *,
-    n_banks: int = N_BANKS,
+    n_banks: int = N_DRAWS,
     values: str = "margin",
     seed: int = 0,
     first: int = 0,
@@ -130,14 +128,14 @@ def random_bank_scores(
     *,
     top_l: int = 1,
     only_correct: bool = False,
-    n_banks: int = N_BANKS,
+    n_banks: int = N_DRAWS,
     values: str = "margin",
     seed: int = 0,
 ) -> dict[tuple[str, str], Tensor]:
     """Return what CEM and CGIM give for random directions, one number for each of many random banks.
 
-    `quantus_concepts.functional.intervals.distribution` sums them up. A score lies above chance where it lies above
-    97.5 % of them. Neither metric has a floor that a formula knows: CEM's spread is that of the few concepts that
+    `quantus_concepts.functional.baseline_range` gives the range of 95 % of them; a score above it is above chance.
+    Neither metric has a floor that a formula knows: CEM's spread is that of the few concepts that
     classes share, and CGIM of contributions is positive for any fitted head (Aysel et al. 2025, Eqs. 3 to 10).
 
     Parameters

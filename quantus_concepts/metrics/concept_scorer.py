@@ -218,7 +218,7 @@ class ConceptScorer:
         shown = present.to(values.device)
         columns = {DENSITY: shown.mean(1, dtype=torch.float32)}
         if self._value_threshold is not None:
-            right = (values > self._value_threshold) == (shown > 0.5)
+            right = (values >= self._value_threshold) == (shown > 0.5)
             columns[CONCEPT_ACCURACY] = right.float().mean(1)
         tops = self.variants.top_l
         for name, scored in importance.items():

@@ -17,12 +17,10 @@ from quantus.helpers.enums import ScoreDirection
 
 from captum_concepts.checks import as_list, check_kind, to_array
 from captum_concepts.shown import described
-from quantus_concepts.functional.intervals import distribution
+from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.quantus_arguments import DEFAULTS, QuantusArguments
 from quantus_concepts.metrics.records import Record
 
-#: From so many controls on, their 2.5 and 97.5 % quantiles are told.
-ENOUGH_CONTROLS = 30
 SCORES, CHANCE, CONTROL = "#3b6ea5", "#777777", "#c4522f"
 #: Of so many concepts or classes all are drawn; of more the highest and the lowest.
 MANY_ITEMS = 30
@@ -58,14 +56,20 @@ def better(metric: Any) -> str:
 
 
 def draw_references(ax: Any, chance: float, control: Sequence[float] | float | None, digits: bool = True) -> None:
-    """Draw what knows nothing as lines: chance, and the mean of controls, with where 95 % of many lie."""
+    """Draw chance and the mean of the controls as lines, and the range of two controls or more."""
     values = np.asarray(math.nan if control is None else control, dtype=float).ravel()
     mean, low, high = distribution(values)
     for name, at, style, colour in (("chance", chance, "--", CHANCE), ("control", mean, ":", CONTROL)):
         if math.isfinite(at):
             ax.axvline(at, color=colour, linestyle=style, label=f"{name} {at:.3f}" if digits else name)
-    if np.isfinite(values).sum() >= ENOUGH_CONTROLS:
-        ax.axvspan(low, high, color=CONTROL, alpha=0.15, lw=0, zorder=0)
+    n = int(np.isfinite(values).sum())
+    if n >= 2:
+        draw_range(ax, low, high, baseline_coverage(n))
+
+
+def draw_range(ax: Any, low: float, high: float, coverage: float) -> None:
+    """Shade the range of a baseline's draws, and say which share of further draws it encloses."""
+    ax.axvspan(low, high, color=CONTROL, alpha=0.15, lw=0, zorder=0, label=f"{100 * coverage:.0f} % of controls")
 
 
 def written_out(figure: Any) -> None:
@@ -108,7 +112,7 @@ class DrawsScores:
         ax : matplotlib Axes, optional
             Where to draw; a new figure if None.
         control : float or sequence of float, optional
-            What the same metric gives for one or many that know nothing; from 30 on, where 95 % of them lie is shaded.
+            What the same metric gives for one or many that know nothing; the range of two or more is shaded.
         names : sequence of str, optional
             Of the concepts or classes, one for each score.
 

@@ -7,14 +7,16 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_finite, check_number
+from captum_concepts.running import predict_logits
 from quantus_concepts.functional import substitution
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
 from quantus_concepts.metrics.score_rows import pairs_of
-from quantus_concepts.metrics.truth import checked_classes, checked_substitutes, class_labels, no_concept_model
+from quantus_concepts.metrics.truth import checked_classes, checked_substitutes, class_labels
 
 SCORES = ("added", "removed")
 CHANCE = 0.5
@@ -30,6 +32,7 @@ class SubstitutionScore(ConceptMetric):
 
     - **On images** ``model`` is a concept model (`quantus_concepts.metrics.protocols.ConceptModel`), and the metric
       computes the concept values itself.
+      Any other module on images is taken to map them to concept values (N, L).
     - **At the bottleneck** ``model`` is the head, and ``x_batch`` holds the concept values (N, L).
 
     The explanation method plays no role in either: every row of ``quantus.evaluate`` shows the same scores.
@@ -107,11 +110,11 @@ class SubstitutionScore(ConceptMetric):
         added = self._needed("added")
         if self.score == "removed":
             self._needed("removed")
-        if x_batch.ndim != 2 and not (x_batch.ndim == 4 and is_concept_model(model)):
-            wrong = no_concept_model(self.name, model, x_batch) or f"got `x_batch` of shape {x_batch.shape}"
+        if x_batch.ndim != 2 and (x_batch.ndim != 4 or model is None):
             raise ValueError(
-                f"{self.name} needs images (N, C, H, W) with a concept model as argument `model`, or concept values "
-                f"(N, L) as `x_batch`, but {wrong}."
+                f"{self.name} needs images (N, C, H, W) with argument `model`, a concept model or a module that maps "
+                f"images to concept values, or concept values (N, L) as `x_batch`, but got `x_batch` of shape "
+                f"{x_batch.shape} and {'no model' if model is None else type(model).__name__}."
             )
         pairs = self.call.truth.get("pairs")
         if pairs is None:
@@ -131,8 +134,7 @@ class SubstitutionScore(ConceptMetric):
     ) -> list[float]:
         """Score some samples by their concept values, given or computed from images."""
         if x_batch.ndim == 4:
-            values, logits = self.concept_passes(model.get_model(), x_batch, rows_batch).outputs()
-            checked_classes(y_batch, logits)
+            values = self._values(model.get_model(), x_batch, y_batch, rows_batch)
         else:
             values = torch.as_tensor(x_batch.astype(np.promote_types(x_batch.dtype, np.float32)))
         added = torch.as_tensor(added_batch)
@@ -149,3 +151,17 @@ class SubstitutionScore(ConceptMetric):
             unknown |= kept
         self.leave_out("the model's values are NaN", int((np.isnan(scores) & ~unknown).sum()))
         return scores.tolist()
+
+    def _values(self, module: Any, images: np.ndarray, y_batch: np.ndarray, rows: np.ndarray) -> Tensor:
+        """Return the concept values (n, L) that a concept model or a plain module gives for images."""
+        if is_concept_model(module):
+            values, logits = self.concept_passes(module, images, rows).outputs()
+            checked_classes(y_batch, logits)
+            return values
+        values = self.recall("logits", module, rows, lambda: predict_logits(module, images))
+        if values.ndim != 2 or len(values) != len(images):
+            raise ValueError(
+                f"Expected argument `model` to map images to concept values (N, L) = ({len(images)}, *) but "
+                f"{type(module).__name__} gives {tuple(values.shape)}."
+            )
+        return values

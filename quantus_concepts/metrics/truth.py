@@ -84,9 +84,18 @@ def checked_parts(value: Any) -> np.ndarray:
             f"Expected argument `part_of_concept` to have shape (L,) and whole numbers but got shape {parts.shape} "
             f"and dtype {parts.dtype}."
         )
+    _check_signed("part_of_concept", parts)
     if (parts < -1).any():
         raise ValueError(f"Expected argument `part_of_concept` to be at least -1 but got {parts.min()}.")
     return parts
+
+
+def _check_signed(name: str, indices: np.ndarray) -> None:
+    if indices.dtype.kind == "u":
+        raise ValueError(
+            f"Expected argument `{name}` to have a signed dtype, in which -1 means none, but got {indices.dtype}, in "
+            "which -1 becomes a large number. Pass whole numbers as int64."
+        )
 
 
 def checked_substitutes(name: str, value: Any) -> np.ndarray:
@@ -97,6 +106,7 @@ def checked_substitutes(name: str, value: Any) -> np.ndarray:
             f"Expected argument `{name}` to have shape (N,) and whole numbers but got shape {concepts.shape} and dtype "
             f"{concepts.dtype}."
         )
+    _check_signed(name, concepts)
     if (concepts < -1).any():
         raise ValueError(
             f"Expected argument `{name}` to hold concepts from 0, or -1 for none, but got {int(concepts.min())}."

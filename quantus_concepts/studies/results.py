@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from quantus_concepts.functional.intervals import relation, t_interval
+from quantus_concepts.functional.intervals import relation
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
@@ -50,7 +51,6 @@ def over_seeds(
     frame: pd.DataFrame,
     bounds: Callable[[pd.Series], tuple[float, float]] = lambda _: UNBOUNDED,
     controls: Sequence[str] = (),
-    interval: Callable[[np.ndarray, tuple[float, float]], tuple[float, float]] = t_interval,
 ) -> pd.DataFrame:
     """Average over seeds: means, with the 95 % interval over the seeds; a single seed keeps the interval it has.
 
@@ -62,7 +62,8 @@ def over_seeds(
         first = group.iloc[0].to_dict()
         if len(group) > 1:
             values = group["value"].to_numpy(dtype=np.float64)
-            values = values[~np.isnan(values)]
+            errors = (group["high"] - group["low"]).to_numpy(dtype=np.float64) / (2 * stats.norm.ppf(0.975))
+            values, errors = values[~np.isnan(values)], errors[~np.isnan(values)]
             first["value"] = float(values.mean()) if values.size else math.nan
             for name in {"chance", "reference"} & first.keys():
                 first[name] = group[name].mean()
@@ -71,10 +72,25 @@ def over_seeds(
             if first.get("model") in controls:
                 first["low"], first["high"] = group["low"].mean(), group["high"].mean()
             else:
-                first["low"], first["high"] = interval(values, bounds(group.iloc[0]))
+                first["low"], first["high"] = seed_interval(values, errors, bounds(group.iloc[0]))
         rows.append(first)
     joined = pd.DataFrame(rows, columns=frame.columns)
     return joined.drop(columns="seed", errors="ignore")
+
+
+def seed_interval(values: np.ndarray, errors: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return Student's 95 % interval of a mean over seeds, from the values and their own standard errors.
+
+    The variance is at least the one that the single runs' errors imply for their mean: a few seeds may agree by chance.
+    """
+    if values.size < 2:
+        return math.nan, math.nan
+    own = np.sqrt(np.nansum(errors**2)) / errors.size
+    error = max(values.std(ddof=1) / math.sqrt(values.size), own)
+    if not error > 0:
+        return math.nan, math.nan
+    mean, half = values.mean(), stats.t.ppf(0.975, values.size - 1) * error
+    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
 
 
 def against_control(frame: pd.DataFrame, control: str) -> pd.Series:

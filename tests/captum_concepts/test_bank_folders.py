@@ -134,13 +134,19 @@ def test_images_are_seen_once_and_nothing_else_is_changed(root: Path, bank: Conc
     }
 
 
-def test_without_three_random_sets_nothing_is_said_of_significance(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_sets", [1, 2, 4, 5])
+def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
     write(tmp_path / "red", 10, red=80)
-    for name in ("0", "1"):
-        write(tmp_path / "chance" / name, 10, seed=int(name))
-    bank = ConceptBank.from_folders(Colours(), tmp_path, random="chance", method="mean")
-    assert bank.settings["random_sets"] == 2
-    assert bank.p_values.isnan().all()
+    for name in range(n_sets):
+        write(tmp_path / "chance" / str(name), 10, seed=name)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        bank = ConceptBank.from_folders(Colours(), tmp_path, random="chance", method="mean")
+    assert bank.settings["random_sets"] == n_sets
+    assert bank.p_values.isnan().all() == (n_sets < 5)
+    told = [str(each.message) for each in warned if "p-values need at least 5" in str(each.message)]
+    # One set asks for no test.
+    assert len(told) == (n_sets in (2, 4))
 
 
 def test_transform_gets_an_upright_image_of_pillow(tmp_path: Path) -> None:

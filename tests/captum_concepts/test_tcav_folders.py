@@ -64,7 +64,9 @@ def found_in(root: Path, model: nn.Module | None = None, **settings: object) -> 
 
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
-def test_scores_by_hand(root: Path, method: str) -> None:
+def test_scores_by_hand(root: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Four sets are fewer than a test needs, and as many as one can follow by hand.
+    monkeypatch.setattr("captum_concepts.tcav_sets.LEAST_SETS", 4)
     found = found_in(root, method=method)
     assert list(found) == ["bright", "nothing", "own"]
     bright, nothing, own = (each.layers["mean"] for each in found.values())
@@ -134,12 +136,12 @@ def test_folders_that_say_too_little(tmp_path: Path) -> None:
     write(tmp_path / "bright", 220, 230)
     for number, level in enumerate((30, 50)):
         write(tmp_path / f"random_{number}", level, level + 4)
-    with pytest.warns(UserWarning, match="There are 2 sets of random images and 3 at least"):
+    with pytest.warns(UserWarning, match="There are 2 sets of random images, and p-values need at least 5"):
         found = found_in(tmp_path)
     assert found["bright"].layers["mean"].score == 0.75
     assert math.isnan(found["bright"].layers["mean"].p_value)
     # The same images twice: what has no direction is undecided.
-    for number in (2, 3):
+    for number in (2, 3, 4):
         write(tmp_path / f"random_{number}", 30, 34)
     twice = found_in(tmp_path)["bright"].layers["mean"]
     assert math.isnan(twice.p_value)

@@ -13,6 +13,7 @@ from quantus_concepts import functional
 from quantus_concepts.functional import (
     ClassMeans,
     RandomBank,
+    baseline_range,
     cem,
     cgim,
     clm,
@@ -21,6 +22,7 @@ from quantus_concepts.functional import (
     group_choice,
     idr,
     iir,
+    interval,
     intervene_values,
     intervention_counts,
     intervention_ranks,
@@ -279,6 +281,13 @@ TABLE: Table = {
         {"order": "uncertainty", "values": ZEROS, "targets": ZEROS},
         boundary={"text": "a", "None": None, "one too few": [0.5, 0.5]},
     ),
+    "interval": spoilt(
+        interval,
+        {"scores": [0.5, 1.0], "clusters": [0, 1]},
+        scores={"text": "a", "None": None},
+        clusters={"one too few": [0]},
+    ),
+    "baseline_range": spoilt(baseline_range, {"draws": [0.5]}, draws={"text": "a", "None": None}),
     "intervene_values": spoilt(
         intervene_values,
         {"values": ZEROS, "targets": ZEROS, "ranks": ZEROS.long(), "counts": (1,)},

@@ -39,13 +39,12 @@ def test_mean_chance_and_what_is_undefined(metric: CEM, tmp_path: Path) -> None:
 
 
 def test_chance_controls_and_direction(metric: CEM) -> None:
-    _, ax = metric.plot_scores(control=np.linspace(0, 0.4, 41))
-    assert ax.get_legend_handles_labels()[1] == ["mean 0.500", "chance 0.500", "control 0.200"]
-    # Where 95 % of many controls lie.
+    _, ax = metric.plot_scores(control=np.linspace(0, 0.4, 39))
+    assert ax.get_legend_handles_labels()[1] == ["mean 0.500", "chance 0.500", "control 0.200", "95 % of controls"]
     (band,) = (patch for patch in ax.patches if patch.get_alpha() == 0.15)
     # A rectangle since version 3.9 of matplotlib, a polygon before.
     drawn = band.get_path().transformed(band.get_patch_transform()).get_extents()
-    assert (drawn.x0, drawn.x1) == pytest.approx((0.01, 0.39))
+    assert (drawn.x0, drawn.x1) == pytest.approx((0, 0.4))
     assert ax.get_xlabel() == "score (higher is better)"
     assert IIR(average=True).plot_scores([0.5])[1].get_xlabel() == "score (lower is better)"
     assert metric.plot_scores(control=0.1)[1].get_legend_handles_labels()[1][-1] == "control 0.100"

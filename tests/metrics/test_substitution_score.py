@@ -7,7 +7,7 @@ import pytest
 import quantus
 import torch
 
-from quantus_concepts import SubstitutionScore, evaluate
+from quantus_concepts import SubstitutionScore, evaluate, shared_passes
 from telling_models import Shown, TellingModel, told
 from tiny_models import SharingConceptModel
 
@@ -78,7 +78,8 @@ def test_stock_quantus_shows_the_same_for_every_explanation_and_runs_the_backbon
     }
     methods = {"Saliency": {"method": "Saliency"}, "zero": np.zeros((8, 3, 12, 12)), "broken": np.full((8, 5), np.nan)}
     call = {"model": model, "x_batch": images, "y_batch": rng.integers(0, 4, 8)}
-    results = quantus.evaluate({name: metrics[name] for name in metrics}, {"zero": methods["zero"]}, **call)
+    with shared_passes():
+        quantus.evaluate(metrics, {"zero": methods["zero"]}, **call)
     assert model.runs == 1
     results = quantus.evaluate(metrics, methods, **call)
     with torch.no_grad():
@@ -124,6 +125,20 @@ def test_bad_calls_are_refused(arguments: dict, inputs: np.ndarray, message: str
         SubstitutionScore(**arguments)(MODEL, inputs, CLASSES)
 
 
-def test_a_plain_classifier_is_told_what_to_do() -> None:
-    with pytest.raises(ValueError, match=r"is no concept model, .*PostHocCBM\.fit makes one"):
-        SubstitutionScore(ADDED)(MODEL.head, IMAGES, CLASSES)
+class Values(torch.nn.Module):
+    """The concept values of the model, as a plain module on images."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return MODEL.concept_predictor(images)
+
+
+def test_a_plain_module_gives_concept_values_of_images() -> None:
+    expected = SubstitutionScore(ADDED)(MODEL, IMAGES, CLASSES)
+    np.testing.assert_equal(SubstitutionScore(ADDED)(Values(), IMAGES, CLASSES), expected)
+    with pytest.raises(ValueError, match=r"`model` to map images to concept values \(N, L\) = \(4, \*\) but Identity"):
+        SubstitutionScore(ADDED)(torch.nn.Identity(), IMAGES, CLASSES)
+
+
+def test_indices_without_a_sign_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`added` to have a signed dtype, .* but got uint8"):
+        SubstitutionScore(np.array([0, 1, 255, 0], np.uint8))

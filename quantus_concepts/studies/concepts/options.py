@@ -19,8 +19,8 @@ DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: "resnet18_cub", FOLDER: "resnet18"}
 DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
 #: Of painted birds, in pixels.
 PAINTED_SIZES = 32, 512
-#: Fewer do not tell where 97.5 % of them lie; `functional.random_banks` has the same number, and loads torch.
-N_BANKS = 30
+#: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
+N_BANKS = 39
 #: As `captum_concepts.directions` and `cbm` have them, which load what takes seconds, before the first bird is painted.
 METHODS, VALUES = ("svm", "mean"), ("margin", "raw")
 

@@ -20,7 +20,7 @@ from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.metrics.explainer_values import Explainer, metric_values
@@ -233,9 +233,8 @@ def with_control(
         chosen = rng.integers(0, len(groups), len(groups))
         drawn.append(statistic(frame.iloc[np.concatenate([groups[place] for place in chosen])]))
         dealt.append(statistic(frame.assign(**{shuffled: rng.permutation(frame[shuffled].to_numpy())})))
-    ends = pd.DataFrame({"drawn": drawn, "dealt": dealt}).quantile([0.025, 0.975])
-    names = ENDS
-    return {"value": statistic(frame)} | dict(zip(names, ends.to_numpy().T.ravel().tolist(), strict=True))
+    ends = [*pd.Series(drawn, dtype=float).quantile([0.025, 0.975]), *baseline_range(dealt)]
+    return {"value": statistic(frame)} | dict(zip(ENDS, ends, strict=True))
 
 
 def related_frame(

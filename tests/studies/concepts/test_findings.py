@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from captum_concepts.cbm import VALUES
 from captum_concepts.directions import METHODS
 from golden.runs import NO_FIGURES
-from quantus_concepts.functional.random_banks import N_BANKS
+from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.studies import charts
 from quantus_concepts.studies.concepts import options
 from quantus_concepts.studies.concepts.charts import interventions
@@ -318,4 +318,4 @@ def test_the_page_tells_directions_that_hardly_know_their_concepts(rows):
 
 
 def test_the_options_have_what_is_known_where_it_takes_time_to_load():
-    assert (options.N_BANKS, options.METHODS, options.VALUES) == (N_BANKS, METHODS, VALUES)
+    assert (options.N_BANKS, options.METHODS, options.VALUES) == (N_DRAWS, METHODS, VALUES)
