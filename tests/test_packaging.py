@@ -88,8 +88,6 @@ def executing(source: str) -> list[str]:
 def test_no_file_is_executed_by_being_read() -> None:
     found = {path.relative_to(ROOT).as_posix(): executing(path.read_text("utf-8")) for path in SOURCES}
     assert len(found) > 100
-    # Not a file: it speaks through pipes with processes that it started itself.
-    assert set(found.pop("quantus_concepts/studies/helpers.py")) == {"pickle.load", "pickle.loads", "subprocess.Popen"}
     assert {name: these for name, these in found.items() if these} == {}
 
 

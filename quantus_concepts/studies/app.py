@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.metadata
 import signal
 import sys
@@ -90,13 +89,6 @@ def _substitute() -> None:
     """Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export."""
 
 
-def console() -> int:
-    """Run the command line in a process of its own, which ends with it."""
-    # Looking for garbage takes a fifth of the time in which libraries load.
-    gc.set_threshold(10_000)
-    return main()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -148,4 +140,4 @@ def _terminated_like_interrupted() -> Iterator[list[int]]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(console())
+    raise SystemExit(main())

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from captum_concepts.progress import progress
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 
-#: Birds that a process paints at a time; more than there are classes.
+#: Birds painted at a time; more than there are classes.
 PAINTED_AT_ONCE = 120
 
 
@@ -73,50 +72,16 @@ class KeptImages(ConceptDataset):
 
 
 def painted_birds(*splits: tuple[dict[str, Any], int, int], display_progressbar: bool = False) -> list[KeptImages]:
-    """Paint birds of each split (settings of `PaintedBirds`, number of the first, how many), each processor some."""
-    return begun_painting(*splits)(display_progressbar)
-
-
-def begun_painting(
-    *splits: tuple[dict[str, Any], int, int], patient: bool = False
-) -> Callable[[bool], list[KeptImages]]:
-    """Begin to paint birds as `painted_birds` does; what is returned waits for them, where asked for with a bar.
-
-    With `patient` other processes paint in the time that this one leaves to them.
-    """
+    """Paint birds of each split: settings of `PaintedBirds`, number of the first bird, and how many."""
     cut = [
         [settings | {"first": low, "n_images": high - low, "keep": True} for low, high in itertools.pairwise(ends)]
         for settings, first, count in splits
         for ends in [np.linspace(first, first + count, max(count // PAINTED_AT_ONCE, 1) + 1).astype(int).tolist()]
     ]
-    parts = list(itertools.chain(*cut))
-    n_workers = min(torch.get_num_threads(), len(parts))
-    loader: DataLoader[Any] = DataLoader(
-        parts,  # type: ignore[arg-type]
-        batch_size=None,
-        collate_fn=_kept_birds,  # type: ignore[arg-type]
-        num_workers=n_workers if n_workers > 1 else 0,
-        # They do not wait for what they painted to be fetched.
-        prefetch_factor=len(parts) if n_workers > 1 else None,
-        generator=torch.Generator(),
-        worker_init_fn=_behind_others if patient else None,
+    parts = iter(
+        progress(itertools.chain(*cut), "painting", total=sum(len(each) for each in cut), show=display_progressbar)
     )
-    batches = iter(loader)
-
-    def painted(display_progressbar: bool) -> list[KeptImages]:
-        found = iter(progress(batches, "painting", total=len(parts), show=display_progressbar))
-        return [KeptImages.joined(list(itertools.islice(found, len(each)))) for each in cut]
-
-    return painted
-
-
-def _behind_others(_: int) -> None:
-    if hasattr(os, "nice"):  # not on every system
-        os.nice(19)
-
-
-def _kept_birds(settings: dict[str, Any]) -> KeptImages:
-    return KeptImages(PaintedBirds(**settings))
+    return [KeptImages.joined([KeptImages(PaintedBirds(**next(parts))) for _ in each]) for each in cut]
 
 
 def collate(samples: Sequence[ConceptSample]) -> ConceptSample:

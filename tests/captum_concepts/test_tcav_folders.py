@@ -146,7 +146,7 @@ def test_folders_that_say_too_little(tmp_path: Path) -> None:
     twice = found_in(tmp_path)["bright"].layers["mean"]
     assert math.isnan(twice.p_value)
     assert twice.score == 0.75
-    with pytest.raises(ValueError, match=r"layer 'mean' to give finite numbers but .* for 10 of 10 images"):
+    with pytest.raises(ValueError, match=r"layer 'mean' to give finite numbers but .* for 12 of 12 images"):
         found_in(tmp_path, transform=lambda image: torch.full((3, 4, 4), math.nan))
     with pytest.raises(ValueError, match=r"`transform` .* `inputs`, \(C, H, W\) = \(3, 4, 4\), but got \(3, 2, 2\)"):
         found_in(tmp_path, transform=lambda image: torch.zeros(3, 2, 2))

@@ -29,7 +29,6 @@ from quantus_concepts.studies.attribution.options import SMALL, AttributionOptio
 from quantus_concepts.studies.attribution.placed_objects import CHANGES
 from quantus_concepts.studies.attribution.saliency import commonality_sheet, saliency_sheets, shown_rows
 from quantus_concepts.studies.attribution.training_samples import data_digest, tensor_hash
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.run import Run
 
 #: The paper's k.
@@ -68,7 +67,7 @@ def layer_asked_for(options: AttributionOptions) -> str | None:
 
 
 def score_absolute(
-    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods, helpers: Helpers
+    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods
 ) -> pd.DataFrame:
     """Score MCS, IDR and IIR, and lay out their saliency sheets."""
     options, test = run.options, data.test
@@ -108,7 +107,6 @@ def score_absolute(
         methods,
         subjects,
         test.masks,
-        helpers,
         dict.fromkeys(pairs["MCS"], elsewhere),
         {subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
         partial(say_scores, run, pairs, why),
@@ -125,7 +123,6 @@ def score_robustness(
     changed: Callable[[str], ComposedDataset],
     models: Models,
     methods: Methods,
-    helpers: Helpers,
 ) -> pd.DataFrame:
     """Return MCS of every method under every change of size and place, the models staying as they are."""
     options, tables = run.options, []
@@ -137,7 +134,7 @@ def score_robustness(
             Subject(models["f_s"], data.images, data.scene_labels[:count]),
         )
         named = {f"{name}, {change}": subject for name, subject in zip(("f_o", "f_s"), pair, strict=True)}
-        found = explain_subjects(run, methods, named, data.masks, helpers)
+        found = explain_subjects(run, methods, named, data.masks)
         logits = {subject: subject.logits(options.batch_size) for subject in pair}
         why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool))
         tables.append(contrast_table(contrast_scores(found, {"MCS": pair}, why)).assign(variant=change))
@@ -145,7 +142,7 @@ def score_robustness(
 
 
 def score_commonality(
-    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods, helpers: Helpers
+    run: Run[AttributionOptions], data: AttributionData, models: Models, methods: Methods
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Explain the target scene with the common object under every f_s^k; return curves, and accuracies."""
     options = run.options
@@ -162,7 +159,7 @@ def score_commonality(
     # The first image that as many models as possible classify correctly.
     shown = int(right[0].double().sum(0).argmax())
     named = {model_name(k): subject for k, subject in with_object.items()}
-    found = explain_subjects(run, methods, named, masks, helpers, keep={subject: [shown] for subject in named.values()})
+    found = explain_subjects(run, methods, named, masks, keep={subject: [shown] for subject in named.values()})
     note_failures(run, found)
     run.facts["sheets"]["relative"] = commonality_sheet(with_object, found, shown, masks)
     accuracies = accuracy_table(right, list(COMMONALITIES)).assign(model="f_s^k").drop(columns="method")

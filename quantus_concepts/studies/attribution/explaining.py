@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from quantus_concepts.metrics.shard_engines import LOCAL
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
 from quantus_concepts.studies.attribution.training_samples import N_COMPARED, tensor_hash
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.run import Run
 
@@ -30,7 +27,6 @@ def explain_subjects(
     methods: Methods,
     subjects: Mapping[str, Subject],
     masks: Any,
-    helpers: Helpers,
     elsewhere: Mapping[Subject, Any] | None = None,
     keep: Mapping[Subject, Sequence[int]] | None = None,
     told: Callable[[dict[str, RegionAttributions]], object] = lambda found: None,
@@ -41,22 +37,15 @@ def explain_subjects(
         name, several = next(iter(subjects)), list(subjects.values())
         return explained_by_ranges(run, name, methods, several, masks, elsewhere=others, keep=shown)
     found = {name: RegionAttributions() for name in methods}
-    missing: list[tuple[Subject, Kept, Callable[[], dict[str, Tensor]]]] = []
     for called, subject in subjects.items():
         own, rows = {key: others[key] for key in others if key is subject}, list(shown.get(subject, ()))
         settings = _settings(run.options, subject, methods, rows, bool(own))
         files = Kept(run.folder.kept, f"explanations of {called}", settings)
         if (tensors := files.load()) is None:
-            missing.append((subject, files, partial(_explained, run.options, methods, subject, masks, own, rows)))
-            continue
+            tensors = _explained(run.options, methods, subject, masks, own, rows)
+            files.save(tensors)
         _add(found, tensors, subject)
         told(found)
-    with closing(helpers.results([task for *_, task in missing])) as results:
-        for place, tensors in results:
-            subject, files, _ = missing[place]
-            files.save(tensors)
-            _add(found, tensors, subject)
-            told(found)
     return {name: _undefined(subjects, others, each.failure) if each.failure else each for name, each in found.items()}
 
 

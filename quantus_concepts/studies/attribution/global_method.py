@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import closing
 from functools import partial
 
 import pandas as pd
@@ -17,7 +16,6 @@ from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAP
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, Models, model_name
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.results import pick
 from quantus_concepts.studies.run import Run
 
@@ -55,7 +53,7 @@ def tcav_layers(model: nn.Module, images: Tensor) -> list[str]:
 
 
 def score_tcav(
-    run: Run[AttributionOptions], data: AttributionData, models: Models, premises: pd.DataFrame, helpers: Helpers
+    run: Run[AttributionOptions], data: AttributionData, models: Models, premises: pd.DataFrame
 ) -> pd.DataFrame:
     """Score the common object for f_o and f_s, and for the f_s^k where they were trained."""
     options, test = run.options, data.test
@@ -92,9 +90,7 @@ def score_tcav(
             )
             for name, (images, label) in asked.items()
         ]
-        with closing(helpers.results(tasks)) as results:
-            found = dict(results)
-        scores = {name: found[place] for place, name in enumerate(asked)}
+        scores = dict(zip(asked, [task() for task in tasks], strict=True))
         for name, score in scores.items():
             layers = [f"{layer} {each.score:.2f} (p = {each.p_value:.2g})" for layer, each in score.layers.items()]
             run.settings[f"TCAV of {name}"] = "; ".join(layers)

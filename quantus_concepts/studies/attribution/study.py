@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 import typer
 from torch import nn
 
 from captum_concepts.layers import find_layer
 from quantus_concepts.metrics import PremiseCheck, check_premise
-from quantus_concepts.metrics.shard_engines import LOCAL
-from quantus_concepts.studies.attribution import explaining
 from quantus_concepts.studies.attribution.augmentation import Augmentation
 from quantus_concepts.studies.attribution.data import AttributionData, load_data
 from quantus_concepts.studies.attribution.evaluation import (
@@ -30,10 +27,9 @@ from quantus_concepts.studies.attribution.evaluation import (
 from quantus_concepts.studies.attribution.global_method import score_tcav
 from quantus_concepts.studies.attribution.model_training import Job, train_models
 from quantus_concepts.studies.attribution.networks import network_builder
-from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions
+from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.page import page
 from quantus_concepts.studies.attribution.training_samples import data_digest, tensor_hash
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.networks import said_normalisation
 from quantus_concepts.studies.run import Run, Study
@@ -73,17 +69,6 @@ QUANTITIES = {
 @named_as_typed(AttributionOptions, method="--methods")
 def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.DataFrame:
     """Return a row for each number of each method; what was checked of the models goes into premises.csv."""
-    with Helpers(_n_helpers(options), explaining.__name__) as helpers:
-        return _collected(options, run, helpers)
-
-
-def _n_helpers(options: AttributionOptions) -> int:
-    # Small networks gain little from a second core, as in training; large ones do, and would need their memory twice.
-    small = options.backbone == SMALL and options.torch_device().type == "cpu"
-    return min(torch.get_num_threads(), PROCESSES) - 1 if small and options.engine == LOCAL else 0
-
-
-def _collected(options: AttributionOptions, run: Run[AttributionOptions], helpers: Helpers) -> pd.DataFrame:
     methods = methods_asked_for(options)
     data = load_data(options)
     run.settings |= {"device": str(options.torch_device())} | data.settings | {"methods": ", ".join(methods)}
@@ -96,20 +81,20 @@ def _collected(options: AttributionOptions, run: Run[AttributionOptions], helper
     for check in checks:
         run.say(f"{check.model}: {check.accuracy_with:.1%} right, {'' if check.verified else 'not '}verified")
     measured = [premise_table(checks)]
-    tables = [score_absolute(run, data, models, methods, helpers)]
+    tables = [score_absolute(run, data, models, methods)]
     if options.robustness and data.changed is not None:
         run.say("Other sizes and places")
-        tables.append(score_robustness(run, data.changed, models, methods, helpers))
+        tables.append(score_robustness(run, data.changed, models, methods))
     if options.relative:
         run.say("Relative contrast")
-        curves, accuracies = score_commonality(run, data, models, methods, helpers)
+        curves, accuracies = score_commonality(run, data, models, methods)
         tables.append(curves)
         measured.append(accuracies)
     premises = pd.concat(measured, ignore_index=True).reindex(columns=["model", "metric", "k", "value", "n"])
     if options.tcav:
         run.say("TCAV")
         try:
-            score = partial(score_tcav, run, data, models, premises, helpers)
+            score = partial(score_tcav, run, data, models, premises)
             depends: dict[str, Any] = {name: tensor_hash(*of.state_dict().values()) for name, of in models.items()}
             depends["images"] = data_digest(data.test, data.test.scene_labels)
             tables.append(run.kept_frame("TCAV", depends, score))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -15,7 +14,7 @@ from captum_concepts.progress import part
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
-from quantus_concepts.studies.loading import KeptImages, begun_painting
+from quantus_concepts.studies.loading import KeptImages, painted_birds
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
@@ -41,8 +40,6 @@ class BenchmarkData:
     has_oracle: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    #: Lets other processes paint the birds of the next seed, where there is one, in the time that this one leaves.
-    begin_next: Callable[[], Any] = lambda: None
 
     @property
     def class_names(self) -> list[str]:
@@ -74,24 +71,24 @@ class BenchmarkData:
         return found.hexdigest()
 
 
-def load_data(
-    options: ConceptOptions, network: Network | None, meanwhile: Callable[[], object] = lambda: None
-) -> Iterator[BenchmarkData]:
-    """Load or draw the images of each seed; `meanwhile` is called while other processes draw the first."""
+def load_data(options: ConceptOptions, network: Network | None) -> Iterator[BenchmarkData]:
+    """Load or draw the images of each seed."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
     if network is None and options.data == PAINTED:
-        begun = _begun(options, 0)
-        meanwhile()
         for number in range(options.n_seeds):
             with part(f"seed {options.seed + number}: painting birds", DRAWING):
-                train, test = begun(options.progress)
+                # A seed begins with a turn of all classes.
+                train, test = painted_birds(
+                    *(
+                        (_birds(options, split), number * -(-count // options.n_classes) * options.n_classes, count)
+                        for split, count in (("train", options.n_train), ("test", options.n_test))
+                    ),
+                    display_progressbar=options.progress,
+                )
             data = _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
             _describe(data)
-            if number + 1 < options.n_seeds:
-                data.begin_next = cache(partial(_begun, options, number + 1, patient=True))
             yield data
-            begun = data.begin_next()
         return
     loaders = {CUB: _cub, FOLDER: _folder}
     whole = loaders.get(options.data, _painted)(options, network)
@@ -100,18 +97,6 @@ def load_data(
         whole = dataclasses.replace(whole, train=KeptImages(whole.train), test=KeptImages(whole.test))
     _describe(whole)
     yield from [whole] * options.n_seeds
-
-
-def _begun(options: ConceptOptions, number: int, *, patient: bool = False) -> Callable[[bool], list[KeptImages]]:
-    """Begin to paint the birds of one seed, each processor some of them."""
-    # A seed begins with a turn of all classes. Both splits at once: no process waits for the other between them.
-    return begun_painting(
-        *(
-            (_birds(options, split), number * -(-count // options.n_classes) * options.n_classes, count)
-            for split, count in (("train", options.n_train), ("test", options.n_test))
-        ),
-        patient=patient,
-    )
 
 
 def _birds(options: ConceptOptions, split: str) -> dict[str, Any]:

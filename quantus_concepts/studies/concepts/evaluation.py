@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +22,6 @@ from captum_concepts.bottleneck import BottleneckCBM
 from captum_concepts.cbm import ConceptLayer, PostHocCBM
 from captum_concepts.embedding import Embeddings, embed
 from captum_concepts.heads import fit_logistic
-from captum_concepts.interventions import Levels
 from captum_concepts.progress import part
 from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
@@ -66,14 +63,14 @@ def score_seed(
 ) -> pd.DataFrame:
     """Build the models of one seed and score them on the test images; `told` gets the scores before the sweep."""
     if network is not None:
-        with part(f"seed {seed}: scoring", SCORING):
+        with part(f"seed {seed}: scoring", SCORING), quiet_fits():
             return _scored(run, network, None, data, seed, first=first, told=told)
     n_cores = torch.get_num_threads()
     # As training: what is done on each core, and so every number, does not depend on how many there are.
     with one_thread():
         with part(f"seed {seed}: training", TRAINING):
             networks = small_networks(run, data, seed)
-        with part(f"seed {seed}: scoring", SCORING):
+        with part(f"seed {seed}: scoring", SCORING), quiet_fits():
             return _scored(run, None, networks, data, seed, first=first, told=told, n_cores=n_cores)
 
 
@@ -102,112 +99,85 @@ def _scored(
     run.settings["maps"] = description
 
     sweep = options.sweep and options.method == "svm"
-    # Heads are fitted to embeddings on one core, or each kind on its own, beside what runs the backbone.
-    with beside(n_cores) as also:
-        if networks is not None:
-            traditional = also(traditional_model, of_concepts, train_loader, data.n_classes)
-        train_set = embed(backbone, train_loader, display_progressbar=bars)
-        banks = data.concept_names, data.n_classes, options.values
-
-        def some_random(first: int, last: int) -> list[tuple[PostHocCBM, Levels]]:
-            models = random_models(backbone, train_set, *banks, last - first, seed, first)
-            return [(each, each.value_levels(train_set)) for each in models]
-
-        n_parts = min(n_cores, options.random_banks)
-        ends = np.linspace(0, options.random_banks, n_parts + 1).astype(int).tolist()
-        random = [also(some_random, *each) for each in itertools.pairwise(ends)]
-        bank = fit_bank(train_set, data.concept_names, options, seed)
-        if bank.weak:
-            run.note(
-                f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly told from chance "
-                "on images held back, and say little."
-            )
-        seen = network is None or sweep or first
-        test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
-        if networks is not None and test_set is not None:
-            plain = accuracy_rows(data, predicted_classes(small.classifier, test_set.features), PLAIN)
-        elif network is not None:
-            plain = _plain_accuracy(run, network.module, test_loader, data)
-            if first:
-                run.note(*better_normalised(network.module, data.test, data.mean, data.std))
-
-        def begun_sweep() -> list[Future[list[dict[str, Any]]]]:
-            if not sweep or test_set is None:
-                return []
-            return [also(_swept, options, train_set, test_set, data, seed, *each) for each in SETTINGS]
-
-        post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
-        if networks is not None:
-            models[TRADITIONAL] = traditional.result()
-        models[POST_HOC] = post_hoc
-        if data.has_oracle:
-            models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
-        # The first table comes before what is not in it; for those of later seeds nobody waits.
-        swept = [] if first else begun_sweep()
-        controls, levels = zip(*(each for some in random for each in some.result()), strict=True)
-        asked: dict[str, Any] = {
-            "part_of_concept": data.part_of_concept,
-            "class_concepts": data.class_concepts,
-            "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
-            "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-            "controls": {RANDOM: list(controls)},
-            # Which images they are counts for little beside which bank it is, and maps take most of the time.
-            "control_stride": max(1, len(data.test) // RANDOM_MAPS),
-            "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
-            # The others' values lie between 0 and 1.
-            "levels": {POST_HOC: post_hoc.value_levels(train_set), RANDOM: list(levels)},
-        }
-        if options.engine == RAY:
-            scores = scored_by_ranges(run, models, data, seed, asked)
-        else:
-            scores = score_concepts(
-                models,
-                test_loader,
-                **asked,
-                concept_names=data.concept_names,
-                class_names=data.class_names,
-                seed=seed,
-                n_threads=n_cores,
-                display_progressbar=bars,
-            )
-        directions = item_rows(
-            bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
+    if networks is not None:
+        models[TRADITIONAL] = traditional_model(of_concepts, train_loader, data.n_classes)
+    train_set = embed(backbone, train_loader, display_progressbar=bars)
+    banks = data.concept_names, data.n_classes, options.values
+    controls = random_models(backbone, train_set, *banks, options.random_banks, seed)
+    bank = fit_bank(train_set, data.concept_names, options, seed)
+    if bank.weak:
+        run.note(
+            f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly told from chance "
+            "on images held back, and say little."
         )
-        known = [score_table(plain), scores, score_table(directions)]
-        told(pd.concat(known, ignore_index=True))
-        if first and test_set is not None:
-            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
-            drawn = also(_drawn_gallery, post_hoc, data, predicted, seed)
-            swept = begun_sweep()
-        if swept:
-            known.append(score_table([row for each in swept for row in each.result()]))
-        if first and test_set is not None:
-            run.facts["gallery"] = drawn.result()
+    seen = network is None or sweep or first
+    test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
+    if networks is not None and test_set is not None:
+        plain = accuracy_rows(data, predicted_classes(small.classifier, test_set.features), PLAIN)
+    elif network is not None:
+        plain = _plain_accuracy(run, network.module, test_loader, data)
+        if first:
+            run.note(*better_normalised(network.module, data.test, data.mean, data.std))
+
+    post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+    models[POST_HOC] = post_hoc
+    if data.has_oracle:
+        models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
+    asked: dict[str, Any] = {
+        "part_of_concept": data.part_of_concept,
+        "class_concepts": data.class_concepts,
+        "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
+        "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
+        "controls": {RANDOM: controls},
+        # Which images they are counts for little beside which bank it is, and maps take most of the time.
+        "control_stride": max(1, len(data.test) // RANDOM_MAPS),
+        "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
+        # The others' values lie between 0 and 1.
+        "levels": {
+            POST_HOC: post_hoc.value_levels(train_set),
+            RANDOM: [each.value_levels(train_set) for each in controls],
+        },
+    }
+    if options.engine == RAY:
+        scores = scored_by_ranges(run, models, data, seed, asked)
+    else:
+        scores = score_concepts(
+            models,
+            test_loader,
+            **asked,
+            concept_names=data.concept_names,
+            class_names=data.class_names,
+            seed=seed,
+            n_threads=n_cores,
+            display_progressbar=bars,
+        )
+    directions = item_rows(
+        bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
+    )
+    known = [score_table(plain), scores, score_table(directions)]
+    told(pd.concat(known, ignore_index=True))
+    if first and test_set is not None:
+        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
+        gallery = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
+        run.facts["gallery"] = png(gallery)
+    # The first table comes before what is not in it.
+    if sweep and test_set is not None:
+        swept = (_swept(options, train_set, test_set, data, seed, *each) for each in SETTINGS)
+        known.append(score_table([row for rows in swept for row in rows]))
     if first and test_set is not None:
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
     return pd.concat(known, ignore_index=True)
 
 
-def _drawn_gallery(model: PostHocCBM, data: BenchmarkData, predicted: np.ndarray, seed: int) -> bytes:
-    return png(draw_gallery(model, data.test, predicted, mean=data.mean, std=data.std, seed=seed))
-
-
 @contextmanager
-def beside(n_cores: int = 1) -> Iterator[Callable[..., Future[Any]]]:
-    """Yield what has a function called on other cores; on each, one call is done after another."""
-    pool = ThreadPoolExecutor(n_cores)
-    try:
-        # A filter that a call sets and removes is that of all threads: here it is always set. And the products of a
-        # head's fit are so small that threads of BLAS, which wait for each other in turning, make it several times
-        # slower, and worse where two are fitted.
-        with warnings.catch_warnings(), threadpool_limits(1, "blas"):
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            # Each bank of the sweep has some; those of the bank that is scored are a note.
-            warnings.filterwarnings("ignore", r"\d+ of \d+ concepts have a balanced accuracy")
-            yield pool.submit
-    finally:
-        pool.shutdown(cancel_futures=True)
+def quiet_fits() -> Iterator[None]:
+    """Fit heads on one thread of BLAS, whose products are too small for more, and without warnings of each fit."""
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # Each bank of the sweep has some; those of the bank that is scored are a note.
+        warnings.filterwarnings("ignore", r"\d+ of \d+ concepts have a balanced accuracy")
+        yield
 
 
 def kept_images(data: ConceptDataset) -> KeptImages:
@@ -274,12 +244,11 @@ def random_models(
     values: str,
     n_banks: int,
     seed: int,
-    first: int = 0,
 ) -> list[PostHocCBM]:
     """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
     if train.labels is None:
         raise ValueError("Expected argument `train` to hold class labels but it has none.")
-    drawn: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed, "first": first}
+    drawn: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed}
     return [
         PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
         for bank in random_banks(train.features, train.labels, len(names), n_classes, **drawn)

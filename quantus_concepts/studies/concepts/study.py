@@ -40,18 +40,14 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
         if len(frames) + 1 < options.n_seeds:
             done = pd.concat([*frames, _named(scores.assign(seed=seed))], ignore_index=True)
             run.show(so_far(done, options.n_seeds))
-        data.begin_next()
 
     share = SCORING if network is not None else DRAWING + TRAINING + SCORING
     with whole_run(options.n_seeds * share, show=run.progress) as whole:
-        for number, data in enumerate(load_data(options, network, _load)):
+        for number, data in enumerate(load_data(options, network)):
             seed = options.seed + number
             run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
             run.settings |= data.settings
             run.note(*data.notes)
-            # For the first table somebody waits: nothing is done beside what it needs.
-            if number:
-                data.begin_next()
             score = partial(score_seed, run, network, data, seed, first=number == 0, told=partial(tell, data, seed))
             kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score)
             if seed not in told:
@@ -75,12 +71,6 @@ def score_seed(*given: Any, **named: Any) -> pd.DataFrame:
 def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
     """Declare the page, see `page`."""
     return importlib.import_module(_PAGE).page(frame, run)
-
-
-def _load() -> None:
-    # Loading it all takes seconds; meanwhile other processes paint. The last an optimiser loads at its first step.
-    for name in (_EVALUATION, _PAGE, "torch._dynamo"):
-        importlib.import_module(name)
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS
-from quantus_concepts.studies.loading import KeptImages, begun_painting
+from quantus_concepts.studies.loading import KeptImages, painted_birds
 from quantus_concepts.studies.pasta.keeping import Keep, not_kept
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER
 from quantus_concepts.studies.training import SmallResNet, train
@@ -32,10 +31,6 @@ class RatedBirds:
     image_size: int = 64
     seed: int = 0
 
-    def begin(self) -> None:
-        """Let other processes paint all of them in the time that this one leaves to them."""
-        _ = self._begun
-
     @property
     def known(self) -> KeptImages:
         """Birds to learn from."""
@@ -53,14 +48,9 @@ class RatedBirds:
         return np.stack([painted.part_masks(place).any(0).numpy() for place in range(self.n_explained)])
 
     @cached_property
-    def _begun(self) -> Callable[[bool], list[KeptImages]]:
-        counts = {"train": self.n_train, "test": max(self.n_explained, N_CLASSES)}
-        splits = ((self._settings | {"split": split}, 0, count) for split, count in counts.items())
-        return begun_painting(*splits, patient=True)
-
-    @cached_property
     def _painted(self) -> list[KeptImages]:
-        return self._begun(False)
+        counts = {"train": self.n_train, "test": max(self.n_explained, N_CLASSES)}
+        return painted_birds(*((self._settings | {"split": split}, 0, count) for split, count in counts.items()))
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -35,8 +35,6 @@ from quantus_concepts.studies.run import Run, Study
 def collect(options: PastaOptions, run: Run[PastaOptions]) -> pd.DataFrame:
     """Train and test scorers on simulated ratings, and use the best."""
     birds = RatedBirds(options.n_explained, image_size=options.image_size, seed=options.seed)
-    if options.uses:
-        birds.begin()
     run.say(f"Drawing explanations of {options.n_images} painted birds; five simulated raters vote")
     ratings = simulated_ratings(
         n_images=options.n_images, n_per_image=options.n_per_image, image_size=options.image_size, seed=options.seed

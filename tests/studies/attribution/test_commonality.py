@@ -18,7 +18,6 @@ from quantus_concepts.datasets import ObjectsOnScenes
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name, score_commonality
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.results import pick
 from quantus_concepts.studies.run import Run
@@ -107,7 +106,7 @@ class Outcome:
     def __init__(self, models, methods, data, options=OPTIONS) -> None:
         with TemporaryDirectory() as root, OutputFolder(out=Path(root, "out")) as folder:
             run = Run(options, folder, facts={"sheets": {}})
-            self.curves, self.accuracies = score_commonality(run, data, models, methods, Helpers(0))
+            self.curves, self.accuracies = score_commonality(run, data, models, methods)
         self.sheet, self.notes = run.facts["sheets"]["relative"], run.notes
 
     def of(self, method: str, metric: str = "relative MCS"):

@@ -17,7 +17,6 @@ from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name
 from quantus_concepts.studies.attribution.global_method import score_tcav, tcav_layers
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.results import pick
 from quantus_concepts.studies.run import Run
@@ -86,7 +85,7 @@ NO_PREMISES = pd.DataFrame(columns=["model", "metric", "k", "value", "n"])
 def scored(models, data, premises=NO_PREMISES, options=OPTIONS):
     """Return the rows, and what the report says of the layers."""
     run = Run(options, OutputFolder())
-    return score_tcav(run, data, models, premises, Helpers(0)), run.settings
+    return score_tcav(run, data, models, premises), run.settings
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from quantus_concepts.studies.attribution.evaluation import score_robustness
 from quantus_concepts.studies.attribution.interleaving import Interleaved
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.placed_objects import CHANGES, PlacedObjects
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.run import Run
 
@@ -93,7 +92,7 @@ def test_scores_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert to_model(models["f_o"], np.zeros(1)).dtype == torch.float32
     options = AttributionOptions(n_images=10, batch_size=3, progress=False, device="cpu")
     with OutputFolder(out=tmp_path / "out") as folder:
-        table = score_robustness(Run(options, folder), lambda change: data, models, {"red": red}, Helpers(0))
+        table = score_robustness(Run(options, folder), lambda change: data, models, {"red": red})
     # 1 inside the object under the one, 0 under the other, in nine of ten images
     assert table[["metric", "variant", "method"]].to_numpy().tolist() == [["robustness", "centre", "red"]]
     assert table[["value", "n", "undefined"]].to_numpy().tolist() == [[1.0, 9, 1]]

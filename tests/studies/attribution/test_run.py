@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import re
 import shlex
 import signal
@@ -28,7 +27,6 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.attribution import evaluation, explaining, global_method, page, saliency, study
 from quantus_concepts.studies.attribution.evaluation import methods_asked_for
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.helpers import Helpers
 from quantus_concepts.studies.output import OutputFolder
 
 COMMAND = ["benchmark", "attribution"]
@@ -246,21 +244,6 @@ def test_the_relative_contrast_and_tcav(everything):
     assert "TCAV of f_s^0.1" in everything.page
     premises = pd.read_csv("all/premises.csv")
     assert set(premises[premises.k.notna()].metric) == {"accuracy with", "accuracy without", "accuracy drop"}
-
-
-def test_what_other_processes_are_given_can_be_sent_to_them(own, command, monkeypatch):
-    sent = []
-
-    def results(_: Helpers, tasks):
-        sent.extend(pickle.dumps(task) for task in tasks)
-        return ((place, pickle.loads(task)()) for place, task in enumerate(sent[-len(tasks) :]))
-
-    monkeypatch.setattr(Helpers, "results", results)
-    found = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "sent")
-    assert found.code == 0
-    # Five subjects, and TCAV of two models.
-    assert len(sent) == 7
-    assert found.value("Grad-CAM", "IIR") == own.value("Grad-CAM", "IIR")
 
 
 def test_a_tcav_that_fails_loses_nothing_else(own, command, monkeypatch):

@@ -22,7 +22,7 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
 from quantus_concepts.functional.intervals import distribution
-from quantus_concepts.studies.concepts.evaluation import beside, oracle_model, random_models
+from quantus_concepts.studies.concepts.evaluation import oracle_model, quiet_fits, random_models
 from quantus_concepts.studies.concepts.oracle import OracleModel
 from quantus_concepts.studies.loading import KeptImages, sample_loader
 
@@ -256,6 +256,6 @@ def test_weak_banks_of_the_sweep_are_not_told_one_by_one() -> None:
         assert fit().weak
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        with beside() as also:
-            also(fit).result()
+        with quiet_fits():
+            fit()
     assert [str(each.message) for each in told] == ["something else"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pandas as pd
 import torch
 
@@ -13,7 +11,7 @@ from quantus_concepts.studies.concepts.data_option import load_data
 from quantus_concepts.studies.concepts.names import ORACLE, POST_HOC, RANDOM
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.so_far import so_far
-from quantus_concepts.studies.loading import KeptImages, begun_painting
+from quantus_concepts.studies.loading import KeptImages
 
 CEM = {"metric": "CEM", "explanation": "contribution", "set": "correct", "l": 1, "alpha": float("nan")}
 CEM |= {"item_kind": "", "item": "", "n": 10, "undefined": 0, "chance": 0.2}
@@ -43,37 +41,13 @@ def test_one_seed_has_no_interval_and_two_have_the_wide_one_over_both():
     assert "over 2 seeds" in both.note
 
 
-def test_the_birds_of_a_seed_are_the_same_however_many_processes_paint_them(monkeypatch):
+def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
     monkeypatch.setattr(loading, "PAINTED_AT_ONCE", 12)
     options = ConceptOptions(n_train=27, n_test=10, n_classes=5, image_size=32, seeds=2)
-    before = torch.get_num_threads()
-    drawn = []
-    try:
-        for n_threads in (1, 2):
-            torch.set_num_threads(n_threads)
-            drawn.append(list(load_data(options, None)))
-    finally:
-        torch.set_num_threads(before)
-    (_, alone), (_, together) = drawn
-    assert alone.digest() == together.digest()
+    _, together = load_data(options, None)
     # Other birds of the same classes, with a truth of their own.
     whole = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
     own = PaintedBirds(27, image_size=32, n_classes=5, first=30)
     assert torch.equal(together.train.images, whole.images)
     assert torch.equal(together.train.labels, whole.labels)
     assert torch.equal(together.class_concepts, own.class_concepts)
-
-
-def test_birds_that_are_painted_ahead_take_what_time_others_leave(monkeypatch):
-    monkeypatch.setattr(loading, "PAINTED_AT_ONCE", 12)
-    # Processes that paint are copies of this one.
-    monkeypatch.setattr(loading, "_kept_birds", lambda _: os.nice(0))
-    monkeypatch.setattr(KeptImages, "joined", list)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        (asked,), (ahead,) = (begun_painting(({}, 0, 36), patient=patient)(False) for patient in (False, True))
-    finally:
-        torch.set_num_threads(before)
-    assert asked == [os.nice(0)] * 3
-    assert ahead == [19] * 3
