@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib.metadata
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated
 
@@ -27,6 +29,9 @@ from quantus_concepts.studies.substitution.options import SubstitutionOptions
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+#: How signs are written on a stream that does not have them.
+PLAIN_SIGNS = "quantus_concepts.plain_signs"
+SIGNS = {"θ": "w", "α": "a", "≈": "~", "▼": "v", "▲": "^", "–": "-", "—": "-", "·": "*", "≥": ">=", "≤": "<=", "×": "x"}
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -95,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns 0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C, 143 after SIGTERM.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    with _terminated_like_interrupted() as terminated:
+    with _terminated_like_interrupted() as terminated, _replacing_unknown_signs():
         code = _run(given or ["--help"])
     return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
 
@@ -118,6 +123,29 @@ def _run(arguments: Sequence[str]) -> int:
     if code == EXIT_INTERRUPTED:
         typer.echo("Interrupted; nothing half-written was left.", err=True)
     return code if isinstance(code, int) else 0
+
+
+def _plain_signs(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    return "".join(SIGNS.get(sign, "?") for sign in signs), error.end
+
+
+@contextmanager
+def _replacing_unknown_signs() -> Iterator[None]:
+    """Write signs that an output stream cannot encode, such as a theta in code page 1252, in plain letters."""
+    codecs.register_error(PLAIN_SIGNS, _plain_signs)
+    streams = [each for each in (sys.stdout, sys.stderr) if isinstance(each, TextIOWrapper)]
+    before = [each.errors for each in streams]
+    for each in streams:
+        each.reconfigure(errors=PLAIN_SIGNS)
+    try:
+        yield
+    finally:
+        for each, errors in zip(streams, before, strict=True):
+            if not each.closed:
+                each.reconfigure(errors=errors)
 
 
 @contextmanager

@@ -125,17 +125,15 @@ class Study(Generic[O]):
                     frame = self.collect(options, run)
                 run.note(*warned)
                 run.settings["time"] = f"{time.monotonic() - started:.0f} s"
-                write(self.page(frame, run), frame, run)
+                page = self.page(frame, run)
+                write(page, frame, run)
+        # The folder is complete: what a stream cannot show costs nothing.
+        show(page, run)
         return folder.path
 
 
-def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
-    """Print notes, the main tables and the findings told; then write frames, figures and report.html."""
-    # Matplotlib and SciPy load while birds are painted, and not before.
-    from quantus_concepts.studies.charts import save_figures
-    from quantus_concepts.studies.page import render
-
-    # What is on the screen cannot be lost to a full disk, and the numbers come before the pictures.
+def show(page: Page, run: Run[Any]) -> None:
+    """Print notes, the main tables and the findings."""
     for note in run.notes:
         typer.echo(f"Note: {printable(note)}", err=True)
     console = terminal()
@@ -143,6 +141,14 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
         console.print(terminal_table(table))
     for finding in page.told:
         console.print(str(finding), highlight=False)
+
+
+def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
+    """Write frames, figures and report.html."""
+    # Loaded only where a report is written.
+    from quantus_concepts.studies.charts import save_figures
+    from quantus_concepts.studies.page import render
+
     for name, each in {"results": frame, **run.frames}.items():
         with run.folder.file(f"{name}.csv") as path:
             write_csv(each, path)

@@ -168,6 +168,10 @@ def in_percents(low: float, high: float) -> str:
     return f"{100 * low:.{decimals}f}–{100 * high:.{decimals}f}"
 
 
+#: Columns of a narrow terminal, and letters of a row's label that stay together there.
+NARROW, LONGEST_WORD = 72, 9
+
+
 def terminal() -> Console:
     """Return the console that every command prints its table on; a `[red]` in a name is no markup there."""
     console = Console(file=sys.stdout, markup=False, emoji=False)
@@ -190,7 +194,9 @@ def terminal_table(table: Table) -> RichTable:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    shown.add_column("", overflow="fold")
+    narrow = terminal().width < NARROW
+    # On a narrow terminal numbers are broken between lines, and words of labels are not.
+    shown.add_column("", overflow="fold", min_width=LONGEST_WORD if narrow else None)
     subheads = table.subheads or [""] * len(table.column_keys)
     for key, below in zip(table.column_keys, subheads, strict=True):
         # A label may have lines, which a name that came from a file may not.
@@ -202,7 +208,7 @@ def terminal_table(table: Table) -> RichTable:
             shown.add_section()
             shown.add_row(Text(printable(group), "bold"))
         for row in rows:
-            label = f"  {row.label}" if group else row.label
+            label = f"{' ' if narrow else '  '}{row.label}" if group else row.label
             cells = (printable(f"{cell.mark}{cell.text}") for cell in row.cells)
             shown.add_row(printable(label), *cells, style="dim" if row.control else None)
     return shown

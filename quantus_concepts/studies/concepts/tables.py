@@ -307,5 +307,5 @@ def main_table(frame: pd.DataFrame, tables: Mapping[str, Table], width: int) -> 
         pd.concat(parts, ignore_index=True),
         ["group", "row"],
         ["model"],
-        labels=SIGNS | heads | {OTHER_IMAGE: "another's parts"},
+        labels=SIGNS | heads | {OTHER_IMAGE: "other's parts"},
     )
