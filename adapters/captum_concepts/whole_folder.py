@@ -52,6 +52,7 @@ class WholeFolder:
         self._journal = self._work / "swap.json"
         self._lock = FileLock(self._work / "lock", timeout=0, thread_local=False)
         self._entered = False
+        self._locked: tuple[int, int] | None = None
         self._made: list[Path] = []
 
     @property
@@ -76,6 +77,7 @@ class WholeFolder:
                 self._check()
             self._make(self._work)
             self._take_lock()
+            self._locked = self._inode()
             self._entered = True
             self._recover()
             self.resumed = self._check()
@@ -93,6 +95,13 @@ class WholeFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._inode() != self._locked:
+            # What is there now belongs to another run.
+            self._lock.release()
+            self._entered = False
+            if error is None:
+                self.check_held()
+            return
         try:
             if error is None:
                 self._finish()
@@ -102,6 +111,22 @@ class WholeFolder:
                 self._recover()
             finally:
                 self._leave(failed=failed)
+
+    def check_held(self) -> None:
+        """Raise if the folder was removed, and perhaps made again by another run, since this run locked it."""
+        if self._inode() != self._locked:
+            raise WriteError(
+                f"The output folder `{self.path}` was removed or replaced while this run wrote to it. Nothing more is "
+                "written there. Run the command again."
+            )
+
+    def _inode(self) -> tuple[int, int] | None:
+        """Return which file the lock is; None if it is gone."""
+        try:
+            found = (self._work / "lock").stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     @property
     def started(self) -> bool:

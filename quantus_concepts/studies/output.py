@@ -90,6 +90,7 @@ class OutputFolder:
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts or not pure.parts:
             raise ValueError(f"Expected argument `name` to be a path inside the output folder but got {name!r}.")
+        self._entered.check_held()
         try:
             target = self.new / pure
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import filelock
 import pytest
 
 import folder_kills
-from captum_concepts.whole_folder import MANIFEST, WORK, WholeFolder, interrupted
+from captum_concepts.whole_folder import MANIFEST, WORK, WholeFolder, WriteError, interrupted
 from folder_kills import MINE, NEW, NEW_FILES, OLD, OLD_FILES, texts, write, write_old
 from kills import changes, contents
 
@@ -239,3 +239,22 @@ def test_contents_of_two_equal_runs_are_equal(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         write(tmp_path / "c", {}, NEW)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_folder_that_is_removed_while_a_run_writes_is_an_error_and_never_a_mixture(tmp_path, again):
+    path = tmp_path / "run"
+    first = WholeFolder(path, OLD).__enter__()
+    (first.new / "a.txt").write_text("first")
+    shutil.rmtree(path)
+    second = WholeFolder(path, NEW).__enter__() if again else None
+    with pytest.raises(WriteError, match="was removed or replaced while this run wrote to it"):
+        first.check_held()
+    with pytest.raises(WriteError, match="was removed or replaced"):
+        first.__exit__(None, None, None)
+    if second is None:
+        assert not path.exists()
+        return
+    (second.new / "b.txt").write_text("second")
+    second.__exit__(None, None, None)
+    assert texts(path) == {"b.txt": "second"}

@@ -61,10 +61,9 @@ NO_FIGURES: dict[str, Any] = {
 
 
 def few_random_models(*arguments: Any) -> Any:
-    """Make the first four of the random banks, where they are among those asked for."""
-    *others, count, seed, first = arguments if len(arguments) == 8 else (*arguments, 0)
-    count = min(count, 4 - first)
-    return random_models(*others, count, seed, first) if count > 0 else []
+    """Make four of the random banks."""
+    *others, count, seed = arguments
+    return random_models(*others, min(count, 4), seed)
 
 
 def few_steps(*arguments: Any, **named: Any) -> Any:

@@ -53,6 +53,12 @@ LEGEND = {
 }
 
 
+def is_whole_cub(settings: Mapping[str, str]) -> bool:
+    """Return whether a run has the images and classes of all of CUB-200-2011, as the paper has."""
+    n_images = sum(int(settings.get(name, 0)) for name in ("training images", "test images"))
+    return (n_images, int(settings.get("classes", 0))) == (11_788, 200)
+
+
 def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
     """Declare the report."""
     paper = run.options.data == CUB
@@ -144,6 +150,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         content={
             "legend": {name: text for name, text in LEGEND.items() if name in shown},
             "paper": SOURCE if paper else "",
+            "whole_cub": is_whole_cub(run.settings),
             "by_class": by_class,
             "seeds": seeds,
             "n_banks": (control["n"] + control["undefined"]).max(),

@@ -21,7 +21,7 @@ from quantus_concepts.studies.concepts import options
 from quantus_concepts.studies.concepts.charts import interventions
 from quantus_concepts.studies.concepts.findings import findings
 from quantus_concepts.studies.concepts.names import baseline_name, setting_name
-from quantus_concepts.studies.concepts.page import page
+from quantus_concepts.studies.concepts.page import is_whole_cub, page
 from quantus_concepts.studies.concepts.study import COLUMNS
 from quantus_concepts.studies.concepts.tables import accuracy_table, cem_table, cgim_table, clm_table, settings_table
 from quantus_concepts.studies.page import render
@@ -319,3 +319,15 @@ def test_the_page_tells_directions_that_hardly_know_their_concepts(rows):
 
 def test_the_options_have_what_is_known_where_it_takes_time_to_load():
     assert (options.N_BANKS, options.METHODS, options.VALUES) == (N_DRAWS, METHODS, VALUES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "whole"),
+    [
+        ({"training images": "5994", "test images": "5794", "classes": "200"}, True),
+        ({"training images": "750", "test images": "652", "classes": "25"}, False),
+        ({}, False),
+    ],
+)
+def test_only_all_of_cub_is_the_papers_data(settings, whole):
+    assert is_whole_cub(settings) == whole
