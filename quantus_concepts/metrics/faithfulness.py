@@ -223,9 +223,9 @@ class Faithfulness(ImageMetric):
             clean = torch.cat([self._probability(self._outputs(model, x), y) for x, y in parts])
         self._advance(len(images))
         found = []
-        for rows, perturbed in _perturbed(prepared, ranks, distinct.to(ranks.device), chunk):
-            found.append(self._probability(self._outputs(model, perturbed), every[rows]))
-            self._advance(len(rows))
+        for samples, perturbed in _perturbed(prepared, ranks, distinct.to(ranks.device), chunk):
+            found.append(self._probability(self._outputs(model, perturbed), every[samples]))
+            self._advance(len(samples))
         table = (torch.cat(found).view(len(images), 2, -1) - clean[:, None, None]).abs().cpu().double()
         # No pixel perturbed, no change.
         table = torch.cat([torch.zeros(len(images), 2, 1, dtype=table.dtype), table], 2)
