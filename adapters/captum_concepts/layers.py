@@ -217,7 +217,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
 def layer_channels(model: nn.Module, layer: str | nn.Module, images: Tensor) -> int:
     """Return the number of channels d of a layer's maps."""
     features = LayerFeatures(model, layer)
-    output: Tensor = _run(features, images[:1])
+    output: Tensor = _run(features, images)
     if output.ndim != 4:
         raise ValueError(
             f"Expected layer {features.layer!r} to give maps (N, d, h, w) but got shape "

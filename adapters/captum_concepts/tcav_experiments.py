@@ -114,7 +114,7 @@ class Experiments(NamedTuple):
     def _check_outputs(self) -> None:
         """Raise where the model has no such outputs, before the work is done."""
         with torch.no_grad():
-            image = next(self.batches.of(self.inputs[:1]))[1]
+            image = next(self.batches.of(self.inputs))[1]
             outputs = tensor_output(self.model(image), type(self.model).__name__)
         if outputs.ndim != 2:
             raise ValueError(f"Expected the model to return logits (N, K) but got shape {tuple(outputs.shape)}.")

@@ -38,7 +38,7 @@ class AtLayer(Attribution):
     def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
         """Return what the attribution gives at the layer."""
         if self.layer is None:
-            self.layer = last_spatial_layer(self.forward_func, inputs[:1].detach())
+            self.layer = last_spatial_layer(self.forward_func, inputs.detach())
         inner = self.attribution(self.forward_func, find_layer(self.forward_func, self.layer))
         # Activations have no target.
         return inner.attribute(inputs, **kwargs, **({} if target is None else {"target": target}))
@@ -66,7 +66,7 @@ class Guided(Attribution):
     def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
         """Return what the guided method gives; one warning if some ReLUs cannot be guided."""
         if not self._checked:
-            _warn_of_functions(self.forward_func, inputs[:1].detach())
+            _warn_of_functions(self.forward_func, inputs.detach())
             self._checked = True
         with _own_inputs(_relus(self.forward_func)):
             return self.guided.attribute(inputs, target=target, **kwargs)

@@ -36,7 +36,7 @@ class Figures:
 
 
 def figures(scores: Any, targets: Any) -> Figures:
-    """Compare scores with votes."""
+    """Compare scores with votes; rounded as the release does, halves up, both scores and votes."""
     predicted, given = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
     check_shape("scores", predicted, ("N",), (None,))
     check_shape("targets", given, ("N",), (len(predicted),))
@@ -49,15 +49,15 @@ def figures(scores: Any, targets: Any) -> Figures:
             )
     known = ~(np.isnan(predicted) | np.isnan(given))
     predicted, given = predicted[known], given[known]
-    rounded = np.rint(predicted)
+    rounded, rounded_targets = (np.floor(each + 0.5) for each in (predicted, given))
     missing = int((~known).sum())
     if not len(given):
         return Figures(math.nan, math.nan, math.nan, math.nan, 0, missing)
     return Figures(
         float(np.mean((predicted - given) ** 2)),
-        _kappa(rounded, np.rint(given)),
+        _kappa(rounded, rounded_targets),
         _spearman(predicted, given),
-        _spearman(rounded, given),
+        _spearman(rounded, rounded_targets),
         len(given),
         missing,
     )
@@ -124,7 +124,7 @@ def ceiling(votes: Any, how: str = "mode", *, n_splits: int = 50, seed: int = 0)
     value, reliability = _noise_free(by_value, factor)
     means = join_votes(values, "mean")
     spread = reliability * means.var() + 1 / 12
-    scatter = spread + np.rint(joined).var() + (means.mean() - joined.mean()) ** 2
+    scatter = spread + np.floor(joined + 0.5).var() + (means.mean() - joined.mean()) ** 2
     qwk = 2 * value * math.sqrt(reliability * means.var() * joined.var()) / scatter
     return Ceiling(rank, float(qwk), rank_reliability, len(values))
 

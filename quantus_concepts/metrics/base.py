@@ -140,6 +140,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                 self._truth(len(x_batch), custom_batch),
                 n_samples=len(x_batch),
                 inputs=inputs,
+                batch_size=batch_size,
                 model_predict_kwargs=dict(model_predict_kwargs or {}),
             )
             try:
@@ -241,6 +242,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Put in the explanations and the ground truth that `general_preprocess` knows nothing of."""
         module = None if model is None else model.get_model()
         self.call.on_images = self._works_on_images(module, x_batch)
+        # Quantus has moved channels that came last.
+        self.call.layout = x_batch.shape[1:]
         extra = self._check_call(module, x_batch, y_batch, s_batch)
         if not self.call.on_images and self.call.attributions is None and not self.can_explain:
             wrong = no_concept_model(self.name, module, x_batch)
@@ -254,8 +257,6 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         def explain(rows: slice) -> np.ndarray:
             return self._explain(module, x_batch[rows], y_batch[rows], rows)
 
-        # Quantus moves channels that came last.
-        self.call.layout = x_batch.shape[1:]
         return {
             "rows_batch": np.arange(len(x_batch)),
             "a_batch": Explanations(len(x_batch), explain),

@@ -63,6 +63,8 @@ class ConceptBatches:
         n_seen = 0
         for batch in self._loader:
             made = self._made(batch, n_seen)
+            if not len(made.images):
+                continue
             self._check(made, n_seen)
             n_seen += len(made.images)
             if self._elsewhere is not None and made.points is not None and self._last_part >= 0:

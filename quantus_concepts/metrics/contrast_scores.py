@@ -38,11 +38,12 @@ from quantus_concepts.metrics.region_attributions import (
     check_subject,
     checked_masks,
 )
-from quantus_concepts.metrics.subjects import Subject, taken
+from quantus_concepts.metrics.subjects import Subject, batches, taken
 
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]
 UNMARKED = "masks are empty or full"
+UNDEFINED_MAP = "attributions hold NaN or infinity"
 BASELINE, PERTURBATION = "MCS baseline", "perturbation"
 CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
 BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
@@ -149,10 +150,16 @@ def score_contrasts(
     if iir is not None and converged is None:
         _, converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance)
     overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
-    marked = None if callable(regions) else ~unusable_masks(regions.numpy())
+    marked = marked_rows(regions, max(len(first) for first, _ in pairs.values()), batch_size)
     why = undefined_reasons(pairs, logits, overlooked, marked)
     scores = contrast_scores(found, pairs, why, threshold=threshold)
     return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
+
+
+def marked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
+    """Return (N,) of bool: which images have a region that is neither empty nor the whole image."""
+    found = [~unusable_masks(taken(masks, rows).numpy()) for rows in batches(count, batch_size)]
+    return np.concatenate(found) if found else np.empty(0, dtype=bool)
 
 
 def undefined_reasons(
@@ -190,8 +197,9 @@ def contrast_scores(
         failed = f"the explanation method failed: {each.failure}" if each.failure else ""
         for metric, pair in pairs.items():
             for name, scores in _scores_of(metric, each, pair, threshold):
+                broken = (each.inside[pair[0]].isnan() | each.inside[pair[1]].isnan()).numpy()
                 # A map that gives a region nothing leaves nothing to compare a change with.
-                other = UNATTRIBUTED if metric == "IIR" else UNMARKED
+                other = np.where(broken, UNDEFINED_MAP, UNATTRIBUTED if metric == "IIR" else UNMARKED)
                 reasons = np.where(scores.isnan().numpy(), failed or other, "").astype(object)
                 left_out = why[metric] != ""
                 reasons[left_out] = why[metric][left_out]

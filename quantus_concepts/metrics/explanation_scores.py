@@ -103,7 +103,7 @@ def score_explanations(
     Warns
     -----
     UserWarning
-        If scores are NaN, and if a scorer with labels is told none.
+        If scores are NaN, and if explanations have no label for a scorer that was trained with labels.
     """
     scorer = scorer_from(scorer)
     embedder = embedder_for(scorer, encoder, cache=cache)
@@ -115,10 +115,9 @@ def score_explanations(
         check_callable("denormalise", denormalise)
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
-    told = False
     for given in progress(check_loader(loader), "scoring", unit="batch", show=display_progressbar):
         batch = _checked(given, denormalisation)
-        labels, told = _label_places(scorer, batch), told or batch.labels is not None
+        labels = _label_places(scorer, batch)
         votes = torch.full((len(labels), len(scorer.questions)), torch.nan)
         good = batch.reason == 0
         if good.any():
@@ -130,7 +129,7 @@ def score_explanations(
         raise ValueError("Expected argument `loader` to give at least one explanation but it is empty.")
     table = rows.rows.numpy()
     codes = table[:, :3].astype(np.int64)
-    _warn(scorer, told, codes[:, 2])
+    _warn(scorer, codes[:, 0], codes[:, 2])
     return pd.DataFrame(
         {
             # The last one is that of no label.
@@ -202,11 +201,12 @@ def _embedded(embedder: Embedder, denormalisation: Denormalisation, shown: Any, 
     return embedder.embed_maps(denormalisation.of_checked(images.to(where)), maps.to(where), checked=True)
 
 
-def _warn(scorer: Scorer, told: bool, reasons: np.ndarray) -> None:
-    if scorer.labels is not None and not told:
+def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:
+    without = 0 if scorer.labels is None else int((labels == UNLABELLED).sum())
+    if scorer.labels is not None and without:
         warnings.warn(
-            "The scorer was trained with labels and is told none; let `loader` give them. It knows "
-            f"{', '.join(scorer.labels)}.",
+            f"The scorer was trained with labels, and {without} of {len(labels)} explanations have none; let `loader` "
+            f"give them. It knows {', '.join(scorer.labels)}.",
             UserWarning,
             stacklevel=3,
         )

@@ -69,6 +69,8 @@ def draw_references(ax: Any, chance: float, control: Sequence[float] | float | N
 
 def draw_range(ax: Any, low: float, high: float, coverage: float) -> None:
     """Shade the range of a baseline's draws, and say which share of further draws it encloses."""
+    if not math.isfinite(high - low):
+        return
     ax.axvspan(low, high, color=CONTROL, alpha=0.15, lw=0, zorder=0, label=f"{100 * coverage:.0f} % of controls")
 
 

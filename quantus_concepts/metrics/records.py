@@ -44,6 +44,9 @@ class Call:
     n_samples: int = 0
     #: `x_batch` as the caller passed it, and the shape of a sample once channels are first.
     inputs: Any = None
+    batch_size: int = 64
+    #: What models, by their identity, gave for the first batch.
+    first: dict[int, Any] = field(default_factory=dict)
     layout: tuple[int, ...] = ()
     checked: bool = False
     refused: bool = False

@@ -63,8 +63,8 @@ def attribute_regions(
     """Explain every subject with every method once, and reduce each explanation to a number at once.
 
     What `score_contrasts` rests on: maps scaled by `positive_percentile`, each by itself, and averaged over a region.
-    A method that raises, or gives what is no finite map for an image, has NaN throughout and a reason; the others go
-    on, and it is not asked again.
+    A method that raises, or gives what is no map, has NaN throughout and a reason; the others go on, and it is not
+    asked again. A map with NaN or infinity costs its own image only.
 
     Parameters
     ----------
@@ -222,9 +222,8 @@ def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:
         )
     # A copy: torch knows no negative strides, and warns of arrays that cannot be written.
     maps = np.array(raw, dtype=np.float64 if raw.dtype == np.float64 else np.float32)
-    if not np.isfinite(maps).all():
-        broken = int((~np.isfinite(maps).reshape(len(maps), -1).all(1)).sum())
-        raise ValueError(f"Expected finite attributions but got NaN or infinity for {broken} of {len(maps)} images.")
+    # A map that is not finite has no g_c; the others of the batch do.
+    maps[~np.isfinite(maps).reshape(len(maps), -1).all(1)] = np.nan
     return positive_percentile(torch.from_numpy(maps))
 
 

@@ -120,6 +120,8 @@ class Subject:
         for batch in self.images:
             images = to_tensor("images", batch[0] if isinstance(batch, tuple | list) else batch)
             check_shape("images", images, ("n", "C", "H", "W"), (None,) * 4)
+            if not len(images):
+                continue
             rows = list(range(count, count + len(images)))
             count += len(images)
             self._check_count(count, count > len(self))

@@ -50,7 +50,8 @@ class Scorer(nn.Module):
     metadata : mapping, optional
         What else belongs to the scorer, such as the ids of its split and its figures; of what JSON can hold.
     seed : int
-        Of the initial weights; the global random state is left as it was. The last bias starts at 0.5.
+        Of the initial weights; the global random state is left as it was. The last bias starts at 0.5, and training
+        begins with the mean of its targets.
 
     Attributes
     ----------

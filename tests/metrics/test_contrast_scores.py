@@ -372,13 +372,24 @@ def gives_nan(model, inputs, targets):
 BAD = {
     "raises": (fails, "RuntimeError: out of luck"),
     "raises later": (fails_on_the_second_subject, "KeyError: 'layer'"),
-    "NaN": (gives_nan, "Expected finite attributions but got NaN or infinity for 1 of 3 images."),
     "another size": (lambda model, inputs, targets: inputs[:, :, 1:], r"\(3, 3, 11, 12\)"),
     "another number": (lambda model, inputs, targets: inputs[:1], r"\(1, 3, 12, 12\)"),
     "flat": (lambda model, inputs, targets: inputs.reshape(len(inputs), -1), r"\(3, 432\)"),
     "nothing": (lambda model, inputs, targets: None, "but got"),
     "text": (lambda model, inputs, targets: np.full(inputs.shape, "x"), "ValueError"),
 }
+
+
+def test_a_map_with_nan_costs_its_own_image_only():
+    images = Images(0), Images(1)
+    first, second = subjects(*images)
+    found = attribute_regions(
+        {"bad": gives_nan, "good": lambda model, inputs, targets: inputs}, [first, second], masks, batch_size=3
+    )
+    assert found["bad"].failure == ""
+    broken = found["bad"].inside[first].isnan()
+    assert 0 < broken.sum() < len(broken)
+    assert torch.equal(found["bad"].inside[first][~broken], found["good"].inside[first][~broken])
 
 
 @pytest.mark.parametrize(("method", "message"), BAD.values(), ids=BAD)

@@ -113,9 +113,11 @@ def test_what_cannot_be_scored_costs_its_own_score_and_is_told_once() -> None:
     assert found["Q1"].isna().tolist() == [True, False]
 
 
-def test_a_scorer_with_labels_that_is_told_none_says_so() -> None:
-    with pytest.warns(UserWarning, match="trained with labels and is told none"):
-        score_explanations(scorer(), PoolingEncoder(), [(IMAGES, MAPS)])
+def test_missing_labels_are_counted() -> None:
+    n = len(IMAGES)
+    for loader, without in (([(IMAGES, MAPS)], n), ([(IMAGES, MAPS), (IMAGES, MAPS, ["cat"] * n)], n)):
+        with pytest.warns(UserWarning, match=rf"trained with labels, and {without} of {n * len(loader)} .* have none"):
+            score_explanations(scorer(), PoolingEncoder(), loader)
 
 
 BAD = {

@@ -38,12 +38,23 @@ def call(name: str, world: World, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_classes_of_the_model_are_counted_once(name: str, world: World) -> None:
-    arguments = call(name, world)
+def test_a_model_of_a_fixed_batch_size_is_scored_as_any_other(name: str, world: World) -> None:
+    """As one that was exported: it takes whole batches only, also where classes are counted and methods are checked."""
+    arguments = call(name, world, batch_size=4)
+    expected = metric(name, world)(**arguments)
     sizes: list[int] = []
-    arguments["model"].register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
-    metric(name, world, labels=arguments["y_batch"])(**arguments)
-    assert sizes.count(1) == 1
+
+    def check(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        sizes.append(len(inputs[0]))
+        if len(inputs[0]) != 4:
+            raise RuntimeError("Expected input to be equal to 4")
+
+    hook = arguments["model"].register_forward_pre_hook(check)
+    try:
+        np.testing.assert_array_equal(metric(name, world)(**arguments), expected)
+    finally:
+        hook.remove()
+    assert 4 in sizes
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -433,13 +444,12 @@ class TestSharing:
     def test_predictions_are_made_once_and_scores_stay_to_the_bit(self, world: World) -> None:
         alone, of_model, of_contrast = self.results(world, nullcontext())
         n_perturbed = 2 * len(set(pixel_counts(world.images[0, 0].size, (10,)).tolist()) - {0}) * N
-        # MCS the images, IDR and IIR two versions, Faithfulness the images and what it makes of them; one for classes.
-        assert sum(of_model) == 2 * (6 * N + n_perturbed + 3)
-        assert sum(of_contrast) == 2 * (N + 1)
+        # MCS the images, IDR and IIR two versions, Faithfulness the images and what it makes of them.
+        assert sum(of_model) == 2 * (6 * N + n_perturbed)
+        assert sum(of_contrast) == 2 * N
         together, of_model, of_contrast = self.results(world, shared_passes())
-        # The image that is asked how many classes there are is not shared.
-        assert sum(of_model) == 3 * N + 2 * (n_perturbed + 3)
-        assert sum(of_contrast) == N + 2
+        assert sum(of_model) == 3 * N + 2 * n_perturbed
+        assert sum(of_contrast) == N
         for method in self.METHODS:
             for name, found in together[method].items():
                 np.testing.assert_array_equal(found, alone[method][name])

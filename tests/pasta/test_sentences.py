@@ -1,7 +1,7 @@
 import pytest
 
 from quantus_concepts.datasets.ratings.files import released_scale
-from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
+from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS, RELEASED_CONCEPTS
 from quantus_concepts.pasta.sentences import concept_sentence, released_sentence
 
 
@@ -82,3 +82,13 @@ def test_bad_input_of_the_sentence_of_the_release():
         released_sentence({"a": 1.0}, ())
     with pytest.raises(ValueError, match="'a' is NaN"):
         released_sentence({"a": float("nan")}, PARTS)
+
+
+def test_the_release_writes_two_concepts_otherwise_than_its_paper():
+    # Its files have these keys: with the paper's "eyebrow" the value would be 0, and the concept last.
+    written = {"ebrow": -3.0, "eye": 1.0}
+    for name in ("pascalpart", "catsdogscars"):
+        assert released_sentence(written, RELEASE_LISTS[name], n_top=2) == "ebrow, eye, "
+        assert "eyebrow" in RELEASED_CONCEPTS[name]
+    assert released_sentence({"flat-arch ": 2.0}, RELEASE_LISTS["monumai"], n_top=1) == "flat-arch , "
+    assert RELEASE_LISTS["coco"] == RELEASED_CONCEPTS["coco"]

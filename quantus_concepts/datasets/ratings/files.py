@@ -17,7 +17,7 @@ from torch import Tensor
 from captum_concepts.images import MAX_PIXELS
 from captum_concepts.reading import no_file, printable, read_json, reason_of, shortened
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
+from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS
 
 MAP_SUFFIX, CONCEPT_SUFFIX, DRAWING_SUFFIX = ".npy", ".json", ".png"
 #: Ids of the released explainers whose explanations are concepts.
@@ -153,7 +153,7 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
         )
     written = {name: float(value) for name, value in content.items()}
     values = _counterfactuals(written) if counterfactual else _named(written)
-    return ConceptExplanation(values, ascending, written, RELEASED_CONCEPTS.get(dataset, ()))
+    return ConceptExplanation(values, ascending, written, RELEASE_LISTS.get(dataset, ()))
 
 
 def list_some(entries: Iterable[object], limit: int = SHOWN_FILES) -> str:
