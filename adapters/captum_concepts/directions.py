@@ -130,7 +130,7 @@ def mean_directions(features: Tensor, labels: np.ndarray, positive: np.ndarray, 
 
 def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return balanced accuracies (L,) among the images drawn and among those left, NaN where a side is empty."""
-    correct = (scores > 0).cpu().numpy() == labels
+    correct = (scores >= 0).cpu().numpy() == labels
 
     def balanced(chosen: np.ndarray) -> Tensor:
         sides = np.stack([chosen & labels, chosen & ~labels])

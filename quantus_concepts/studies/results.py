@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from quantus_concepts.functional.intervals import relation
+from quantus_concepts.functional.intervals import CONFIDENCE, relation
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
 NUMBERS = ("value", "low", "high", "n", "undefined", "chance", "reference", "seed")
 UNBOUNDED = (-math.inf, math.inf)
+#: Spread of equal numbers, relative to their size.
+_ROUNDING = 1e-12
 
 
 def pick(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
@@ -61,9 +63,9 @@ def over_seeds(
     for _, group in frame.groupby(keys(frame), dropna=False, sort=False):
         first = group.iloc[0].to_dict()
         if len(group) > 1:
-            values = group["value"].to_numpy(dtype=np.float64)
-            errors = (group["high"] - group["low"]).to_numpy(dtype=np.float64) / (2 * stats.norm.ppf(0.975))
-            values, errors = values[~np.isnan(values)], errors[~np.isnan(values)]
+            runs = group[["value", "low", "high"]].to_numpy(dtype=np.float64)
+            runs = runs[~np.isnan(runs[:, 0])]
+            values = runs[:, 0]
             first["value"] = float(values.mean()) if values.size else math.nan
             for name in {"chance", "reference"} & first.keys():
                 first[name] = group[name].mean()
@@ -72,24 +74,26 @@ def over_seeds(
             if first.get("model") in controls:
                 first["low"], first["high"] = group["low"].mean(), group["high"].mean()
             else:
-                first["low"], first["high"] = seed_interval(values, errors, bounds(group.iloc[0]))
+                first["low"], first["high"] = seed_interval(runs, bounds(group.iloc[0]))
         rows.append(first)
     joined = pd.DataFrame(rows, columns=frame.columns)
     return joined.drop(columns="seed", errors="ignore")
 
 
-def seed_interval(values: np.ndarray, errors: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return Student's 95 % interval of a mean over seeds, from the values and their own standard errors.
+def seed_interval(runs: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean over seeds from the value, low and high (S, 3) of each; NaN without spread.
 
     The variance is at least the one that the single runs' errors imply for their mean: a few seeds may agree by chance.
     """
-    if values.size < 2:
+    if len(runs) < 2:
         return math.nan, math.nan
-    own = np.sqrt(np.nansum(errors**2)) / errors.size
-    error = max(values.std(ddof=1) / math.sqrt(values.size), own)
-    if not error > 0:
+    values, low, high = runs.T
+    # The longer side: the other one may be clipped at the end of the scale.
+    errors = np.fmax(values - low, high - values) / stats.norm.ppf((1 + CONFIDENCE) / 2)
+    error = max(values.std(ddof=1) / math.sqrt(len(runs)), math.sqrt(float(np.nansum(errors**2))) / len(runs))
+    if error <= _ROUNDING * np.abs(values).max():
         return math.nan, math.nan
-    mean, half = values.mean(), stats.t.ppf(0.975, values.size - 1) * error
+    mean, half = values.mean(), stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1) * error
     return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
 
 

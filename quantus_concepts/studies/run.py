@@ -16,6 +16,7 @@ from torch import Tensor
 
 from captum_concepts.progress import beside_bars
 from captum_concepts.reading import printable
+from captum_concepts.whole_folder import WriteError
 from quantus_concepts.studies.command import OutOptions
 from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
@@ -126,7 +127,12 @@ class Study(Generic[O]):
                 run.note(*warned)
                 run.settings["time"] = f"{time.monotonic() - started:.0f} s"
                 page = self.page(frame, run)
-                write(page, frame, run)
+                try:
+                    write(page, frame, run)
+                except WriteError:
+                    # A full disk costs no number: they are on the screen.
+                    show(page, run)
+                    raise
         # The folder is complete: what a stream cannot show costs nothing.
         show(page, run)
         return folder.path

@@ -667,3 +667,10 @@ def test_a_solver_that_does_not_converge_ends_and_is_told(monkeypatch):
     with pytest.warns(UserWarning, match=r"SVMs of \d of 2 concepts did not converge; embeddings reach .*normalised"):
         bank = ConceptBank.fit(features, labels)
     assert bank.cavs.isfinite().all()
+
+
+def test_an_image_on_the_boundary_shows_the_concept():
+    bank = ConceptBank.fit(
+        [[0.0], [2.0], [-1.0], [-1.0]], [[1], [1], [0], [0]], method="mean", n_pos=2, n_neg=2, hold_back=0
+    )
+    assert bank.train_accuracy.item() == 1
