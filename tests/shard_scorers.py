@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -59,7 +60,7 @@ class Noted:
     def wait_for(self, start: int) -> None:
         """Wait until the driver, which may be slow, has written a range."""
         end = time.monotonic() + 60
-        while time.monotonic() < end and not any((self.folder.parent / "out").glob(f"{start:09d}-*.parquet")):
+        while time.monotonic() < end and start not in named(self.folder.parent / "out"):
             time.sleep(0.05)
 
     def note(self, what: str) -> None:
@@ -78,6 +79,12 @@ def scored(folder: Path, make: Any = None, **changed: Any) -> pd.DataFrame:
 
     settings = {"fingerprint": {"run": 1}, "shard_size": 8, "batch_size": BATCH, **changed}
     return score_shards(make or Noted(folder / "notes"), N, folder / "out", **settings)
+
+
+def named(out: Path) -> set[int]:
+    """Return where the ranges begin whose files the manifest of a folder names."""
+    file = out / "shards.json"
+    return {int(name[:9]) for name in json.loads(file.read_text())["files"]} if file.exists() else set()
 
 
 def check_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:

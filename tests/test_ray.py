@@ -26,7 +26,7 @@ from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import STUDY
 from region_subjects import check_regions
-from shard_scorers import STARTS, N, Noted, check_same, scored
+from shard_scorers import STARTS, N, Noted, check_same, named, scored
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
@@ -93,7 +93,7 @@ def test_a_process_killed_with_its_cluster_going_on_leaves_what_is_done(
 ) -> None:
     done = subprocess.run([sys.executable, shard_scorers.__file__, tmp_path, cluster], check=False)
     assert done.returncode == -signal.SIGKILL
-    there = {int(path.name[:9]) for path in (tmp_path / "out").glob("*.parquet")}
+    there = named(tmp_path / "out")
     # One worker took them in order; the third may have come back just too late to be written.
     assert {0, 8} <= there <= {0, 8, 16}
     again = Noted(tmp_path / "again")

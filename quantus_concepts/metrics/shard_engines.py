@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -11,8 +12,9 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 LOCAL, RAY = "local", "ray"
 ENGINES = (LOCAL, RAY)
 Range = tuple[int, int]
-#: How often a range is begun again whose worker died: one that always kills its worker must not go on for ever.
-_RETRIES = 2
+#: How often a range, or the factory, is tried whose worker dies: one that always kills it must not go on for ever.
+_TRIES = 3
+#: Stands for the making of the scorer.
+_NO_RANGE = (0, 0)
 #: Seconds in which a cluster answers; Ray itself would try for many minutes.
 _ANSWER = 10
 #: Machines of a cluster that are told.
@@ -72,28 +76,22 @@ def score_here(make_scorer: Callable[[], Any], ranges: Sequence[Range]) -> Gener
 def score_on_ray(
     make_scorer: Callable[[], Any], ranges: Sequence[Range], workers: Workers
 ) -> Generator[Outcome, None, None]:
-    """Score ranges by actors that take them from a pool, in the order in which they are done."""
+    """Score ranges by actors, each of which takes the next one when it is free."""
     ray = needed("ray")
     number = min(workers.number, len(ranges))
     with _connected(ray, workers, number):
         _check_room(ray, workers, number)
-        # A dead actor is started again, and the call it died in with it; both by Ray.
-        actor = ray.remote(num_cpus=workers.num_cpus, num_gpus=workers.num_gpus)(_Worker).options(
-            max_restarts=-1, max_task_retries=_RETRIES
-        )
-        factory = _shared(ray, make_scorer)
-        actors = [actor.remote(max(1, int(workers.num_cpus))) for _ in range(number)]
-        try:
-            yield from _pooled(ray, actors, factory, ranges)
-        finally:
-            for each in actors:
-                ray.kill(each)
+        actor = ray.remote(num_cpus=workers.num_cpus, num_gpus=workers.num_gpus)(_Worker)
+        threads = max(1, int(workers.num_cpus))
+        with closing(_Actors(ray, lambda: actor.remote(threads), _shared(ray, make_scorer))) as actors:
+            yield from actors.score(ranges, number)
 
 
 def needed(package: str) -> Any:
     """Import a package of the extra, or say how to get it."""
     try:
-        return importlib.import_module(package)
+        with _same_environment():
+            return importlib.import_module(package)
     except ImportError:
         raise ValueError(
             f"Scoring by ranges needs the package {package}: python -m pip install 'quantus-concepts[ray]'."
@@ -101,70 +99,91 @@ def needed(package: str) -> Any:
 
 
 class _Worker:
-    """An actor: it makes its scorer once, and again after it died."""
+    """An actor: it makes its scorer, then scores ranges."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._scorer: Any = None
         self._warned: list[Warned] = []
         os.environ["OMP_NUM_THREADS"] = str(threads)  # where PyTorch is loaded later
         # In place of a log of the worker that nobody reads. What is filtered, by the scorer itself too, stays so.
         warnings.showwarning = self._note
 
-    def build(self, factory: Sequence[Any]) -> tuple[str, tuple[Warned, ...]]:
-        """Make the scorer, and return why that failed, and the warnings."""
-        return self._build(factory), self._told()
+    def build(self, factory: Sequence[Any]) -> Outcome:
+        """Make the scorer; the outcome has no range."""
+        try:
+            make_scorer = needed("ray").get(factory[0])
+            if "torch" in sys.modules:
+                sys.modules["torch"].set_num_threads(self._threads)
+            self._scorer = _made(make_scorer)
+        except Exception as error:  # whatever the user's factory raises
+            return self._finished(Outcome(_NO_RANGE, error=_text(error)))
+        return self._finished(Outcome(_NO_RANGE))
 
-    def _build(self, factory: Sequence[Any]) -> str:
-        # In a list the factory arrives as a reference: what goes wrong in taking it up is told like the rest.
-        if self._scorer is None:
-            try:
-                make_scorer = needed("ray").get(factory[0])
-                if "torch" in sys.modules:
-                    sys.modules["torch"].set_num_threads(self._threads)
-                self._scorer = _made(make_scorer)
-            except Exception as error:  # whatever the user's factory raises
-                return _text(error)
-        return ""
-
-    def score(self, factory: Sequence[Any], each: Range) -> Outcome:
+    def score(self, each: Range) -> Outcome:
         """Score a range."""
-        failed = self._build(factory)
-        outcome = Outcome(each, error=failed) if failed else _outcome(self._scorer, each)
-        return outcome._replace(warned=self._told())
+        return self._finished(_outcome(self._scorer, each))
 
     def _note(
         self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
     ) -> None:
         self._warned.append(Warned(str(message), category.__name__, category.__module__, filename, lineno))
 
-    def _told(self) -> tuple[Warned, ...]:
-        told, self._warned = tuple(self._warned), []
-        return told
+    def _finished(self, outcome: Outcome) -> Outcome:
+        warned, self._warned = tuple(self._warned), []
+        return outcome._replace(warned=warned)
 
 
-def _pooled(ray: Any, actors: Sequence[Any], factory: Any, ranges: Sequence[Range]) -> Iterator[Outcome]:
-    told: set[tuple[str, str]] = set()
-    for failed, warned in ray.get([actor.build.remote([factory]) for actor in actors]):
-        _warn(warned, told)
-        if failed:
-            raise ValueError(f"`make_scorer` failed in a worker: {failed}.")
-    pool = importlib.import_module("ray.util").ActorPool(actors)
-    for each in ranges:
-        pool.submit(lambda actor, value: actor.score.remote([factory], value), each)
-    left, why = dict.fromkeys(ranges), ""
-    while pool.has_next():
-        try:
-            outcome: Outcome = pool.get_next_unordered()
-        except ray.exceptions.RayError as error:  # of which range it is, the pool does not tell
-            why = reason_of(error)
-            continue
-        del left[outcome.range]
-        yield outcome
-        # After its rows are kept: a filter may make an error of it.
-        _warn(outcome.warned, told)
-    for each in left:
-        yield Outcome(each, error=f"its worker died {_RETRIES + 1} times ({why})")
+class _Actors:
+    """The actors of one call: each makes its scorer, then scores range after range; one that dies is replaced."""
+
+    def __init__(self, ray: Any, start: Callable[[], Any], factory: Any) -> None:
+        # In a list the factory arrives as a reference: the actor reports errors of unpickling like all others.
+        self._ray, self._start, self._factory = ray, start, [factory]
+        #: By the reference of its answer, an actor and its range; without a range it makes its scorer.
+        self._busy: dict[Any, tuple[Any, Range]] = {}
+
+    def score(self, ranges: Sequence[Range], number: int) -> Iterator[Outcome]:
+        """Yield the outcomes of ranges in the order in which they are done."""
+        waiting, deaths = deque(ranges), Counter[Range]()
+        shown: set[tuple[str, str]] = set()
+        for _ in range(number):
+            self._build()
+        while waiting or any(each != _NO_RANGE for _, each in self._busy.values()):
+            (answer,), _ = self._ray.wait([*self._busy])
+            actor, each = self._busy.pop(answer)
+            try:
+                outcome: Outcome = self._ray.get(answer)
+            except self._ray.exceptions.RayTaskError as error:
+                outcome = Outcome(each, error=f"its rows cannot be sent ({reason_of(error.cause or error)})")
+            except self._ray.exceptions.RayError as error:
+                self._ray.kill(actor)
+                actor = None
+                deaths[each] += 1
+                again = deaths[each] < _TRIES
+                waiting.extend([each] if again and each != _NO_RANGE else [])
+                outcome = Outcome(each, error="" if again else f"the worker died {_TRIES} times ({reason_of(error)})")
+            if each != _NO_RANGE and (actor or outcome.error):
+                yield outcome
+            elif outcome.error:
+                raise ValueError(f"`make_scorer` failed in a worker: {outcome.error}.")
+            elif actor:
+                deaths[_NO_RANGE] = 0
+            # After the rows are kept: a filter may make an error of it.
+            _warn(outcome.warned, shown)
+            if waiting and actor:
+                each = waiting.popleft()
+                self._busy[actor.score.remote(each)] = actor, each
+            elif waiting:
+                self._build()
+
+    def _build(self) -> None:
+        actor = self._start()
+        self._busy[actor.build.remote(self._factory)] = actor, _NO_RANGE
+
+    def close(self) -> None:
+        """End the actors that are at work; the others ended when they had nothing left to do."""
+        for actor, _ in self._busy.values():
+            self._ray.kill(actor)
 
 
 def _warn(warned: Sequence[Warned], told: set[tuple[str, str]]) -> None:
@@ -184,21 +203,29 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
         return
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     handler = signal.getsignal(signal.SIGTERM)
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        if workers.address is None:
-            cpus = max(1, -(-number * workers.num_cpus // 1))
-            # It writes its logs where they go away with it, and reports to nobody.
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            settings |= {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, _same_authentication():
         try:
-            _check_answers(workers.address)
-            ray.init(workers.address or "local", **settings)
+            with _same_environment():
+                if workers.address is None:
+                    # A token of its own, for Ray would write one to the home directory. It writes its logs where they
+                    # go away with it, and reports to nobody.
+                    os.environ.setdefault("RAY_AUTH_MODE", "token")
+                    os.environ |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+                    cpus = max(1, -(-number * workers.num_cpus // 1))
+                    settings |= {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
+                if "://" not in (workers.address or ""):
+                    settings["job_config"] = ray.job_config.JobConfig()
+                    settings["job_config"]._py_driver_sys_path = _ImportFolders()
+                _read_authentication()
+                _check_answers(workers.address)
+                ray.init(workers.address or "local", **settings)
         except Exception as error:  # a bare one where a cluster does not start in time
+            ray.shutdown()
             raise ValueError(
-                f"Ray could not start a cluster on this machine ({reason_of(error)}). Call again: what is done is kept."
+                f"Ray could not start a cluster on this machine ({_reasons(error)}). Call again: what is done is kept."
                 if workers.address is None
                 else f"Expected argument `address` to be that of a Ray cluster, auto for the one this machine is in, "
-                f"but got {workers.address!r} ({reason_of(error)})."
+                f"but got {workers.address!r} ({_reasons(error)})."
             ) from error
         try:
             # Ray's own would end the process without a word of what is kept.
@@ -208,6 +235,51 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
         finally:
             # Only leaves a cluster that others started.
             ray.shutdown()
+
+
+class _ImportFolders(list[str]):
+    """The folders Ray has workers import from, without the working directory unless this process imports from it."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        own = {os.path.realpath(each) for each in sys.path}
+        super().extend(each for each in folders if os.path.realpath(each) in own)
+
+
+@contextmanager
+def _same_environment() -> Iterator[None]:
+    """Restore the environment variables on leaving: Ray sets some for processes it starts, and leaves them."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
+def _same_authentication() -> Iterator[None]:
+    """Have Ray forget the token of a cluster on leaving, for the next cluster of this process has another."""
+    try:
+        yield
+    finally:
+        _read_authentication()
+
+
+def _read_authentication() -> None:
+    """Have Ray read RAY_AUTH_MODE and the token now, which it does once in a process."""
+    raylet = importlib.import_module("ray._raylet")
+    if hasattr(raylet, "AuthenticationTokenLoader"):  # Ray before 2.51 knows no tokens
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _reasons(error: BaseException) -> str:
+    """Return what an error says and, where it was raised from another one, what the first one says."""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    return reason_of(error) if first is error else f"{reason_of(error)}: {reason_of(first)}"
 
 
 def _check_answers(address: str | None) -> None:

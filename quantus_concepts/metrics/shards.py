@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from captum_concepts.checks import (
@@ -43,7 +46,12 @@ from quantus_concepts.metrics.shard_engines import (
 )
 from quantus_concepts.pasta.fingerprints import hash_file, module_hash
 
-MANIFEST = "shards.json"
+MANIFEST, LOCK = "shards.json", ".lock"
+_DIGEST = re.compile("[0-9a-f]{64}")
+#: Seconds to wait for a lock, which processes that read images for a killed one may hold so long.
+_PATIENCE = 15.0
+#: Of file systems that lock no files.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 #: Ranges named in an error.
 _SHOWN = 5
 #: Where the first ranges all fail, and none is kept from before, it is for a reason that all would share.
@@ -150,27 +158,28 @@ def score_shards(
     else:
         _check_alone(address=(address, None), n_workers=(n_workers, 1), num_gpus=(num_gpus, 0))
     identity = {name: _identity(name, value) for name, value in check_mapping("fingerprint", fingerprint).items()}
-    folder = _ShardFolder(check_path("out", out), {"items": n_items, "shard size": shard_size, "of": identity})
+    settings = {"items": n_items, "shard size": shard_size, "of": identity}
     ranges = [(start, min(start + shard_size, n_items)) for start in range(0, n_items, shard_size)]
-    found = {each: folder.read(each) for each in ranges}
-    missing = [each for each, rows in found.items() if rows is None]
     failed: list[Outcome] = []
-    if missing:
-        workers = Workers(n_workers, num_cpus, num_gpus, address)
-        outcomes = score_on_ray(make_scorer, missing, workers) if engine == RAY else score_here(make_scorer, missing)
-        done = len(ranges) - len(missing)
-        bar = progress(description="scoring", total=len(ranges), initial=done, unit="range", show=display_progressbar)
-        # Closed at once where this raises: workers, and a cluster of our own, end with it.
-        with bar, closing(outcomes):
-            for outcome in outcomes:
-                outcome = folder.kept(outcome)
-                if outcome.rows is None:
-                    failed.append(outcome)
-                    if len(failed) == _HOPELESS and not any(rows is not None for rows in found.values()):
-                        break
-                else:
-                    found[outcome.range] = outcome.rows
-                bar.update()
+    with _ShardFolder(check_path("out", out), settings) as folder:
+        found = {each: folder.read(each) for each in ranges}
+        missing = [each for each, rows in found.items() if rows is None]
+        if missing:
+            workers = Workers(n_workers, num_cpus, num_gpus, address)
+            scored = score_on_ray(make_scorer, missing, workers) if engine == RAY else score_here(make_scorer, missing)
+            done, show = len(ranges) - len(missing), display_progressbar
+            bar = progress(description="scoring", total=len(ranges), initial=done, unit="range", show=show)
+            # Closing ends the workers, and a cluster of our own, also where this raises.
+            with bar, closing(scored):
+                for outcome in scored:
+                    outcome = folder.kept(outcome)
+                    if outcome.rows is None:
+                        failed.append(outcome)
+                        if len(failed) == _HOPELESS and not any(rows is not None for rows in found.values()):
+                            break
+                    else:
+                        found[outcome.range] = outcome.rows
+                    bar.update()
     if failed:
         raise _failure(sorted(failed), len(ranges), names, folder.path)
     frames = [rows for rows in found.values() if rows is not None]
@@ -179,34 +188,72 @@ def score_shards(
 
 
 class _ShardFolder:
-    """The files of one run's ranges, and the manifest that tells which run it is."""
+    """The files of one run's ranges, used as a context manager: one process at a time has it."""
 
-    # A file's name ends in the hash of its content and of the manifest: what is damaged, or of another run, is known.
+    # The manifest holds the settings of the run and the SHA-256 of each range's file. A file that it does not name is
+    # neither read nor removed.
 
-    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        self.path, self._manifest = path, manifest
-        self._digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).digest()
-        clear_abandoned(path)
-        if (file := path / MANIFEST).exists():
-            self._check_same(read_json(file, "Manifest"), manifest)
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path, self._settings = path, settings
+        self._files: dict[str, str] = {}
+        self._held: tuple[int, int] | None = None
+        self._lock = FileLock(path / LOCK, timeout=_PATIENCE, thread_local=False)
+        self._made = [each for each in (path, *path.parents) if not each.exists()]
+
+    def __enter__(self) -> _ShardFolder:
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise ValueError(
+                f"Expected argument `out` to name a folder that no other run writes to but another process scores into "
+                f"{self.path}. Wait until it ends, or choose another folder."
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            warnings.warn(
+                f"The file system of {self.path} locks no files: let no second run write to that folder.",
+                UserWarning,
+                stacklevel=3,
+            )
+        try:
+            self._held = self._lock_state()
+            clear_abandoned(self.path)
+            if (file := self.path / MANIFEST).exists():
+                self._read_manifest(read_json(file, "Manifest"))
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        # Unlinked while it is held: who waits for it finds that it is gone, and makes another one.
+        if self._lock_state() == self._held:
+            (self.path / LOCK).unlink(missing_ok=True)
+        self._lock.release()
+        for folder in self._made:
+            with suppress(OSError):  # it holds files
+                folder.rmdir()
 
     def read(self, each: Range) -> pd.DataFrame | None:
         """Return the rows of a range; None where they are missing or damaged."""
         arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
-        for file in sorted(self.path.glob(f"{_stem(each)}-*.parquet")):
-            try:
-                content = file.read_bytes()
-                if file.name != self._name(each, content):
-                    raise ValueError("its content is not what was written")
-                rows: pd.DataFrame = parquet.read_table(arrow.BufferReader(content)).to_pandas()
-            except (OSError, ValueError, arrow.ArrowException) as error:
-                warnings.warn(
-                    f"{file} cannot be used ({reason_of(error)}): it is made again.", UserWarning, stacklevel=3
-                )
-                file.unlink(missing_ok=True)
-            else:
-                return rows
-        return None
+        if (content := self._files.get(_stem(each))) is None:
+            return None
+        file = self._file(each, content)
+        try:
+            if hash_file(file) != content:
+                raise ValueError("its content is not what was written")
+            rows: pd.DataFrame = parquet.read_table(file).to_pandas()
+        except (OSError, ValueError, arrow.ArrowException) as error:
+            reason = getattr(error, "strerror", None) or reason_of(error)
+            warnings.warn(f"{file} cannot be used ({reason}): it is made again.", UserWarning, stacklevel=3)
+            return None
+        return rows
 
     def kept(self, outcome: Outcome) -> Outcome:
         """Write the rows of a range, where there are some, and return them as a later call will read them."""
@@ -217,8 +264,8 @@ class _ShardFolder:
         try:
             parquet.write_table(arrow.Table.from_pandas(outcome.rows, preserve_index=False), sink)
         except (TypeError, ValueError, arrow.ArrowException) as error:
-            told = ". ".join(map(str, error.args))  # Arrow has several, the last tells the column
-            return outcome._replace(rows=None, error=f"its rows fit in no file of Parquet: {shortened(told)}")
+            reason = ". ".join(map(str, error.args))  # Arrow has several, the last names the column
+            return outcome._replace(rows=None, error=f"its rows fit in no file of Parquet: {shortened(reason)}")
         try:
             self._write(outcome.range, sink.getvalue().to_pybytes())
         except OSError as error:
@@ -230,28 +277,43 @@ class _ShardFolder:
         return outcome._replace(rows=self.read(outcome.range))
 
     def _write(self, each: Range, content: bytes) -> None:
-        """Write the content of a file, which is there when it is complete."""
-        # With the first rows, so that a call that fails before leaves nothing.
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not (file := self.path / MANIFEST).exists():
-            with written(file) as temporary:
-                temporary.write_text(json.dumps(self._manifest, indent=1, sort_keys=True), encoding="utf-8")
-        with written(self.path / self._name(each, content)) as temporary:
+        """Write the file of a range, then the manifest that names it."""
+        if self._lock_state() != self._held:
+            raise OSError("it was removed, or replaced, while this run wrote to it")
+        digest = hashlib.sha256(content).hexdigest()
+        with written(self._file(each, digest)) as temporary:
             temporary.write_bytes(content)
+        self._files[_stem(each)] = digest
+        with written(self.path / MANIFEST) as temporary:
+            text = json.dumps({**self._settings, "files": self._files}, indent=1, sort_keys=True)
+            temporary.write_text(text, encoding="utf-8")
 
-    def _name(self, each: Range, content: bytes) -> str:
-        return f"{_stem(each)}-{hashlib.sha256(self._digest + content).hexdigest()[:16]}.parquet"
+    def _lock_state(self) -> tuple[int, int] | None:
+        """Return device and inode of the lock's file, None where there is none."""
+        try:
+            found = (self.path / LOCK).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
-    def _check_same(self, there: Any, here: Mapping[str, Any]) -> None:
-        known, asked = (_flat(each) if isinstance(each, Mapping) else {} for each in (there, here))
+    def _file(self, each: Range, digest: str) -> Path:
+        return self.path / f"{_stem(each)}-{digest[:16]}.parquet"
+
+    def _read_manifest(self, manifest: Any) -> None:
+        """Take over the files it names; raise where it is of other settings."""
+        known, asked = (_flat(each) if isinstance(each, Mapping) else {} for each in (manifest, self._settings))
         differing = [name for name in sorted({*known, *asked}) if known.get(name) != asked.get(name)]
         if differing:
             known, asked = ({name: shortened(of.get(name, "nothing")) for name in differing} for of in (known, asked))
-            told = "; ".join(f"{name} is {known[name]} there and {asked[name]} here" for name in differing)
+            difference = "; ".join(f"{name} is {known[name]} there and {asked[name]} here" for name in differing)
             raise ValueError(
                 f"Expected argument `out` to name a new folder, or one of the same run, but {self.path} holds another "
-                f"({told}). Choose another folder."
+                f"({difference}). Choose another folder."
             )
+        files = manifest.get("files")
+        for name, digest in files.items() if isinstance(files, Mapping) else ():
+            if isinstance(digest, str) and _DIGEST.fullmatch(digest):
+                self._files[name] = digest
 
 
 def _check_writable(out: Path) -> None:
@@ -279,7 +341,8 @@ def _stem(each: Range) -> str:
 
 def _flat(manifest: Mapping[str, Any]) -> dict[str, Any]:
     of = manifest.get("of")
-    return {name: value for name, value in manifest.items() if name != "of"} | (dict(of) if of else {})
+    own = {name: value for name, value in manifest.items() if name not in ("of", "files")}
+    return own | (dict(of) if isinstance(of, Mapping) else {})
 
 
 def _identity(name: str, value: Any) -> str:

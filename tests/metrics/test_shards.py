@@ -18,7 +18,7 @@ from torch import nn
 
 from kills import killed
 from quantus_concepts import score_shards
-from shard_scorers import STARTS, N, Noted, check_same, scored
+from shard_scorers import STARTS, N, Noted, check_same, named, scored
 
 pytest.importorskip("pyarrow", reason="ranges are kept in files of Arrow, of the extra ray")
 
@@ -40,7 +40,7 @@ def test_any_number_of_ranges_gives_the_same(shard_size: int, tmp_path: Path, wh
 @pytest.mark.parametrize("number", [3, 4, 7])
 def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, whole: pd.DataFrame) -> None:
     assert killed(lambda: scored(tmp_path), number) == -signal.SIGKILL
-    there = {*(tmp_path / "out").glob("*.parquet")}
+    there = named(tmp_path / "out")
     again = Noted(tmp_path / "again")
     check_same(scored(tmp_path, again), whole)
     assert again.calls["made"] == 1
