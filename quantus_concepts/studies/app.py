@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
 import importlib.metadata
+import io
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +34,8 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 STUDIES = "quantus_concepts.studies"
+#: What is printed for a sign that the output's encoding lacks, as wide as the sign so that columns stay aligned.
+PLAIN_SIGNS = str.maketrans("−–—≈▼↑↓·±θαλ…“”✓✗→", '---~<^v*+tal.""yx>')
 
 app = typer.Typer(name="quantus-concepts", add_completion=False, pretty_exceptions_enable=False)
 benchmark = typer.Typer()
@@ -94,7 +98,45 @@ def console() -> int:
     """Run the command line in a process of its own, which ends with it."""
     # Looking for garbage takes a fifth of the time in which libraries load.
     gc.set_threshold(10_000)
+    sys.stdout, sys.stderr = tolerant_stream(sys.stdout), tolerant_stream(sys.stderr)
     return main()
+
+
+def _plain_signs(error: UnicodeError) -> tuple[str, int]:
+    """Replace signs that an encoding lacks: an error handler of `codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end].translate(PLAIN_SIGNS)
+    return signs.encode("ascii", "replace").decode("ascii"), error.end
+
+
+class _Pipe(io.FileIO):
+    """The end of a pipe to write to, which drops what is written after the reader has left."""
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def tolerant_stream(stream: Any) -> Any:
+    """Return a standard stream that neither a sign nor a reader that leaves (`| head`) can break."""
+    if not isinstance(stream, io.TextIOWrapper):  # closed, or replaced by the program that called
+        return stream
+    codecs.register_error("quantus_concepts.plain", _plain_signs)
+    if not stream.isatty():
+        stream.flush()
+        raw = _Pipe(stream.fileno(), "w", closefd=False)
+        return io.TextIOWrapper(
+            io.BufferedWriter(raw),
+            stream.encoding,
+            "quantus_concepts.plain",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+    stream.reconfigure(errors="quantus_concepts.plain")
+    return stream
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

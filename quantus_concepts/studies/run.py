@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from quantus_concepts.studies.command import OutOptions
 from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.tables import Table, terminal, terminal_table
+from quantus_concepts.studies.tables import Table, print_table, terminal
 
 if TYPE_CHECKING:
     from quantus_concepts.studies.page import Page
@@ -57,7 +57,7 @@ class Run(Generic[O]):
     def show(self, table: Table) -> None:
         """Print a table of what is known so far; results, not progress, so that a log has it too."""
         with beside_bars():
-            terminal().print(terminal_table(table))
+            print_table(table)
 
     def note(self, *texts: str) -> None:
         """Add what a reader of the report has to know, each text once."""
@@ -111,7 +111,7 @@ class Study(Generic[O]):
     page: Callable[[pd.DataFrame, Run[O]], Page]
 
     def __call__(self, options: O) -> Path:
-        """Run the study, print its main tables, and write results.csv, figures and report.html."""
+        """Run the study, write results.csv, figures and report.html, and then print the main tables."""
         started = time.monotonic()
         # Where pyarrow is installed pandas keeps texts in it, and names of files may hold halves of characters.
         texts = pd.option_context("mode.string_storage", "python")
@@ -125,24 +125,33 @@ class Study(Generic[O]):
                     frame = self.collect(options, run)
                 run.note(*warned)
                 run.settings["time"] = f"{time.monotonic() - started:.0f} s"
-                write(self.page(frame, run), frame, run)
+                page = self.page(frame, run)
+                try:
+                    write(page, frame, run)
+                except OSError:
+                    # A full disk takes the files, not what was computed.
+                    print_page(page, run.notes)
+                    raise
+        print_page(page, run.notes)
         return folder.path
 
 
+def print_page(page: Page, notes: Sequence[str]) -> None:
+    """Print notes, the main tables and the findings of a page."""
+    for note in notes:
+        typer.echo(f"Note: {printable(note)}", err=True)
+    for table in page.main:
+        print_table(table)
+    for finding in page.told:
+        terminal().print(str(finding), highlight=False)
+
+
 def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
-    """Print notes, the main tables and the findings told; then write frames, figures and report.html."""
+    """Write frames, figures and report.html."""
     # Matplotlib and SciPy load while birds are painted, and not before.
     from quantus_concepts.studies.charts import save_figures
     from quantus_concepts.studies.page import render
 
-    # What is on the screen cannot be lost to a full disk, and the numbers come before the pictures.
-    for note in run.notes:
-        typer.echo(f"Note: {printable(note)}", err=True)
-    console = terminal()
-    for table in page.main:
-        console.print(terminal_table(table))
-    for finding in page.told:
-        console.print(str(finding), highlight=False)
     for name, each in {"results": frame, **run.frames}.items():
         with run.folder.file(f"{name}.csv") as path:
             write_csv(each, path)
