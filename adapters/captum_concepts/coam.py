@@ -129,7 +129,8 @@ class CoAM(LayerAttribution):
         check_hookable(layer)
         super().__init__(forward_func, layer, device_ids)
         self.cavs = _as_cavs(cavs)
-        self._names = list(getattr(cavs, "names", ()))
+        # A tensor has `names` too, of its dimensions.
+        self._names = [] if isinstance(cavs, Tensor) else list(getattr(cavs, "names", ()))
         self._owner = _owner(forward_func, layer, self.cavs)
 
     def __repr__(self) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import codecs
 import importlib.metadata
+import io
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import TextIOWrapper
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,13 +29,12 @@ from quantus_concepts.studies.substitution.options import SubstitutionOptions
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-#: How signs are written on a stream that does not have them.
-PLAIN_SIGNS = "quantus_concepts.plain_signs"
-SIGNS = {"θ": "w", "α": "a", "≈": "~", "▼": "v", "▲": "^", "–": "-", "—": "-", "·": "*", "≥": ">=", "≤": "<=", "×": "x"}
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 STUDIES = "quantus_concepts.studies"
+#: What is printed for a sign that the output's encoding lacks, as wide as the sign so that columns stay aligned.
+PLAIN_SIGNS = str.maketrans("−–—≈▼↑↓·±θαλ…“”✓✗→", '---~v^v*+wal.""yx>')
 
 app = typer.Typer(name="quantus-concepts", add_completion=False, pretty_exceptions_enable=False)
 benchmark = typer.Typer()
@@ -94,13 +93,56 @@ def _substitute() -> None:
     """Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export."""
 
 
+def console() -> int:
+    """Run the command line in a process of its own, which ends with it."""
+    sys.stdout, sys.stderr = tolerant_stream(sys.stdout), tolerant_stream(sys.stderr)
+    return main()
+
+
+def _plain_signs(error: UnicodeError) -> tuple[str, int]:
+    """Replace signs that an encoding lacks: an error handler of `codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end].translate(PLAIN_SIGNS)
+    return signs.encode("ascii", "replace").decode("ascii"), error.end
+
+
+class _Pipe(io.FileIO):
+    """The end of a pipe to write to, which drops what is written after the reader has left."""
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def tolerant_stream(stream: Any) -> Any:
+    """Return a standard stream that neither a sign nor a reader that leaves (`| head`) can break."""
+    if not isinstance(stream, io.TextIOWrapper):  # closed, or replaced by the program that called
+        return stream
+    codecs.register_error("quantus_concepts.plain", _plain_signs)
+    if not stream.isatty():
+        stream.flush()
+        raw = _Pipe(stream.fileno(), "w", closefd=False)
+        return io.TextIOWrapper(
+            io.BufferedWriter(raw),
+            stream.encoding,
+            "quantus_concepts.plain",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+    stream.reconfigure(errors="quantus_concepts.plain")
+    return stream
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns 0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C, 143 after SIGTERM.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    with _terminated_like_interrupted() as terminated, _replacing_unknown_signs():
+    with _terminated_like_interrupted() as terminated:
         code = _run(given or ["--help"])
     return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
 
@@ -125,29 +167,6 @@ def _run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _plain_signs(error: UnicodeError) -> tuple[str | bytes, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    signs = error.object[error.start : error.end]
-    return "".join(SIGNS.get(sign, "?") for sign in signs), error.end
-
-
-@contextmanager
-def _replacing_unknown_signs() -> Iterator[None]:
-    """Write signs that an output stream cannot encode, such as a theta in code page 1252, in plain letters."""
-    codecs.register_error(PLAIN_SIGNS, _plain_signs)
-    streams = [each for each in (sys.stdout, sys.stderr) if isinstance(each, TextIOWrapper)]
-    before = [each.errors for each in streams]
-    for each in streams:
-        each.reconfigure(errors=PLAIN_SIGNS)
-    try:
-        yield
-    finally:
-        for each, errors in zip(streams, before, strict=True):
-            if not each.closed:
-                each.reconfigure(errors=errors)
-
-
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[list[int]]:
     """Let SIGTERM, by which schedulers end a run, do what Ctrl-C does; yield a list that then holds its number."""
@@ -168,4 +187,4 @@ def _terminated_like_interrupted() -> Iterator[list[int]]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(console())

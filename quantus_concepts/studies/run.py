@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,11 @@ from torch import Tensor
 
 from captum_concepts.progress import beside_bars
 from captum_concepts.reading import printable
-from captum_concepts.whole_folder import WriteError
 from quantus_concepts.studies.command import OutOptions
 from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.tables import Table, terminal, terminal_table
+from quantus_concepts.studies.tables import Table, print_table, terminal
 
 if TYPE_CHECKING:
     from quantus_concepts.studies.page import Page
@@ -58,7 +57,7 @@ class Run(Generic[O]):
     def show(self, table: Table) -> None:
         """Print a table of what is known so far; results, not progress, so that a log has it too."""
         with beside_bars():
-            terminal().print(terminal_table(table))
+            print_table(table)
 
     def note(self, *texts: str) -> None:
         """Add what a reader of the report has to know, each text once."""
@@ -112,7 +111,7 @@ class Study(Generic[O]):
     page: Callable[[pd.DataFrame, Run[O]], Page]
 
     def __call__(self, options: O) -> Path:
-        """Run the study, print its main tables, and write results.csv, figures and report.html."""
+        """Run the study, write results.csv, figures and report.html, and then print the main tables."""
         started = time.monotonic()
         # Where pyarrow is installed pandas keeps texts in it, and names of files may hold halves of characters.
         texts = pd.option_context("mode.string_storage", "python")
@@ -129,24 +128,22 @@ class Study(Generic[O]):
                 page = self.page(frame, run)
                 try:
                     write(page, frame, run)
-                except WriteError:
-                    # A full disk costs no number: they are on the screen.
-                    show(page, run)
+                except OSError:
+                    # A full disk takes the files, not what was computed.
+                    print_page(page, run.notes)
                     raise
-        # The folder is complete: what a stream cannot show costs nothing.
-        show(page, run)
+        print_page(page, run.notes)
         return folder.path
 
 
-def show(page: Page, run: Run[Any]) -> None:
-    """Print notes, the main tables and the findings."""
-    for note in run.notes:
+def print_page(page: Page, notes: Sequence[str]) -> None:
+    """Print notes, the main tables and the findings of a page."""
+    for note in notes:
         typer.echo(f"Note: {printable(note)}", err=True)
-    console = terminal()
     for table in page.main:
-        console.print(terminal_table(table))
+        print_table(table)
     for finding in page.told:
-        console.print(str(finding), highlight=False)
+        terminal().print(str(finding), highlight=False)
 
 
 def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:

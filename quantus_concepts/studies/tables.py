@@ -12,7 +12,9 @@ from typing import Any
 
 import pandas as pd
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -21,6 +23,8 @@ from quantus_concepts.studies.findings import number
 
 #: Columns of a table in a file or a pipe.
 FILE_WIDTH = 100
+#: Letters that the name of a row has room for in a narrow terminal.
+LABEL_WIDTH = 18
 #: Signs of a number that is not above what it is held against.
 MARKS = {"at": "≈", "below": "▼"}
 
@@ -168,10 +172,6 @@ def in_percents(low: float, high: float) -> str:
     return f"{100 * low:.{decimals}f}–{100 * high:.{decimals}f}"
 
 
-#: Columns of a narrow terminal, and letters of a row's label that stay together there.
-NARROW, LONGEST_WORD = 72, 9
-
-
 def terminal() -> Console:
     """Return the console that every command prints its table on; a `[red]` in a name is no markup there."""
     console = Console(file=sys.stdout, markup=False, emoji=False)
@@ -180,25 +180,49 @@ def terminal() -> Console:
     return console
 
 
-def terminal_table(table: Table) -> RichTable:
-    """Return a table for the terminal, without what is in small type."""
+def print_table(table: Table) -> None:
+    """Print a table; in a terminal that is too narrow for all columns, in parts of fewer columns."""
+    console = terminal()
+    whole = terminal_table(table)
+    if _fits(whole, console):
+        console.print(whole)
+        return
+    console.print(whole.title or "", style="bold")
+    start, count = 0, len(table.column_keys)
+    while start < count:
+        stop = count
+        while stop - start > 1 and not _fits(terminal_table(table, slice(start, stop)), console):
+            stop -= 1
+        console.print(terminal_table(table, slice(start, stop)))
+        start = stop
+    console.print(whole.caption or "", style="table.caption")
+
+
+def _fits(shown: RichTable, console: Console) -> bool:
+    return Measurement.get(console, console.options.update(width=10_000), shown).maximum <= console.width
+
+
+def terminal_table(table: Table, part: slice | None = None) -> RichTable:
+    """Return a table for the terminal, without what is in small type.
+
+    A part of its columns comes without title and note, and as narrow as it can be without cutting a word or a number.
+    """
     # Names of classes, concepts and explainers come from files: none may move the cursor, or colour what follows.
     mark = f"{table.unverified}: " if table.unverified else ""
     shown = RichTable(
-        title=printable(f"{mark}{table.title}"),
+        title=printable(f"{mark}{table.title}") if part is None else None,
         title_style="bold",
         title_justify="left",
-        caption=printable(table.note),
+        caption=printable(table.note) if part is None else None,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    narrow = terminal().width < NARROW
-    # On a narrow terminal numbers are broken between lines, and words of labels are not.
-    shown.add_column("", overflow="fold", min_width=LONGEST_WORD if narrow else None)
+    chosen = slice(None) if part is None else part
+    shown.add_column("", overflow="fold")
     subheads = table.subheads or [""] * len(table.column_keys)
-    for key, below in zip(table.column_keys, subheads, strict=True):
+    for key, below in list(zip(table.column_keys, subheads, strict=True))[chosen]:
         # A label may have lines, which a name that came from a file may not.
         lines = table.label(key[0]).split("\n") if key[0] in table.labels else [table.label(key[0])]
         head = "\n".join(printable(line) for line in lines)
@@ -208,7 +232,13 @@ def terminal_table(table: Table) -> RichTable:
             shown.add_section()
             shown.add_row(Text(printable(group), "bold"))
         for row in rows:
-            label = f"{' ' if narrow else '  '}{row.label}" if group else row.label
-            cells = (printable(f"{cell.mark}{cell.text}") for cell in row.cells)
+            label = f"  {row.label}" if group else row.label
+            cells = (printable(f"{cell.mark}{cell.text}") for cell in row.cells[chosen])
             shown.add_row(printable(label), *cells, style="dim" if row.control else None)
+    if part is not None:
+        names, *columns = shown.columns
+        names.width = min(LABEL_WIDTH, max(cell_len(str(name)) for name in names.cells))
+        for column in columns:
+            texts = [*str(column.header).split(), *(str(text) for text in column.cells)]
+            column.width = max(map(cell_len, texts), default=1)
     return shown

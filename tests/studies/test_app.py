@@ -15,11 +15,12 @@ from PIL import Image
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 
+from captum_concepts.whole_folder import WORK
 from fixtures_cub import write_cub
 from golden.runs import smaller
 from quantus_concepts.studies import page as pages
 from quantus_concepts.studies import run as floor
-from quantus_concepts.studies.app import main
+from quantus_concepts.studies.app import main, tolerant_stream
 from quantus_concepts.studies.concepts import evaluation, study
 from quantus_concepts.studies.concepts.names import MODELS
 
@@ -328,8 +329,8 @@ def test_an_interrupted_run_leaves_nothing_half_written_goes_on_and_is_replaced_
                 assert run(*tiny) == 130
             captured = capsys.readouterr()
             assert "Interrupted" in captured.err
-            # The tables are on the screen before files are written.
-            assert bool(captured.out) == (moment == "render")
+            # Nothing is printed before the folder is complete.
+            assert captured.out == ""
             # What was trained is kept; nothing is half a file.
             left = [path for path in tmp_path.rglob("*") if path.is_file()]
             assert not [path for path in left if "partial" in path.name]
@@ -363,15 +364,62 @@ for arguments in {HELP}:
     assert told == [f"loaded: {arguments} []" for arguments in HELP]
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+MODULE = ("-m", "quantus_concepts.studies.app")
+
+
+def python(*arguments: str, encoding: str = "utf-8", **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": encoding} | settings
+    line = [sys.executable, *arguments]
+    return subprocess.run(line, capture_output=True, encoding=encoding, env=environment, check=False)
 
 
 def test_the_command_runs_as_a_module():
-    done = python("-m", "quantus_concepts.studies.app", *COMMAND, "--sede", "3")
+    done = python(*MODULE, *COMMAND, "--sede", "3")
     assert done.returncode == 2
     assert re.match("Error: No such option:? .?--sede", done.stderr)
+
+
+def test_a_run_on_a_code_page_without_greek_letters():
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = python(*MODULE, *COMMAND, *TINIEST, "--out", "result", encoding="cp1252", **locale)
+    assert done.returncode == 0, done.stderr
+    assert "t weight, u concept value, t\u00b7u contribution" in " ".join(done.stdout.split())
+    assert "θ" in Path("result/report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("utf-8", "−1.5 ≈ θ·u 中?"),
+        ("cp1252", "-1.5 ~ t·u ??"),
+        ("cp437", "-1.5 ≈ t·u ??"),
+        ("latin-1", "-1.5 ~ t·u ??"),
+        ("ascii", "-1.5 ~ t*u ??"),
+    ],
+)
+def test_signs_that_an_encoding_lacks_are_replaced(tmp_path, encoding, shown):
+    path = tmp_path / "output"
+    with path.open("w", encoding=encoding) as file, tolerant_stream(file) as stream:
+        stream.write("−1.5 ≈ θ·u 中\udcff")
+    assert path.read_bytes().decode(encoding) == shown
+
+
+def test_what_nobody_reads_is_dropped():
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as file, tolerant_stream(file) as stream:
+        os.close(reader)
+        stream.write("a line\n" * 100_000)
+
+
+def test_the_folder_is_complete_before_anything_is_printed(monkeypatch, capsys):
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(floor, "print_page", fails)
+    assert run(*TINIEST, "--out", "result") == 2
+    assert "No space left" in capsys.readouterr().err
+    assert {path.name for path in Path("result").iterdir()} >= {"report.html", "results.csv"}
+    assert not Path("result", WORK).exists()
 
 
 COMMANDS = {

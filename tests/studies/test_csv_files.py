@@ -14,7 +14,7 @@ from captum_concepts.reading import printable
 from quantus_concepts.studies.csv_files import as_cell, write_csv
 from quantus_concepts.studies.findings import Finding
 from quantus_concepts.studies.page import Page, Section, render
-from quantus_concepts.studies.tables import Table, terminal, terminal_table
+from quantus_concepts.studies.tables import Table, print_table, terminal, terminal_table
 
 FORMULAS = (
     "=1+1",
@@ -116,6 +116,26 @@ def test_markup_is_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -> N
     frame = pd.DataFrame({"row": [text], "column": [text], "value": [1.0]})
     terminal().print(terminal_table(Table(text, text, frame, ["row"], ["column"])))
     assert capsys.readouterr().out.count(text) == 4
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_cuts_no_word(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    models = ["class-memoriser, own class", "concept embedding model", "a" * 40]
+    columns = ["selectivity touched", "class kept prediction", "recital of the class", "rises", "put in: seen", "gone"]
+    rows = [
+        {"row": row, "column": column, "value": 0.0, "text": f"{place}{at}.0 ({place}–{at}{at})"}
+        for place, row in enumerate(models)
+        for at, column in enumerate(columns)
+    ]
+    print_table(Table("A table", "What it says.", pd.DataFrame(rows), ["row"], ["column"]))
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width
+    assert printed.count("A table") == printed.count("What it says.") == 1
+    words = {word for row in rows for word in (row["text"], *row["column"].split(), "class-memoriser,", "embedding")}
+    assert [word for word in words if word not in printed] == []
 
 
 def test_letters_of_all_scripts_are_shown() -> None:
