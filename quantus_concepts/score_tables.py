@@ -16,7 +16,10 @@ from captum_concepts.reading import check_plain_file, printable, shortened
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "control": ("control_low", "control_high")}
-NUMBERS = ("value", "low", "high", "n", "undefined", "chance", "control", "control_low", "control_high", "unconverged")
+NUMBERS = (
+    "value", "low", "high", "n", "undefined", "chance", "control", "control_low", "control_high", "control_coverage",
+    "unconverged",
+)  # fmt: skip
 #: Columns of names, which may look like numbers; and those that are names where another column is.
 NAMES = frozenset(
     {"method", "metric", "reason", "call", "model", "explanation", "baseline", "set", "item_kind", "item"}

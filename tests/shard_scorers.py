@@ -28,6 +28,8 @@ class Noted:
 
     folder: Path
     at: dict[int, str] = field(default_factory=dict)
+    #: Workers to wait for before the first range is scored.
+    workers: int = 1
 
     def __call__(self) -> Callable[[int, int], pd.DataFrame]:
         self.note("made")
@@ -39,6 +41,9 @@ class Noted:
 
     def score(self, start: int, stop: int) -> pd.DataFrame:
         self.note(f"range {start}")
+        end = time.monotonic() + 60
+        while self.calls["made"] < self.workers and time.monotonic() < end:
+            time.sleep(0.05)
         what = self.at.get(start, "")
         once = what not in ("", "raise", "warn") and not (self.folder / f"done {start}").exists()
         if once:

@@ -68,7 +68,7 @@ def whole(tmp_path: Path) -> pd.DataFrame:
 
 
 def test_two_workers_give_the_same_and_warn_here_once(tmp_path: Path, whole: pd.DataFrame) -> None:
-    make = Noted(tmp_path / "notes", dict.fromkeys((0, 8, 32, 56), "warn"))
+    make = Noted(tmp_path / "notes", dict.fromkeys((0, 8, 32, 56), "warn"), workers=2)
     with pytest.warns(RuntimeWarning) as told:
         check_same(scored(tmp_path, make, engine="ray", n_workers=2), whole)
     assert [(str(each.message), each.filename) for each in told] == [("these are no birds", shard_scorers.__file__)]
@@ -79,10 +79,13 @@ def test_two_workers_give_the_same_and_warn_here_once(tmp_path: Path, whole: pd.
 
 def test_a_worker_that_dies_costs_its_range_and_one_that_raises_no_other(tmp_path: Path, whole: pd.DataFrame) -> None:
     names = [f"bird {number}" for number in range(N)]
-    make = Noted(tmp_path / "notes", {16: "die", 32: "raise"})
+    make = Noted(tmp_path / "notes", {16: "die", 32: "raise"}, workers=2)
     with pytest.raises(ValueError, match=r"1 of 8 ranges .* 32 to 39 \(bird 32 to bird 39\): ArithmeticError: no such"):
         scored(tmp_path, make, engine="ray", n_workers=2, names=names)
-    assert make.calls == {f"range {start}": 1 for start in STARTS} | {"range 16": 2, "made": 3}
+    calls = make.calls
+    # The worker that takes the place of the dead one may come when all is done.
+    assert calls.pop("made") in (2, 3)
+    assert calls == {f"range {start}": 1 for start in STARTS} | {"range 16": 2}
     repaired = Noted(tmp_path / "repaired")
     check_same(scored(tmp_path, repaired), whole)
     assert repaired.calls == {"made": 1, "range 32": 1}

@@ -25,7 +25,7 @@ def summary() -> pd.DataFrame:
     metric = CEM(LABELS)
     # What a metric remembers of its last call.
     metric.records.append(_record(results["Saliency"]["CEM"]))
-    return summarise(results, {"CEM": metric}, control={"CEM": np.linspace(0, 1, 41)})
+    return summarise(results, {"CEM": metric}, control={"CEM": np.linspace(0.1, 0.9, 39)})
 
 
 def _record(scores: list[float]) -> Any:
@@ -56,12 +56,16 @@ def test_examples_of_the_docstrings() -> None:
 
 
 def test_markdown_by_hand(summary: pd.DataFrame) -> None:
-    assert to_markdown(summary, digits=2) == (
-        "| method   | metric | value               |    n | undefined | reason     | chance | control             |\n"
-        "| :------- | :----- | :------------------ | ---: | --------: | :--------- | -----: | :------------------ |\n"
-        "| Saliency | CEM    | 0.67 (0.21 to 0.94) |    3 |         1 | a \\| b (1) |   0.25 | 0.50 (0.03 to 0.98) |\n"
-        "| random   | CEM    | 0.25 (0.05 to 0.70) |    4 |         0 |            |        | 0.50 (0.03 to 0.98) |\n"
+    assert to_markdown(summary.drop(columns=["chance", "control_coverage"]), digits=2) == (
+        "| method   | metric | value               |    n | undefined | reason     | control             |\n"
+        "| :------- | :----- | :------------------ | ---: | --------: | :--------- | :------------------ |\n"
+        "| Saliency | CEM    | 0.67 (0.21 to 0.94) |    3 |         1 | a \\| b (1) | 0.50 (0.10 to 0.90) |\n"
+        "| random   | CEM    | 0.25 (0.05 to 0.70) |    4 |         0 |            | 0.50 (0.10 to 0.90) |\n"
     )
+    assert to_markdown(summary[["chance", "control_coverage"]], 2).splitlines()[2:] == [
+        "|   0.25 |             0.95 |",
+        "|        |             0.95 |",
+    ]
     assert to_markdown(summary[["value", "low"]], 2).splitlines()[2] == "|  0.67 | 0.21 |"
     assert "0.6667 (0.2077 to 0.9385)" in to_markdown(summary, digits=4)
     assert to_markdown(summary[["method", "value"]]).splitlines()[2] == "| Saliency | 0.667 |"

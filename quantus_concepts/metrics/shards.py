@@ -249,6 +249,8 @@ class _ShardFolder:
             if hash_file(file) != content:
                 raise ValueError("its content is not what was written")
             rows: pd.DataFrame = parquet.read_table(file).to_pandas()
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError, arrow.ArrowException) as error:
             reason = getattr(error, "strerror", None) or reason_of(error)
             warnings.warn(f"{file} cannot be used ({reason}): it is made again.", UserWarning, stacklevel=3)

@@ -110,7 +110,7 @@ def _plain_signs(error: UnicodeError) -> tuple[str, int]:
 class _Pipe(io.FileIO):
     """The end of a pipe to write to, which drops what is written after the reader has left."""
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> Any:
         try:
             return super().write(data)
         except BrokenPipeError:

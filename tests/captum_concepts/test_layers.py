@@ -333,7 +333,7 @@ def test_no_maps_at_all() -> None:
 def test_channels_of_a_layer(net: Net, images: Tensor) -> None:
     assert layer_channels(net, "stem", images) == 4
     assert layer_channels(net, net.layer3, images) == 6
-    with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(2, 2\)"):
         layer_channels(net, "head", images)
 
 

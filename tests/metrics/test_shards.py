@@ -87,10 +87,18 @@ def test_a_file_of_another_run_is_not_taken(tmp_path: Path, whole: pd.DataFrame)
     scored(other, lambda: lambda start, stop: whole[start:stop].assign(a=0.0), fingerprint={"run": 2})
     scored(tmp_path)
     (mine,), (theirs,) = ([*(each / "out").glob("000000016-*")] for each in (tmp_path, other))
-    mine.unlink()
-    theirs.rename(mine.with_name(theirs.name))
+    theirs.replace(mine)
     with pytest.warns(UserWarning, match="not what was written"):
         check_same(scored(tmp_path), whole)
+
+
+def test_a_file_that_is_gone_is_made_again(tmp_path: Path, whole: pd.DataFrame) -> None:
+    scored(tmp_path)
+    (file,) = (tmp_path / "out").glob("000000016-*")
+    file.unlink()
+    again = Noted(tmp_path / "again")
+    check_same(scored(tmp_path, again), whole)
+    assert again.calls == {"made": 1, "range 16": 1}
 
 
 WEIGHTS = torch.ones(3)

@@ -189,7 +189,12 @@ TABLE: Table = {
     "CEM": spoilt(
         CEM,
         {"concept_labels": LABELS},
-        concept_labels={**NO_ARRAY, "negative": -LABELS, "infinite": LABELS * INF, "of rank 3": LABELS[None]},
+        concept_labels={
+            **NO_ARRAY,
+            "negative": -LABELS,
+            "infinite": np.where(LABELS > 0, INF, LABELS),
+            "of rank 3": LABELS[None],
+        },
         top_l=NO_POSITIVE,
         only_correct={"text": "yes", "None": None},
         labels=NO_CLASSES,

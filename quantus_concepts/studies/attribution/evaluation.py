@@ -184,8 +184,14 @@ def say_scores(
 
 
 def note_failures(run: Run[Any], found: Mapping[str, RegionAttributions]) -> None:
-    """Say which methods have no scores, and why."""
-    run.note(*(f"{name} failed and has no scores: {each.failure}" for name, each in found.items() if each.failure))
+    """Say which methods have no scores, and why, or none for some images."""
+    for name, each in found.items():
+        values = torch.cat([*each.inside.values()])
+        undefined = int(values.isnan().sum())
+        if each.failure:
+            run.note(f"{name} failed and has no scores: {each.failure}")
+        elif undefined:
+            run.note(f"{name} gave NaN or infinity in {undefined} of {len(values)} maps; those images have no score.")
 
 
 def _at(function: Callable[[list[int]], Tensor], places: Sequence[int], rows: Sequence[int]) -> Tensor:

@@ -204,7 +204,9 @@ def test_methods_of_the_users_own_beside_those_that_fail(own, command):
         assert table[table.method == name].value.isna().all()
         assert (table[table.method == name].n == 0).all()
     assert "Note: methods.py:fails failed and has no scores: RuntimeError: no explanation" in found.err
-    assert "methods.py:gives_nan failed and has no scores" in found.page
+    assert re.search(
+        r"Note: methods.py:gives_nan gave NaN or infinity in (\d+) of \1 maps", " ".join(found.err.split())
+    )
     assert found.value("Grad-CAM", "IDR") == own.value("Grad-CAM", "IDR")
     # Without abs=False the gradient loses its sign, which is another method.
     assert table[(table.method == "methods.py:inverted") & (table.metric == "IDR")].n.item() > 0
@@ -373,8 +375,8 @@ def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, com
     monkeypatch.setattr(MOMENTS[moment], moment, interrupt)
     stopped = command(*TINY, *FOLDERS, *FEW, "--models", "own/models", "--out", f"stopped_{moment}")
     assert stopped.code == 130
-    # What is on the screen at the end is not lost.
-    assert bool(stopped.out) == (moment == "render")
+    # Nothing is printed before the folder is complete.
+    assert not stopped.out
     # From the patches on there is something to go on from.
     out = Path(f"stopped_{moment}")
     left = [".quantus-concepts"] if moment in ("attribute_regions", "render") else []
