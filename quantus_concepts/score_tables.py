@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ NAMES = frozenset(
 NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted")}
 #: Letters of the parts of a key, of which MLflow takes 250 in all.
 _LONGEST_NAME, _LONGEST_KEY = 60, 160
+#: Of a file of scores: ten thousand images with a hundred rows each.
+MAX_BYTES = 100 * 2**20
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
@@ -101,7 +106,8 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no CSV file with a head, or a column of scores holds something else than numbers.
+        If it is no CSV file with a head, is larger than 100 MiB, has a row longer or shorter than the head or two
+        columns of one name, or a column of scores holds something else than numbers.
 
     Examples
     --------
@@ -118,11 +124,12 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise FileNotFoundError(f"There is no table {file}.")
     check_plain_file(file, "The table")
     try:
-        texts = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8")
-    except (ValueError, pd.errors.ParserError) as error:
+        head, rows = _read_rows(file)
+    except (ValueError, csv.Error) as error:
         raise ValueError(f"{file} is no CSV file of scores: {shortened(error)}.") from error
+    texts = pd.DataFrame(rows, columns=head, dtype=str)
     # The index, where it was written after all.
-    texts = texts.drop(columns="Unnamed: 0", errors="ignore")
+    texts = texts.drop(columns="", errors="ignore")
     names = NAMES.union(*(beside for column, beside in NAMES_BESIDE.items() if column in texts))
     return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
 
@@ -179,6 +186,27 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
         taken |= {key + suffix for suffix in suffixes.values()}
         found |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
     return found
+
+
+def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of a CSV file; a ValueError where they do not fit each other."""
+    if (size := file.stat().st_size) > MAX_BYTES:
+        raise ValueError(f"it has {size:,} bytes, more than {MAX_BYTES:,}")
+    with file.open(newline="", encoding="utf-8") as stream:
+        rows = csv.reader(stream, strict=True)
+        head = next(rows, [])
+        if not head:
+            raise ValueError("it has no head")
+        if len(head) == 1 and (found := [name for sign, name in SEPARATORS.items() if sign in head[0]]):
+            raise ValueError(f"its columns are separated by {found[0]}, expected commas")
+        if doubled := [name for name, count in Counter(head).items() if count > 1]:
+            raise ValueError(f"two columns are named {doubled[0]!r}")
+        kept = []
+        for row in filter(None, rows):
+            if len(row) != len(head):
+                raise ValueError(f"line {rows.line_num} has {len(row)} cells, expected {len(head)} as in the head")
+            kept.append(row)
+    return head, kept
 
 
 def _check_table(table: Any) -> None:

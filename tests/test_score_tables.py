@@ -101,6 +101,23 @@ def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFr
     pd.testing.assert_frame_equal(read_scores(path), summary, check_exact=True)
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"method,value\na,1,2\n", "line 2 has 3 cells, expected 2"),
+        (b"method,value\na,1\nb\n", "line 3 has 1 cells, expected 2"),
+        (b"method;value\na;1\n", "separated by semicolons, expected commas"),
+        (b"method\tvalue\na\t1\n", "separated by tabs, expected commas"),
+        (b"value,value\n1,2\n", "two columns are named 'value'"),
+    ],
+)
+def test_rows_and_columns_that_do_not_fit(content: bytes, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"scores.csv is no CSV file of scores: .*{told}"):
+        read_scores(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"a,b\n1\n1,2,3\n", b"value\n\xff\n", b"method,value\nm,many\n"])
 def test_what_is_no_table_of_scores(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"

@@ -143,11 +143,16 @@ def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> M
         stage: build_head(
             found[stage],
             {name.removeprefix(f"{stage}."): each for name, each in tensors.items() if name.startswith(f"{stage}.")},
+            bank.cavs.shape[0 if stage == "head" else 1],
             stage,
         )
         for stage in _STAGES[: 1 + _KINDS.index(kind)]
     }
     facts = BackboneFacts(**{field.name: found["backbone"][field.name] for field in fields(BackboneFacts)})
+    if facts.channels != bank.cavs.shape[1]:
+        raise ValueError(
+            f"its backbone gives {quoted(facts.channels)} channels, its concepts have {bank.cavs.shape[1]}"
+        )
     if facts.normalisation is not None:
         check_normalisation(facts.normalisation)
     return ModelContents(bank, values=found["values"], backbone=facts, **stages)

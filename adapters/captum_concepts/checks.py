@@ -176,10 +176,14 @@ def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
         return [f"concept {j}" for j in range(n_concepts)]
     if isinstance(names, str):
         raise ValueError(f"Expected argument `names` to be a sequence of {n_concepts} names but got one: {names!r}.")
+    if isinstance(names, set | frozenset):
+        raise TypeError("Expected argument `names` to be a sequence of names but got a set, which has no order.")
     listed = as_list("names", names, "names")
-    if any(name is None for name in listed):
+    if any(name is None or isinstance(name, bytes) for name in listed):
         raise TypeError(f"Expected argument `names` to hold texts but got {listed[:3]}.")
     listed = [str(name) for name in listed]
+    if any(not name.strip() for name in listed):
+        raise ValueError("Expected argument `names` to hold names but one is empty.")
     if len(listed) != n_concepts:
         raise ValueError(
             f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."

@@ -23,6 +23,7 @@ from captum_concepts.checks import (
     to_tensor,
 )
 from captum_concepts.progress import progress
+from captum_concepts.reading import printable
 from captum_concepts.running import warn_user
 
 METHODS = ("svm", "mean")
@@ -273,4 +274,4 @@ def tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
 def some(items: list[str]) -> str:
     """Write out the first few."""
     more = f" and {len(items) - 5} more" if len(items) > 5 else ""
-    return ", ".join(items[:5]) + more
+    return ", ".join(map(printable, items[:5])) + more

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.reading import reason_of
+from captum_concepts.reading import quoted, reason_of
 
 # What each layer is made anew from; but for `bias`, attributes of the same names.
 _SETTINGS: dict[str, tuple[str, ...]] = {
@@ -21,6 +21,9 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "Sigmoid": (),
     "Tanh": (),
 }
+_RANGES = {"eps": (0.0, 1.0), "momentum": (0.0, 1.0), "p": (0.0, 1.0)}
+#: Of a head; ours have one to three.
+_MAX_LAYERS = 100
 
 
 def describe_head(head: nn.Module, name: str = "head") -> list[dict[str, Any]] | dict[str, Any]:
@@ -30,15 +33,26 @@ def describe_head(head: nn.Module, name: str = "head") -> list[dict[str, Any]] |
     return _described(head, name)
 
 
-def build_head(description: Any, tensors: dict[str, Tensor], name: str = "head") -> nn.Module:
-    """Build the head that `describe_head` has described, with its tensors; a ValueError if they do not fit."""
+def build_head(description: Any, tensors: dict[str, Tensor], width: int, name: str = "head") -> nn.Module:
+    """Build the head that `describe_head` has described, with its tensors; a ValueError if they do not fit.
+
+    It must take rows of `width` numbers, and hold finite ones.
+    """
     try:
+        if isinstance(description, list) and len(description) > _MAX_LAYERS:
+            raise ValueError(f"it has {len(description):,} layers, more than {_MAX_LAYERS}")
+        _check_tensors(tensors)
         # On the meta device nothing is drawn and no memory taken, whatever sizes a damaged file claims.
         with torch.device("meta"):
             many = isinstance(description, list)
             layers = [_built(each) for each in (description if many else [description])]
             head = nn.Sequential(*layers) if many else layers[0]
-        head.load_state_dict(tensors, assign=True)
+        head.load_state_dict({key: tensor.to("meta") for key, tensor in tensors.items()}, assign=True)
+        # Widths, types and settings that do not fit each other are found here, without computing anything.
+        kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()} or {torch.float32}
+        with torch.no_grad():
+            head.eval()(torch.empty(2, width, dtype=kinds.pop(), device="meta"))
+        head.train().load_state_dict(tensors, assign=True)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"its {name} cannot be built ({reason_of(error)})") from error
     return head
@@ -62,8 +76,28 @@ def _described(layer: nn.Module, name: str) -> dict[str, Any]:
     return {"layer": kind, "settings": settings}
 
 
+def _check_tensors(tensors: dict[str, Tensor]) -> None:
+    """Raise unless tensors are finite numbers, those of a layer of one type."""
+    numbers = {name: each for name, each in tensors.items() if name.rpartition(".")[2] != "num_batches_tracked"}
+    for name, tensor in numbers.items():
+        if not tensor.is_floating_point():
+            raise ValueError(f"{name} holds {tensor.dtype}")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} holds NaN or infinity")
+    for name, tensor in numbers.items():
+        layer, dot, kind = name.rpartition(".")
+        if kind == "bias" and numbers.get(f"{layer}{dot}weight", tensor).dtype != tensor.dtype:
+            raise ValueError(f"{name} is of another type than the weight: {tensor.dtype}")
+        if kind == "running_var" and (tensor < 0).any():
+            raise ValueError(f"{name} is negative")
+
+
 def _built(description: dict[str, Any]) -> nn.Module:
     name, settings = description["layer"], description["settings"]
     if settings.keys() != {*_SETTINGS[name]}:
         raise ValueError(f"{name} has the settings {sorted(settings)}")
+    for key, (low, high) in _RANGES.items():
+        value = settings.get(key, low)
+        if not (key == "momentum" and value is None) and not (type(value) in (int, float) and low <= value <= high):
+            raise ValueError(f"{key} of {name} is {quoted(value)}")
     return getattr(nn, name)(**settings)

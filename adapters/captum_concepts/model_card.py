@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -100,9 +101,9 @@ def _classes(head: nn.Module) -> str:
 
 def _backbone(backbone: BackboneFacts) -> str:
     lines = [
-        f"- {f'`{_text(backbone.source)}`' if backbone.source else 'Not named: give it when the model is loaded.'}",
-        f"- Embeddings of {backbone.channels} dimensions, pooled by `{_text(backbone.pool)}`"
-        + (f", of layer `{_text(backbone.layer)}`." if backbone.layer else "."),
+        f"- {_code(backbone.source) if backbone.source else 'Not named: give it when the model is loaded.'}",
+        f"- Embeddings of {backbone.channels} dimensions, pooled by {_code(backbone.pool)}"
+        + (f", of layer {_code(backbone.layer)}." if backbone.layer else "."),
         f"- SHA-256 of its weights: `{backbone.weights}`",
     ]
     if backbone.normalisation is not None:
@@ -114,7 +115,11 @@ def _backbone(backbone: BackboneFacts) -> str:
 def _settings(bank: ConceptBank) -> str:
     if not bank.settings:
         return ""
-    return "Fitted with " + ", ".join(f"{_text(name)} = {_cell(value)}" for name, value in bank.settings.items()) + "."
+    return (
+        "Fitted with "
+        + ", ".join(f"{_text(name)} = {_text(_cell(value))}" for name, value in bank.settings.items())
+        + "."
+    )
 
 
 def _concepts(bank: ConceptBank) -> list[tuple[Any, ...]]:
@@ -134,4 +139,10 @@ def _cell(value: Any) -> str:
 
 def _text(text: object) -> str:
     """Return a text that breaks no table and brings no markup of its own."""
-    return printable(text).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+    plain = printable(text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`|*_\[\]!#~$])", r"\\\1", plain)
+
+
+def _code(text: object) -> str:
+    """Return a text as code, in which only the sign that ends it is replaced."""
+    return "`" + printable(text).replace("`", "'") + "`"

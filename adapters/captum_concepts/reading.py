@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,19 @@ def read_json(path: Path, what: str) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; a ValueError also where brackets are nested thousands deep."""
+    """Parse JSON; a ValueError also where brackets are nested thousands deep, or an object has a key twice."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError("its brackets are nested too deep") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"an object has the key {quoted(twice)} twice")
+    return found
 
 
 def printable(text: object) -> str:

@@ -344,6 +344,8 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

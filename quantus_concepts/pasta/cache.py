@@ -18,6 +18,8 @@ from captum_concepts.shown import described
 from captum_concepts.writing import clear_abandoned, written
 
 _DIGEST = 16
+#: Read of an entry, which has some thousand numbers.
+_MAX_BYTES = 1 << 22
 # Nothing else may become the name of a file.
 _KEY = re.compile("[0-9a-f]{3,}")
 #: Seconds after which a file that was never finished is taken to be left by a process that is gone.
@@ -68,7 +70,8 @@ class EmbeddingCache:
         found = {}
         for key in keys:
             try:
-                content = self._path(key).read_bytes()
+                with self._path(key).open("rb") as file:
+                    content = file.read(_MAX_BYTES)
             except FileNotFoundError:
                 continue
             except OSError as error:

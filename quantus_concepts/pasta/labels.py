@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.checks import check_range
+from captum_concepts.reading import shortened
 from captum_concepts.transfer import to_host
 
 #: Classes of the released scorers, in the order of their one-hot inputs.
@@ -76,6 +78,13 @@ def label_indices(labels: Sequence[str], given: Any, n_items: int) -> Tensor:
         places = given
     else:
         listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
+        wrong = [
+            each for each in listed if each is not None and (type(each) is bool or not isinstance(each, str | Integral))
+        ]
+        if wrong:
+            raise ValueError(
+                f"Expected argument `labels` to hold names or whole numbers but got {shortened(wrong[:3])}."
+            )
         try:
             seen = {name: label_index(labels, name) for name in {each for each in listed if isinstance(each, str)}}
         except ValueError as error:

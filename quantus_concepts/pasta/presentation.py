@@ -28,6 +28,8 @@ from quantus_concepts.pasta.sentences import SENTENCES, check_template, concept_
 
 SALIENCIES = ("overlay", "masked")
 CONCEPTS = ("sentence", "weighted")
+#: Side of a picture in pixels; encoders take 224 to 1024. Files of scorers hold it, and a batch has sixteen.
+MAX_SIZE = 2048
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Presentation:
                 'beside sentence="release", which is fixed. Leave them out.'
             )
         # As JSON can hold them.
-        self.size, self.n_top = check_whole("size", self.size, 1), check_whole("n_top", self.n_top, 1)
+        self.size, self.n_top = check_whole("size", self.size, 1, MAX_SIZE), check_whole("n_top", self.n_top, 1)
         self.weight = float(self.weight)
         self.ascending, self.trailing_comma = bool(self.ascending), bool(self.trailing_comma)
 

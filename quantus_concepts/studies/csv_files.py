@@ -29,6 +29,12 @@ def as_cell(value: Any) -> Any:
     return f"'{value}"
 
 
+def from_cell(value: Any) -> Any:
+    """Return the value that a cell stands for."""
+    guarded = isinstance(value, str) and value.startswith("'") and as_cell(value[1:]) == value
+    return value[1:] if guarded else value
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)

@@ -57,7 +57,7 @@ class Kept:
 
     def load(self) -> dict[str, Tensor] | None:
         """Read the tensors, None where they are not finished."""
-        if not self.record.exists():
+        if not self.record.is_file():
             return None
         try:
             record = json.loads(self.record.read_text(encoding="utf-8"))

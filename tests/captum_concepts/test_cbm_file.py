@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
 from captum_concepts.backbones import named
@@ -241,19 +242,29 @@ def test_a_head_that_cannot_be_written_is_refused(path: Path, made: nn.Module) -
     assert not path.exists()
 
 
-def rewritten(path: Path, **changed: Any) -> None:
+def rewritten(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict, **changed: Any) -> None:
     """Write a file whose header differs and whose digest fits, as one of another program would."""
     from captum_concepts import cbm_file
 
     with safe_open(path, framework="pt") as file:
         header = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    spoil(tensors)
     model = json.loads(header["model"])
     header |= {name: value for name, value in changed.items() if name in header}
     model |= {name: value for name, value in changed.items() if name in model}
     header["model"] = json.dumps(model)
     header["sha256"] = cbm_file._checksum(header["model"], tensors)
     save_file(tensors, path, header)
+
+
+BATCH_NORM = {"num_features": 3, "eps": 1e-5, "momentum": 0.1, "affine": False, "track_running_stats": False}
+
+
+def norm(**changed: Any) -> dict[str, Any]:
+    """A layer as a file describes it."""
+    settings = {"normalized_shape": [3], "eps": 1e-5, "elementwise_affine": False, "bias": False}
+    return {"layer": "LayerNorm", "settings": settings | changed}
 
 
 SPOILT: dict[str, tuple[Any, str]] = {
@@ -265,6 +276,14 @@ SPOILT: dict[str, tuple[Any, str]] = {
     "a head of other sizes": (
         {"head": {"layer": "Linear", "settings": {"in_features": 10**9, "out_features": 10**9, "bias": True}}},
         "its head cannot be built",
+    ),
+    "many layers": ({"head": [{"layer": "ReLU", "settings": {}}] * 200_000}, "200,000 layers, more than 100"),
+    "a setting of a text": ({"head": norm(eps="x")}, "its head cannot be built .eps of LayerNorm is 'x'"),
+    "a setting below 0": ({"head": norm(eps=-1.0)}, "eps of LayerNorm is -1.0"),
+    "another width": ({"head": norm(normalized_shape=[5])}, "its head cannot be built"),
+    "a momentum of a text": (
+        {"head": {"layer": "BatchNorm1d", "settings": BATCH_NORM | {"momentum": "x"}}},
+        "momentum of BatchNorm1d is 'x'",
     ),
     "deep brackets": ({"head": "["}, "its head cannot be built"),
     "unknown values": ({"values": "cosine"}, "`values`"),
@@ -278,6 +297,40 @@ def test_files_that_do_not_fit_are_told(path: Path, case: str) -> None:
     rewritten(path, **changed)
     with pytest.raises(ValueError, match=told):
         PostHocCBM.load(path, network())
+
+
+TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
+    "NaN": (lambda tensors: tensors["head.weight"].fill_(torch.nan), "weight holds NaN or infinity"),
+    "infinity": (lambda tensors: tensors["head.bias"].fill_(torch.inf), "bias holds NaN or infinity"),
+    "whole numbers": (
+        lambda tensors: tensors.update({"head.weight": torch.ones(5, 3, dtype=torch.int32)}),
+        "weight holds torch.int32",
+    ),
+    "two types": (
+        lambda tensors: tensors.update({"head.weight": tensors["head.weight"].double()}),
+        "its head cannot be built",
+    ),
+    "fewer channels": (
+        lambda tensors: tensors.update({"cavs": tensors["cavs"][:, 1:].contiguous()}),
+        "its backbone gives 4 channels, its concepts have 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TENSORS)
+def test_numbers_that_do_not_fit_are_told_when_a_file_is_read(path: Path, case: str) -> None:
+    PostHocCBM(network(), bank(), nn.Linear(3, 5)).save(path)
+    spoil, told = TENSORS[case]
+    rewritten(path, spoil)
+    with pytest.raises(ValueError, match=f"{path.name} is a damaged concept model: .*{told}"):
+        PostHocCBM.load(path, network())
+
+
+def test_a_residual_with_nan_is_told_when_a_file_is_read(path: Path) -> None:
+    ResidualCBM(PostHocCBM(network(), bank(), nn.Linear(3, 5)), nn.Linear(4, 5)).save(path)
+    rewritten(path, lambda tensors: tensors["residual.weight"].fill_(torch.nan))
+    with pytest.raises(ValueError, match=r"its residual cannot be built \(weight holds NaN"):
+        ResidualCBM.load(path, network())
 
 
 @pytest.mark.parametrize("case", ["cut short", "a bit turned", "text", "a bank", "weights"])

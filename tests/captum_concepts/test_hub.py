@@ -21,9 +21,9 @@ SOURCE = "transformers:ViTModel:google/vit-base-patch16-224"
 ACCURACY = torch.tensor([0.9, 0.55, float("nan")])
 BANK = ConceptBank(
     torch.eye(3, 4),
-    names=["red | wing", "<b>tail</b>", "song\n# of `a` bird"],
+    names=["red | wing", "<b>tail</b>", "song\n# of `a` [bird](x)"],
     test_accuracy=ACCURACY,
-    settings={"method": "svm", "C": 0.1},
+    settings={"method": "svm", "C": 0.1, "note": "*bold* <b>"},
 )
 SCORES = pd.DataFrame({"metric": ["CEM", "CGIM"], "value": [0.75, float("nan")], "chance": [0.5, 0.125]})
 
@@ -92,7 +92,7 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
         # No name breaks a table, or brings markup of its own.
         "| red \\| wing | 0.9 |  |",
         "| &lt;b>tail&lt;/b> | 0.55 |  |",
-        "| song\\n# of 'a' bird |  |  |",
+        "| song\\\\n\\# of \\`a\\` \\[bird\\](x) |  |  |",
         "| metric | value | chance |",
         "| CEM | 0.75 | 0.5 |",
         "| CGIM |  | 0.125 |",
@@ -100,7 +100,7 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
         assert line in lines, line
     assert "3 concepts" in card.text
     assert "7 classes are predicted" in card.text
-    assert "Fitted with method = svm, C = 0.1." in card.text
+    assert "Fitted with method = svm, C = 0.1, note = \\*bold\\* &lt;b>." in card.text
 
 
 def test_a_residual_on_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -27,11 +28,13 @@ from captum_concepts.weights import load_weights
 from damaged import in_room
 from fixtures_cub import write_cub
 from fixtures_pasta import read_records, write_pasta_release, write_records
-from quantus_concepts.datasets import CUB200, COCOObjects, ConceptFolder, CutoutFolder, PastaRatings, SceneFolder
+from quantus_concepts import read_scores
+from quantus_concepts.datasets import CUB200, SUB, COCOObjects, ConceptFolder, CutoutFolder, PastaRatings, SceneFolder
 from quantus_concepts.datasets.folders import inside
 from quantus_concepts.datasets.ratings.files import load_concepts, load_map
 from quantus_concepts.datasets.scenes.bam_layout import read_boxes, read_labels
-from quantus_concepts.datasets.scenes.bam_masks import NumberedMasks
+from quantus_concepts.datasets.scenes.bam_masks import NumberedMasks, PNGMasks
+from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 from refusals import in_time
@@ -212,7 +215,63 @@ def test_masks_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("0.npy", "w") as file:
         for _ in range(60):
             file.write(bytes(1_000_000))
-    refused(lambda: NumberedMasks(path).read("dog-track-0900.jpg", 0, (0, 0, 1, 1), 8), "val_mask.npz", "more than")
+    refused(
+        lambda: NumberedMasks(path).read("dog-track-0900.jpg", 0, (0, 0, 1, 1), 8, (8, 8)), "val_mask.npz", "more than"
+    )
+
+
+@pytest.mark.parametrize(("size", "level", "told"), [((8, 8), 0, "it is empty"), ((8, 9), 255, "(H, W) = (9, 8)")])
+def test_masks_that_say_nothing(tmp_path: Path, size: tuple[int, int], level: int, told: str) -> None:
+    Image.new("L", size, level).save(tmp_path / "dog-track-0900.png")
+    masks = PNGMasks(tmp_path)
+    refused(lambda: masks.read("dog-track-0900.jpg", 0, (0, 0, 8, 8), 8, (8, 8)), "dog-track-0900.png", told)
+
+
+def sub_file(path: Path, content: bytes, n: int, **settings: object) -> Path:
+    """A file of SUB that has one image many times."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from quantus_concepts.datasets.substitution.sub_files import schema_of
+
+    schema = schema_of(["a--b"], ["X"], "")
+    image = pa.array([{"bytes": content, "path": "x"}], schema.field("image").type)
+    labels = np.zeros(n, np.int64)
+    columns = {"image": pa.concat_arrays([image] * n), "attr_label": labels, "bird_label": labels}
+    path.mkdir()
+    table = pa.table(columns, schema=schema)
+    pq.write_table(table, path / "test.parquet", row_group_size=n, compression="zstd", **settings)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:The images of")
+def test_rows_and_images_of_sub_that_unpack_to_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quantus_concepts.datasets.substitution import sub_files
+
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "PNG")
+    same = sub_file(tmp_path / "same", image.getvalue() + bytes(20_000_000), 50, dictionary_pagesize_limit=2**30)
+    other = sub_file(tmp_path / "other", image.getvalue() + bytes(2_000_000), 12, use_dictionary=False)
+    twice, plain = SUB(same), SUB(other)
+    monkeypatch.setattr(sub_files, "MAX_BYTES", 2**24)
+    refused(lambda: plain[0], "test.parquet", "unpacks to")
+    refused(lambda: twice[0], "test.parquet", "unpacks to")
+    monkeypatch.undo()
+    with in_room(ROOM):  # a billion bytes, if each row had its own
+        assert twice[49].image.shape == (3, 8, 8)
+    many = sub_file(tmp_path / "many", b"", 1_000_001)
+    refused(lambda: SUB(many), "test.parquet", "1,000,001 rows")
+
+
+def test_a_table_of_scores_that_is_too_large(tmp_path: Path) -> None:
+    with (tmp_path / "scores.csv").open("wb") as file:
+        file.truncate(2**33)
+    refused(lambda: read_scores(tmp_path / "scores.csv"), "scores.csv", "8,589,934,592 bytes")
+    packed = tmp_path / "scores.csv.gz"
+    packed.write_bytes(gzip.compress(b"value\n" + b"0.5\n" * 10**7))
+    refused(lambda: read_scores(packed), "scores.csv.gz", "is no CSV file")
+
+
+def test_pictures_of_a_scorer_that_are_too_large() -> None:
+    refused(lambda: Embedder.from_settings("embedded", {"size": 30_000}), "`size`", "2048")
 
 
 def test_a_map_with_holes_and_one_that_claims_more(tmp_path: Path) -> None:
@@ -335,6 +394,8 @@ ENTRIES = {
     "area": ("annotations", {"area": None}, "Annotation 11"),
     "not a number": ("annotations", {"segmentation": [[float("nan")] * 6]}, "annotation 11"),
     "far away": ("annotations", {"segmentation": [[10**300] * 6]}, "annotation 11"),
+    "lengths of fractions": ("annotations", {"segmentation": {"counts": [0.5, 2399.5], "size": [40, 60]}}, "no whole"),
+    "a key twice": ("annotations", {"id": 1}, "twice"),
     "lengths of another size": ("annotations", {"segmentation": LARGE}, "annotation 11"),
     "lengths of no size": ("annotations", {"segmentation": {"counts": [5], "size": None}}, "annotation 11"),
 }
@@ -347,7 +408,8 @@ def test_entries_of_coco(tmp_path: Path, name: str) -> None:
     content[part][0] |= changes
     (tmp_path / "images").mkdir()
     Image.new("RGB", (60, 40)).save(tmp_path / "images" / "1.png")
-    (tmp_path / "instances.json").write_text(json.dumps(content))
+    text = json.dumps(content)
+    (tmp_path / "instances.json").write_text(text.replace('"id": 1,', '"id": 1, "id": 2,') if "twice" in name else text)
     refused(lambda: COCOObjects(tmp_path / "instances.json", tmp_path / "images", ["dog"]), "instances.json", told)
 
 

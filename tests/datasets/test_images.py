@@ -119,7 +119,7 @@ def test_cut_outs_scenes_and_masks(tmp_path: Path) -> None:
     marked = np.zeros((16, 16), dtype=np.uint8)
     marked[:3] = 255
     Image.fromarray(marked).save(tmp_path / "name.png", exif=tagged(6))
-    found = PNGMasks(tmp_path).read("name.jpg", 0, (0, 0, 16, 16), 16)
+    found = PNGMasks(tmp_path).read("name.jpg", 0, (0, 0, 16, 16), 16, (16, 16))
     np.testing.assert_array_equal(found, np.rot90(marked, -1) > 0)
 
 

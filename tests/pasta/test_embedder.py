@@ -370,7 +370,7 @@ def test_bad_concepts(values, names, message, concepts):
         ({"weight": 2}, r"`weight` to lie in \[0, 1\]"),
         ({"colours": "nothing"}, "`colours` to be a colour map"),
         ({"template": "a"}, "`template` to have {}"),
-        ({"size": 0}, "`size` to be at least 1"),
+        ({"size": 0}, r"`size` to lie in \[1, 2048\]"),
         ({"n_top": 0}, "`n_top` to be at least 1"),
         ({"batch_size": 0}, "`batch_size` to be at least 1"),
         ({"cache": __file__}, "`cache` to be a folder"),

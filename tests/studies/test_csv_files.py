@@ -11,7 +11,7 @@ import pytest
 
 from captum_concepts.progress import progress
 from captum_concepts.reading import printable
-from quantus_concepts.studies.csv_files import as_cell, write_csv
+from quantus_concepts.studies.csv_files import as_cell, from_cell, write_csv
 from quantus_concepts.studies.findings import Finding
 from quantus_concepts.studies.page import Page, Section, render
 from quantus_concepts.studies.tables import Table, print_table, terminal, terminal_table
@@ -158,3 +158,8 @@ def test_names_on_a_page_are_texts() -> None:
     for tag in ("<script>alert", "<img", "onerror=alert(1)>", "49"):
         assert tag not in page.replace("&#34;", '"') if tag != "49" else "{{ 7 * 7 }}" in page
     page.encode("utf-8")
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *NUMBERS, "'quoted'", "'", "plain", ""])
+def test_cells_read_back(text: str) -> None:
+    assert from_cell(as_cell(text)) == text

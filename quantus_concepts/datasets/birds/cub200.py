@@ -11,6 +11,7 @@ from torch import Tensor
 
 from captum_concepts.checks import check_choice, check_index
 from captum_concepts.images import image_head, load_image, turned_points
+from captum_concepts.reading import printable
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS
 from quantus_concepts.datasets.birds.cub200_attributes import (
@@ -178,10 +179,10 @@ class CUB200(ConceptDataset):
         if outside.any():
             image, part, place = np.argwhere(outside)[0]
             x, y = points[image, part, place]
+            first = printable(f"the {self.part_names[part]} of {self.image_paths[image]}")
             warnings.warn(
                 f"{self.root / 'parts' / 'part_locs.txt'} puts {int(outside.sum())} visible parts outside their "
-                f"images: taken as not visible. The first is the {self.part_names[part]} of {self.image_paths[image]} "
-                f"at (x, y) = ({x:g}, {y:g}).",
+                f"images: taken as not visible. The first is {first} at (x, y) = ({x:g}, {y:g}).",
                 UserWarning,
                 stacklevel=3,
             )

@@ -26,7 +26,7 @@ PREDICTED, IMAGE_NAME = "predicted", "image-name"
 LABELS = (PREDICTED, IMAGE_NAME)
 _SHOWN = 5
 #: What could only be meant as a question, such as "q1" or "Q 1".
-_QUESTION = re.compile(r"\s*[qQ][\s_-]*[1-6]\s*")
+_QUESTION = re.compile(r"\s*[qQ][\s_-]*\d+\s*")
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
 
 
@@ -87,6 +87,9 @@ def _fault(number: int, entry: Any) -> str:
             return f"record {number} has no {key!r}"
         if leads_out(value):
             return f"record {number}: {key!r} is no path inside the folder ({value!r})"
+    for key in ("predictedclass", "GTclass"):
+        if not isinstance(value := entry.get(key), str | int | None) or isinstance(value, bool):
+            return f"record {number}: {key!r} is {value!r}, neither a name nor a whole number"
     annotation = entry.get("Annotation")
     if not isinstance(annotation, list) or not all(isinstance(votes, dict) for votes in annotation):
         return f"record {number}: 'Annotation' is no list of objects, one for each annotator"

@@ -170,7 +170,7 @@ class BAMFolder(ComposedDataset):
         box = self._boxes.get(name, NO_BOX)
         if self._masks is None:
             return np.zeros((self.image_size, self.image_size), dtype=bool), box
-        return self._masks.read(name, int(self.object_labels[index]), box, self.image_size), box
+        return self._masks.read(name, int(self.object_labels[index]), box, self.image_size, self._stored), box
 
     def _read_image(self, folder: str, index: int) -> np.ndarray:
         path = self._path(folder, index)

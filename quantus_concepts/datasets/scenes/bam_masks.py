@@ -15,6 +15,8 @@ from quantus_concepts.datasets.scenes.composed import Box
 
 #: Of all masks of an archive unpacked; those of the release take less than half a gigabyte.
 _MOST_BYTES = 2 << 30
+#: From which grey on a pixel of a mask is set.
+_SET = 128
 # In one line, since the command tells its errors in one.
 _CONVERSION = (
     "import numpy as np; masks = np.load({source!r}, allow_pickle=True); "
@@ -28,11 +30,17 @@ class PNGMasks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image."""
+    def read(self, name: str, object_label: int, box: Box, size: int, stored: tuple[int, int]) -> np.ndarray:
+        """Return the mask of an image that is stored with (H, W) pixels."""
         path = self.folder / f"{Path(name).stem}.png"
-        mask = Image.fromarray(load_pixels(path, "L", "Mask"))
-        return np.asarray(mask.resize((size, size), Image.Resampling.NEAREST)) >= 128
+        pixels = load_pixels(path, "L", "Mask")
+        if pixels.shape != stored or pixels.max() < _SET:
+            got = f"of (H, W) = {pixels.shape}" if pixels.shape != stored else "empty"
+            raise ValueError(
+                f"Expected mask {path} to be of (H, W) = {stored}, as its image, and not empty but it is {got}."
+            )
+        mask = Image.fromarray(pixels)
+        return np.asarray(mask.resize((size, size), Image.Resampling.NEAREST)) >= _SET
 
 
 class NumberedMasks:
@@ -45,8 +53,8 @@ class NumberedMasks:
         self.path = path
         self._arrays: dict[str, np.ndarray] | None = None
 
-    def read(self, name: str, object_label: int, box: Box, size: int) -> np.ndarray:
-        """Return the mask of an image."""
+    def read(self, name: str, object_label: int, box: Box, size: int, stored: tuple[int, int]) -> np.ndarray:
+        """Return the mask of an image; these are in the resolution of the photographs."""
         number = MASKS_PER_OBJECT * object_label + int(parse_name(name).number[-2:])
         array = self._load().get(str(number))
         if array is None or array.ndim != 2 or not array.any():

@@ -297,6 +297,8 @@ def _mask(segmentation: Any, size: tuple[int, int]) -> np.ndarray:
 def _run_lengths(segmentation: dict[str, Any], size: tuple[int, int]) -> Any:
     """Return run lengths in the compressed form, which pycocotools decodes."""
     if isinstance(segmentation["counts"], list):
+        if not all(type(count) is int for count in segmentation["counts"]):
+            raise ValueError("its run lengths are no whole numbers")
         if sum(segmentation["counts"]) != math.prod(size) or min(segmentation["counts"]) < 0:
             raise ValueError(f"its run lengths do not add up to {math.prod(size)} pixels")
         return _coco().frPyObjects(segmentation, *size)

@@ -131,7 +131,7 @@ class SUB(Dataset[SUBSample]):
         self._stored: tuple[tuple[int, int], Any] | None = None
         names, labels, places = self._read()
         self.licence = names.licence or LICENCE
-        warnings.warn(f"The images of {root} are licensed {self.licence}.", UserWarning, stacklevel=2)
+        warnings.warn(f"The images of {root} are licensed {shortened(self.licence)}.", UserWarning, stacklevel=2)
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
         for kind, known, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
@@ -190,8 +190,8 @@ class SUB(Dataset[SUBSample]):
             if names != first:
                 raise ValueError(f"{path} names other labels than {self.files[0]}. Keep one data set in a folder.")
             labels.append(found)
-            rows = [(number, group, row) for group, size in enumerate(sizes) for row in range(size)]
-            places.append(np.array(rows, dtype=np.int32).reshape(-1, 3))
+            groups = np.repeat(np.arange(len(sizes)), sizes)
+            places.append(np.stack([np.full(len(groups), number), groups, _number_in(groups)], 1).astype(np.int32))
         whole = np.concatenate(labels)
         if first is None or not len(whole):
             raise ValueError(f"Expected argument `root` to hold images but {len(self.files)} Parquet files have none.")

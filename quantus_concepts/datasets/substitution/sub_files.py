@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from captum_concepts.checks import check_folder
 from captum_concepts.images import FORMATS, MAX_PIXELS
-from captum_concepts.reading import check_plain_file, parse_json, reason_of, shortened
+from captum_concepts.reading import check_plain_file, parse_json, quoted, reason_of, shortened
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
 COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
@@ -25,6 +26,8 @@ COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
 METADATA, SEPARATOR, OFFICIAL = b"huggingface", "--", "::"
 LICENCE = "cc-by-nc-4.0"
 FOLDER = "data"
+#: Of a file, and of the images of a row group once they are unpacked; SUB has 38,400 rows in all.
+MAX_ROWS, MAX_BYTES = 1_000_000, 2**30
 
 
 class Names(NamedTuple):
@@ -69,8 +72,10 @@ def find_files(root: Any) -> list[Path]:
 def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
     """Return names, the labels (n, 2) of attribute and bird, and the rows of each row group; no image is read."""
     with opened(path) as file:
-        schema = file.schema_arrow
+        schema, n_rows = file.schema_arrow, file.metadata.num_rows
     names = _read_names(path, schema)
+    if n_rows > MAX_ROWS:
+        raise ValueError(f"{path} cannot be used: it has {n_rows:,} rows, more than {MAX_ROWS:,}. Split the file.")
     with opened(path) as file:
         groups = [
             file.read_row_group(group, columns=[ATTRIBUTE, BIRD], use_threads=False)
@@ -92,7 +97,13 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
 
 def read_images(path: Path, group: int) -> Any:
     """Return the images of one row group, as they are stored."""
-    with opened(path) as file:
+    # Equal images, which a file holds once, are one in memory too.
+    with opened(path, read_dictionary=[f"{IMAGE}.bytes"]) as file:
+        stored = file.metadata.row_group(group)
+        columns = [stored.column(place) for place in range(stored.num_columns)]
+        size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema.startswith(IMAGE))
+        if size > MAX_BYTES:
+            raise ValueError(f"row group {group} unpacks to {size:,} bytes of images, more than {MAX_BYTES:,}")
         return file.read_row_group(group, columns=[IMAGE], use_threads=False).column(IMAGE)
 
 
@@ -112,12 +123,12 @@ def decoded(stored: Any, row: int, path: Path) -> Tensor:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path, **settings: Any) -> Iterator[Any]:
     """Open a Parquet file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
     parquet = arrow("pyarrow.parquet")
     try:
         check_plain_file(path, "Parquet file")
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, **settings) as file:
             yield file
     except Exception as error:  # a damaged file fails in any way
         raise ValueError(
@@ -133,15 +144,21 @@ def _read_names(path: Path, schema: Any) -> Names:
         )
     try:
         info = parse_json((schema.metadata or {})[METADATA])["info"]
-        attributes, birds = (tuple(info["features"][name]["names"]) for name in (ATTRIBUTE, BIRD))
-        if not all(isinstance(name, str) for name in (*attributes, *birds)):
-            raise TypeError("a name is no text")
+        attributes, birds = (_as_names(name, info["features"][name]["names"]) for name in (ATTRIBUTE, BIRD))
         return Names(attributes, birds, str(info.get("license", "")))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is no file of SUB: its schema's metadata has no names of {ATTRIBUTE} and {BIRD} under "
             f"{METADATA.decode()!r} ({reason_of(error)})."
         ) from error
+
+
+def _as_names(column: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"those of {column} are no list of texts")
+    if doubled := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"{column} names {quoted(doubled[0])} twice")
+    return tuple(names)
 
 
 def schema_of(attributes: Sequence[str], birds: Sequence[str], licence: str) -> Any:

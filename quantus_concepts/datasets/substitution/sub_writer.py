@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captum_concepts.checks import as_list, check_choice, check_flag, check_kind, check_path, check_shape, check_whole
 from captum_concepts.progress import progress
+from captum_concepts.reading import check_plain_file
 from captum_concepts.writing import clear_abandoned, written
 from quantus_concepts.datasets.substitution.sub_files import (
     ATTRIBUTE,
@@ -128,7 +129,9 @@ def _content(image: Any) -> bytes:
     if isinstance(image, bytes):
         return image
     if isinstance(image, str | Path):
-        return check_path("samples", image).read_bytes()
+        path = check_path("samples", image)
+        check_plain_file(path, "Image")
+        return path.read_bytes()
     if isinstance(image, Tensor):
         check_shape("samples", image, ("3", "H", "W"), (3, None, None))
         image = Image.fromarray((image * 255).round().clamp(0, 255).byte().permute(1, 2, 0).cpu().numpy())

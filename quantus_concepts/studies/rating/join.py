@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from captum_concepts.reading import printable, read_json
+from captum_concepts.reading import check_plain_file, printable, read_json
 from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_SUFFIX,
@@ -52,6 +52,7 @@ def join(options: JoinOptions) -> str:
     joined = join_ratings(options.files)
     with OutputFolder("pasta-ratings", options.out, options.identity(), overwrite=options.overwrite) as folder:
         for name in _rated_files(joined, options.data):
+            check_plain_file(options.data / name, "File")
             folder.write_bytes(name, (options.data / name).read_bytes())
         records = json.dumps(joined.as_records(), ensure_ascii=False, indent=1)
         folder.write_text(ANNOTATIONS, records.encode("utf-8", "backslashreplace").decode("utf-8"))

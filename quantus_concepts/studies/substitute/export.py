@@ -13,6 +13,7 @@ from captum_concepts.reading import read_json
 from quantus_concepts.datasets.substitution.sub_files import ATTRIBUTE as ATTRIBUTE_LABEL
 from quantus_concepts.datasets.substitution.sub_files import BIRD as BIRD_LABEL
 from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arrow, schema_of
+from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.rating.release import VOTES
 from quantus_concepts.studies.substitute.kept_images import kept_images
@@ -44,7 +45,8 @@ def export(options: ExportOptions) -> str:
     with OutputFolder("substitute-export", options.out, options.identity(), overwrite=options.overwrite) as folder:
         _write(folder, images, options)
         if rated is not None:
-            folder.write_text(ANSWERS, rated.to_csv(index=False))
+            with folder.file(ANSWERS) as path:
+                write_csv(rated, path)
     told.append(f"{len(images)} images of {images['pair'].nunique()} pairs written.")
     return "\n".join([*told, str(folder.path)])
 

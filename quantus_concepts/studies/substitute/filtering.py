@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pandas as pd
@@ -10,8 +9,9 @@ from PIL import Image
 
 from captum_concepts.images import load_pixels
 from captum_concepts.progress import progress
-from captum_concepts.reading import quoted
+from captum_concepts.reading import check_plain_file, quoted
 from captum_concepts.writing import written
+from quantus_concepts.studies.csv_files import from_cell, write_csv
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.substitute.answering import LetterModel, load_letter_model
 from quantus_concepts.studies.substitute.options import FilterOptions
@@ -42,9 +42,8 @@ def filter_images(options: FilterOptions) -> str:
                 _keep(answers, kept)
             decided.append(decide(pair, answers, options.keep_share))
         manifest = pd.concat(decided, ignore_index=True)[COLUMNS]
-        text = io.StringIO()
-        manifest.to_csv(text, index=False)
-        folder.write_text(MANIFEST, text.getvalue())
+        with folder.file(MANIFEST) as path:
+            write_csv(manifest, path)
     counts = manifest.groupby("pair")["kept"].sum()
     reasons = manifest["decision"].value_counts()
     told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
@@ -74,12 +73,13 @@ def read_manifest(folder: Path) -> pd.DataFrame:
     """Return what `substitute filter` decided."""
     file = folder / MANIFEST
     try:
+        check_plain_file(file, "File")
         table = pd.read_csv(file, keep_default_na=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"Expected {folder} to hold {MANIFEST}, as `substitute filter` writes it ({error}).") from None
     if missing := [name for name in COLUMNS if name not in table.columns]:
         raise ValueError(f"Expected {file} to have the columns {COLUMNS} but it lacks {missing}.")
-    return table
+    return table.map(from_cell)
 
 
 def _ask(model: LetterModel, pair: Pair, images: list[Path], options: FilterOptions) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from captum_concepts.reading import shortened
+from quantus_concepts.datasets.folders import inside
 from quantus_concepts.studies.substitute.filtering import MANIFEST, read_manifest
 from quantus_concepts.studies.substitute.pairs import images_of, read_pairs
 
@@ -24,7 +25,8 @@ def kept_images(generated: Path, filtered: Path | None) -> pd.DataFrame:
     else:
         manifest = read_manifest(filtered)
         images = manifest[manifest["kept"].astype(str) == "True"][columns].reset_index(drop=True)
-        missing = [name for name in images["image"] if not (generated / name).is_file()]
+        places = [inside(generated, name, f"{filtered / MANIFEST}, column image") for name in images["image"]]
+        missing = [place.name for place in places if not place.is_file()]
         if missing:
             raise ValueError(
                 f"Expected argument `--generated` to hold the images of {filtered / MANIFEST} but {len(missing)} of "

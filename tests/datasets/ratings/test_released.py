@@ -258,7 +258,20 @@ def test_missing_files_are_listed_at_once(copy):
             '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": 1}, {"q2": 3}]}]',
             "record 0: 'Annotation' has the key 'q2', where questions are called 'Q1' to 'Q6'",
         ),
-        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q7": 3}]}]', "votes on Q1, .* but it has none"),
+        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q7": 3}]}]', "has the key 'Q7', where questions"),
+        (
+            '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": null}]}]',
+            "votes on Q1, .* but it has none",
+        ),
+        (
+            '[{"img": "a", "explication": "a_1_2.png", "predictedclass": ["cat"], "Annotation": [{"Q1": 1}]}]',
+            r"record 0: 'predictedclass' is \['cat'\], neither a name nor a whole number",
+        ),
+        (
+            '[{"img": "a", "explication": "a_1_2.png", "GTclass": NaN, "Annotation": [{"Q1": 1}]}]',
+            "record 0: 'GTclass' is nan, neither a name nor a whole number",
+        ),
+        ('[{"img": "a", "img": "b"}]', "is no JSON .*has the key 'img' twice"),
     ],
 )
 def test_bad_files_of_ratings(tmp_path, text, message):

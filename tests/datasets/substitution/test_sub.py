@@ -165,7 +165,9 @@ def changed_files(root: Path, change: str) -> None:
     elif change == "metadata":
         pq.write_table(pq.read_table(first).replace_schema_metadata({}), first)
     elif change == "names":
-        pq.write_table(pq.read_table(second).replace_schema_metadata(schema(bird_label=["x"] * 3).metadata), second)
+        pq.write_table(
+            pq.read_table(second).replace_schema_metadata(schema(bird_label=["x", "y", "z"]).metadata), second
+        )
     elif change == "labels":
         pq.write_table(pq.read_table(second).replace_schema_metadata(schema(attr_label=["x"]).metadata), second)
     elif change == "gone":
