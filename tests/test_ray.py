@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -56,6 +57,9 @@ def cluster() -> Iterator[str]:
     tests = Path(shard_scorers.__file__).parent
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray would write a token to the home directory.
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         patch.setenv("PYTHONPATH", str(tests), prepend=os.pathsep)
         context = started(folder)
         yield context.address_info["address"]

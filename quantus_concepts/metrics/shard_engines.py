@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import secrets
 import signal
 import socket
@@ -18,7 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from captum_concepts.reading import reason_of
+from captum_concepts.reading import reason_of, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -279,7 +280,12 @@ def _reasons(error: BaseException) -> str:
     first = error
     while first.__cause__ is not None:
         first = first.__cause__
-    return reason_of(error) if first is error else f"{reason_of(error)}: {reason_of(first)}"
+    # Ray puts the trace of what went wrong into its own message; what it means comes last.
+    told = str(first)
+    raised = [*re.finditer(r"^[\w.]+(?:Error|Exception): ", told, re.MULTILINE)]
+    if "Traceback" in told and raised:
+        told = told[raised[-1].end() :]
+    return reason_of(error) if first is error else f"{reason_of(error)}: {shortened(told)}"
 
 
 def _check_answers(address: str | None) -> None:
