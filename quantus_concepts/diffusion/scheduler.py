@@ -99,12 +99,14 @@ class TiedScheduler:
                 f"Expected a batch of references and as many guides but got {len(predicted)} images: give the pipeline "
                 "as many prompts of guides, after those of the references, or call `tied_pair`."
             )
-        steps = torch.as_tensor(self.timesteps).tolist()
-        # By its value, for a pipeline may begin in the middle, and a scheduler may meet a step twice.
-        step = min(range(len(steps)), key=lambda index: abs(steps[index] - float(timestep)))
-        if step < max(self._shares, default=0):
+        distances = (torch.as_tensor(self.timesteps).double() - float(timestep)).abs().tolist()
+        # Schedulers of higher order list a timestep twice. Any other than the next in the list begins a run, which need
+        # not be at the first one.
+        step = max(self._shares, default=-1) + 1
+        if step in (0, len(distances)) or distances[step] > min(distances):
             self._shares.clear()
-        eta = self.eta.eta(step, len(steps)) if isinstance(self.eta, TieSchedule) else self.eta
+            step = distances.index(min(distances))
+        eta = self.eta.eta(step, len(distances)) if isinstance(self.eta, TieSchedule) else self.eta
         tied, self._shares[step] = tie(predicted, eta, self.quantile)
         return tied
 

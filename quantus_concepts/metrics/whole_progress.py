@@ -18,6 +18,10 @@ TIMED = 3
 clock = time.monotonic
 
 
+class DurationWarning(UserWarning):
+    """Says how long a call will take where no bar can be seen; nothing about its result."""
+
+
 class WholeProgress:
     """One bar over all of a call's work; where it cannot be seen, one warning says how long the work will take."""
 
@@ -43,7 +47,7 @@ class WholeProgress:
         elif self.updates == TIMED + 1:
             seconds = (clock() - self.first[1]) / max(self.done - self.first[0], 1) * (self.total - self.done)
             if seconds > VERY_LONG and self.bar.disable:
-                warnings.warn(self.tell.format(duration=duration_text(seconds)), UserWarning, stacklevel=2)
+                warnings.warn(self.tell.format(duration=duration_text(seconds)), DurationWarning, stacklevel=2)
 
     def close(self) -> None:
         """Take the bar away."""

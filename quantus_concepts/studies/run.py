@@ -16,6 +16,7 @@ from torch import Tensor
 
 from captum_concepts.progress import beside_bars
 from captum_concepts.reading import printable
+from quantus_concepts.metrics.whole_progress import DurationWarning
 from quantus_concepts.studies.command import OutOptions
 from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
@@ -181,6 +182,7 @@ def warnings_as_notes() -> Iterator[list[str]]:
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        for kind in (DeprecationWarning, DurationWarning):
+            warnings.filterwarnings("ignore", category=kind)
         yield notes
     notes += dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
