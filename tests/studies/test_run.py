@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from captum_concepts.whole_folder import WORK
+from quantus_concepts.metrics.whole_progress import DurationWarning
 from quantus_concepts.studies import app
 from quantus_concepts.studies.command import OutOptions, ProgressOptions, command, option
 from quantus_concepts.studies.kept import Kept
 from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.run import Run, Study
+from quantus_concepts.studies.run import Run, Study, warnings_as_notes
 
 FRAME = pd.DataFrame(
     {
@@ -127,3 +128,10 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(tmp_path):
     assert "Interrupted; nothing half-written was left." in told
     assert "Traceback" not in told
     assert sorted(path.name for path in (tmp_path / "run" / WORK / "kept").iterdir())
+
+
+def test_how_long_something_takes_is_no_note() -> None:
+    with warnings_as_notes() as notes:
+        warnings.warn("This takes up to 15 min here.", DurationWarning, stacklevel=1)
+        warnings.warn("Three classes have no image.", UserWarning, stacklevel=1)
+    assert notes == ["Three classes have no image."]
