@@ -20,7 +20,7 @@ import shard_scorers
 from concept_ranges import check_concepts, check_substitutions
 from explanation_folders import write_folders
 from quantus_concepts.metrics import shards
-from quantus_concepts.metrics.shard_engines import score_here
+from quantus_concepts.metrics.shard_engines import read_authentication, score_here
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
@@ -61,9 +61,11 @@ def cluster() -> Iterator[str]:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         patch.setenv("PYTHONPATH", str(tests), prepend=os.pathsep)
+        read_authentication()
         context = started(folder)
         yield context.address_info["address"]
         ray.shutdown()
+    read_authentication()
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
                 if "://" not in (workers.address or ""):
                     settings["job_config"] = ray.job_config.JobConfig()
                     settings["job_config"]._py_driver_sys_path = _ImportFolders()
-                _read_authentication()
+                read_authentication()
                 _check_answers(workers.address)
                 ray.init(workers.address or "local", **settings)
         except Exception as error:  # a bare one where a cluster does not start in time
@@ -264,10 +264,10 @@ def _same_authentication() -> Iterator[None]:
     try:
         yield
     finally:
-        _read_authentication()
+        read_authentication()
 
 
-def _read_authentication() -> None:
+def read_authentication() -> None:
     """Have Ray read RAY_AUTH_MODE and the token now, which it does once in a process."""
     raylet = importlib.import_module("ray._raylet")
     if hasattr(raylet, "AuthenticationTokenLoader"):  # Ray before 2.51 knows no tokens
