@@ -265,3 +265,8 @@ def _check(name: str, values: Tensor, added: Tensor, removed: Tensor) -> None:
 def _of(values: Tensor, concepts: Tensor) -> Tensor:
     """Return the value of one concept each; of none, anything."""
     return values.gather(1, concepts.clamp(min=0).long()[:, None])[:, 0]
+
+
+def pair_numbers(labels: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """Return the number of each image's pair (N,): images of one class and added concept have one recipe."""
+    return np.unique(np.stack([labels, added], 1), axis=0, return_inverse=True)[1].ravel()

@@ -75,7 +75,7 @@ class ConceptScoring:
             ConceptScorer(
                 each,
                 wanted,
-                _threshold(value_threshold, name),
+                threshold_of(value_threshold, name),
                 stride,
                 offset,
                 start,
@@ -220,10 +220,11 @@ def _concept_model(argument: str, model: Any) -> ConceptModel:
     return model
 
 
-def _threshold(threshold: Any, name: str) -> float | None:
-    found = threshold.get(name) if isinstance(threshold, Mapping) else threshold
+def threshold_of(threshold: Any, name: str, argument: str = "value_threshold", default: float | None = None) -> Any:
+    """Return the threshold of a model: one for all models, or its own of a mapping."""
+    found = threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
     if found is not None:
-        check_finite("value_threshold", check_number("value_threshold", found))
+        check_finite(argument, check_number(argument, found))
     return found
 
 

@@ -25,7 +25,7 @@ from quantus_concepts.metrics.subjects import Subject, gives_batches
 
 RELATIVE, CORRELATION = "relative MCS", "correlation"
 WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
-COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
+RELATIVE_COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
 
 
 def score_relative(
@@ -124,7 +124,7 @@ def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.Data
     with_, without = (found.double().mean(1).numpy() for found in right)
     parts = [(WITH, with_), (WITHOUT, without), (DROP, with_ - without)]
     tables = [pd.DataFrame({"method": "", "metric": metric, "k": levels, "value": value}) for metric, value in parts]
-    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1], reason="").reindex(columns=COLUMNS)
+    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1], reason="").reindex(columns=RELATIVE_COLUMNS)
 
 
 def relative_table(
@@ -159,7 +159,7 @@ def relative_table(
                 [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True
             )
         ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=RELATIVE_COLUMNS)
 
 
 def _reasons(scores: Tensor, right: Tensor, failure: str) -> list[str]:

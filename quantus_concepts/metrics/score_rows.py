@@ -11,6 +11,7 @@ import pandas as pd
 
 from captum_concepts.checks import to_numpy
 from quantus_concepts.functional.intervals import distribution, interval
+from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.concept_scorer import (
     ADDED,
     CONCEPT_ACCURACY,
@@ -98,7 +99,7 @@ def model_rows(
         if score in columns:
             rows.append(mean_row(columns[score], **shared, **_named(score)))
     if ADDED in columns:
-        pairs = pairs_of(labels, columns[ADDED])
+        pairs = pair_numbers(labels, columns[ADDED])
         for score, chance in zip(SUBSTITUTED, (0.5, 0.5, math.nan), strict=True):
             if score in columns:
                 by_pair = shared | {"clusters": pairs, "chance": chance}
@@ -127,11 +128,6 @@ def model_rows(
                 fields = {"metric": "CGIM", "item_kind": kind, "explanation": explanation, "set": "correct"}
                 rows += item_rows(scores, names, intervals=intervals, **fields)
     return [row | {"model": model} for row in rows]
-
-
-def pairs_of(labels: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """Return which images (N,) share class and concept put in: they have one recipe and are no independent samples."""
-    return np.unique(np.stack([labels, added], 1), axis=0, return_inverse=True)[1].ravel()
 
 
 def _named(score: Score) -> Row:

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.records import nanmean
-from quantus_concepts.metrics.score_rows import Row, pairs_of
+from quantus_concepts.metrics.score_rows import Row
 from quantus_concepts.metrics.truth import checked_substitutes, class_labels
 
 LABEL, PREDICTED, ADDED, REMOVED = "label", "predicted", "added", "removed"
@@ -58,7 +59,7 @@ class AboutImages:
     ) -> None:
         self.labels, self.added, self.removed = (columns[name].astype(np.int64) for name in (LABEL, ADDED, REMOVED))
         self.class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
-        self._pairs = pairs_of(self.labels, self.added) if pairs is None else pairs
+        self._pairs = pair_numbers(self.labels, self.added) if pairs is None else pairs
         if len(self._pairs) != len(self.labels):
             raise ValueError(
                 f"Expected argument `pairs` to have shape (N,) = ({len(self.labels)},), one for each image, but got "

@@ -12,10 +12,10 @@ from torch import Tensor
 from captum_concepts.checks import check_choice, check_finite, check_number
 from captum_concepts.running import predict_logits
 from quantus_concepts.functional import substitution
+from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.base import ConceptMetric
 from quantus_concepts.metrics.protocols import is_concept_model
 from quantus_concepts.metrics.quantus_arguments import QuantusArguments
-from quantus_concepts.metrics.score_rows import pairs_of
 from quantus_concepts.metrics.truth import checked_classes, checked_substitutes, class_labels
 
 SCORES = ("added", "removed")
@@ -118,7 +118,7 @@ class SubstitutionScore(ConceptMetric):
             )
         pairs = self.call.truth.get("pairs")
         if pairs is None:
-            pairs = pairs_of(y_batch, added)
+            pairs = pair_numbers(y_batch, added)
         self.call.clusters, self.call.chance = pairs, CHANCE
         return {}
 

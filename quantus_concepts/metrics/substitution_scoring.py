@@ -11,11 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, check_number
 from captum_concepts.progress import progress
 from captum_concepts.running import evaluation_mode
 from quantus_concepts.metrics.concept_batches import ConceptBatches
-from quantus_concepts.metrics.concept_scoring import named_controls, named_models, names_of
+from quantus_concepts.metrics.concept_scoring import named_controls, named_models, names_of, threshold_of
 from quantus_concepts.metrics.inference import backbone_features
 from quantus_concepts.metrics.protocols import ConceptModel, shares_features
 from quantus_concepts.metrics.score_rows import Row, control_table, score_table
@@ -43,7 +42,8 @@ class SubstitutionScoring:
         self._truth = None if class_concepts is None else checked_class_concepts(class_concepts)
         self._names, self._n_models = [name for name, _ in [*models, *drawn]], len(models)
         self._scorers = [
-            SubstitutionScorer(each, _threshold(threshold, name), self._truth) for name, each in [*models, *drawn]
+            SubstitutionScorer(each, float(threshold_of(threshold, name, "threshold", 0.5)), self._truth)
+            for name, each in [*models, *drawn]
         ]
 
     def run(self, loader: Iterable[Any], bound: dict[str, np.ndarray | None], display_progressbar: bool) -> None:
@@ -121,12 +121,6 @@ class SubstitutionScoring:
                 after, before = _features(models, batch.images), _features(models, batch.before)
                 for scorer, *features in zip(scorers, after, before, strict=True):
                     scorer.add(batch, *features)
-
-
-def _threshold(threshold: Any, name: str) -> float:
-    found = threshold.get(name, 0.5) if isinstance(threshold, Mapping) else threshold
-    check_finite("threshold", check_number("threshold", found))
-    return float(found)
 
 
 def _features(models: Sequence[ConceptModel], images: Tensor | None) -> Iterator[Tensor | None]:
