@@ -223,7 +223,7 @@ def _concept_model(argument: str, model: Any) -> ConceptModel:
 def threshold_of(threshold: Any, name: str, argument: str = "value_threshold", default: float | None = None) -> Any:
     """Return the threshold of a model: one for all models, or its own of a mapping."""
     found = threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
-    if found is not None:
+    if found is not None or default is not None:
         check_finite(argument, check_number(argument, found))
     return found
 

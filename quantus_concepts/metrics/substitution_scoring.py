@@ -42,7 +42,7 @@ class SubstitutionScoring:
         self._truth = None if class_concepts is None else checked_class_concepts(class_concepts)
         self._names, self._n_models = [name for name, _ in [*models, *drawn]], len(models)
         self._scorers = [
-            SubstitutionScorer(each, float(threshold_of(threshold, name, "threshold", 0.5)), self._truth)
+            SubstitutionScorer(each, threshold_of(threshold, name, "threshold", 0.5), self._truth)
             for name, each in [*models, *drawn]
         ]
 
