@@ -30,7 +30,7 @@ class CEM(ConceptMetric):
       importance comes from the explanation method: Gradient gives the paper's weights theta, the values
       themselves give u, InputXGradient gives theta times u. Concept models of tables and of texts are evaluated
       here too, as ``cbm.head`` and ``cbm.concept_predictor(inputs)``.
-    - **On images** ``model`` is a concept model (`quantus_concepts.metrics.protocols.ConceptModel`), and the metric
+    - **On images** ``model`` is a concept model (`ConceptModel`), and the metric
       computes values and importance itself. The explanation method then plays no role: every row of
       ``quantus.evaluate`` shows the same scores.
 

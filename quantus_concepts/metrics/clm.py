@@ -40,7 +40,7 @@ class CLM(ConceptMetric):
       image, averaged down where they are larger), and ``s_batch`` (N, 1, H, W) or `masks` marks the annotated pixels,
       for which their middle stands or which are counted, see `mask_hit`. With `points` and `part_of_concept` bound,
       the points of the concept's part take the place of the mask.
-    - **On images** ``model`` is a concept model (`quantus_concepts.metrics.protocols.ConceptModel`) and `points` and
+    - **On images** ``model`` is a concept model (`ConceptModel`) and `points` and
       `part_of_concept` are bound: the metric ranks the concepts that have a part by importance for
       ``y_batch``, takes the first `top_l`, drops those whose part is not visible and averages the rest.
       The explanation method then plays no role.

@@ -15,7 +15,7 @@ from quantus_concepts.metrics.records import nanmean
 from quantus_concepts.metrics.score_rows import Row
 from quantus_concepts.metrics.truth import checked_substitutes, class_labels
 
-LABEL, PREDICTED, ADDED, REMOVED = "label", "predicted", "added", "removed"
+LABEL_COLUMN, PREDICTED_COLUMN, ADDED_COLUMN, REMOVED_COLUMN = "label", "predicted", "added", "removed"
 #: In units of the values; the others lie in [0, 1].
 UNBOUNDED = ("added moves", "removed moves", "others move")
 
@@ -24,9 +24,9 @@ def bound_substitutions(added: Any, removed: Any, labels: Any) -> dict[str, np.n
     """Check what is bound beside a loader."""
     concepts = {
         name: None if value is None else checked_substitutes(name, value)
-        for name, value in ((ADDED, added), (REMOVED, removed))
+        for name, value in ((ADDED_COLUMN, added), (REMOVED_COLUMN, removed))
     }
-    put_in = concepts[ADDED]
+    put_in = concepts[ADDED_COLUMN]
     if put_in is not None and not (put_in >= 0).any():
         raise ValueError(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
@@ -57,7 +57,9 @@ class AboutImages:
         class_names: Sequence[str],
         concept_names: Sequence[str],
     ) -> None:
-        self.labels, self.added, self.removed = (columns[name].astype(np.int64) for name in (LABEL, ADDED, REMOVED))
+        self.labels, self.added, self.removed = (
+            columns[name].astype(np.int64) for name in (LABEL_COLUMN, ADDED_COLUMN, REMOVED_COLUMN)
+        )
         self.class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
         self._pairs = pair_numbers(self.labels, self.added) if pairs is None else pairs
         if len(self._pairs) != len(self.labels):

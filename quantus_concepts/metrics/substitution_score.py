@@ -30,7 +30,7 @@ class SubstitutionScore(ConceptMetric):
     attribute is replaced by another of its group (`quantus_concepts.datasets.PaintedSubstitutions`,
     `quantus_concepts.datasets.SUB`).
 
-    - **On images** ``model`` is a concept model (`quantus_concepts.metrics.protocols.ConceptModel`), and the metric
+    - **On images** ``model`` is a concept model (`ConceptModel`), and the metric
       computes the concept values itself.
       Any other module on images is taken to map them to concept values (N, L).
     - **At the bottleneck** ``model`` is the head, and ``x_batch`` holds the concept values (N, L).

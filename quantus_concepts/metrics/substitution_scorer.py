@@ -22,10 +22,10 @@ from quantus_concepts.metrics.concept_batches import ConceptBatch
 from quantus_concepts.metrics.inference import concept_outputs
 from quantus_concepts.metrics.protocols import ConceptModel
 from quantus_concepts.metrics.row_buffer import RowBuffer
-from quantus_concepts.metrics.substitution_rows import ADDED, LABEL, PREDICTED, REMOVED
+from quantus_concepts.metrics.substitution_rows import ADDED_COLUMN, LABEL_COLUMN, PREDICTED_COLUMN, REMOVED_COLUMN
 
 #: What is known of an image, and no score of it.
-ABOUT = (LABEL, PREDICTED, ADDED, REMOVED)
+ABOUT = (LABEL_COLUMN, PREDICTED_COLUMN, ADDED_COLUMN, REMOVED_COLUMN)
 
 
 class SubstitutionScorer:
@@ -44,7 +44,12 @@ class SubstitutionScorer:
         added, removed = self._checked(batch, values, logits)
         found = substitution(values, added, removed, self.threshold)
         predicted = logits.argmax(1)
-        columns = {LABEL: batch.labels, PREDICTED: predicted, ADDED: added, REMOVED: removed}
+        columns = {
+            LABEL_COLUMN: batch.labels,
+            PREDICTED_COLUMN: predicted,
+            ADDED_COLUMN: added,
+            REMOVED_COLUMN: removed,
+        }
         columns |= {"S+": found.added, "S-": found.removed}
         if self._own is not None:
             columns["recital"] = recital(values, self._own[batch.labels.cpu()], self.threshold)
@@ -79,7 +84,7 @@ class SubstitutionScorer:
         check_shape("logits of the model", logits, ("B", "K"), (None, n_classes))
         self.shape = (logits.shape[1], values.shape[1])
         added, removed = substituted(batch)
-        for name, concepts in ((ADDED, added), (REMOVED, removed)):
+        for name, concepts in ((ADDED_COLUMN, added), (REMOVED_COLUMN, removed)):
             check_concepts(name, concepts, len(values), values.shape[1])
         return added, removed
 
@@ -104,7 +109,7 @@ class SeenScorer:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the numbers (N,) of all images, in float64."""
-        return dict(zip((LABEL, "T_A", "T"), to_numpy(self._rows.rows).astype(np.float64).T, strict=True))
+        return dict(zip((LABEL_COLUMN, "T_A", "T"), to_numpy(self._rows.rows).astype(np.float64).T, strict=True))
 
 
 def substituted(batch: ConceptBatch) -> tuple[Tensor, Tensor]:

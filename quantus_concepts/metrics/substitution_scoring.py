@@ -18,7 +18,7 @@ from quantus_concepts.metrics.concept_scoring import named_controls, named_model
 from quantus_concepts.metrics.inference import backbone_features
 from quantus_concepts.metrics.protocols import ConceptModel, shares_features
 from quantus_concepts.metrics.score_rows import Row, control_table, score_table
-from quantus_concepts.metrics.substitution_rows import LABEL, PREDICTED, AboutImages, summed
+from quantus_concepts.metrics.substitution_rows import LABEL_COLUMN, PREDICTED_COLUMN, AboutImages, summed
 from quantus_concepts.metrics.substitution_scorer import SeenScorer, SubstitutionScorer
 from quantus_concepts.metrics.truth import checked_class_concepts
 
@@ -78,7 +78,7 @@ class SubstitutionScoring:
         """Return a row for each image and score of the models."""
         tables = []
         for name, scorer in zip(self._names[: self._n_models], self._scorers, strict=False):
-            predicted = about.class_names[scorer.columns()[PREDICTED].astype(np.int64)]
+            predicted = about.class_names[scorer.columns()[PREDICTED_COLUMN].astype(np.int64)]
             tables.append(about.images(scorer.scores(), name, predicted))
         return pd.concat(tables, ignore_index=True)
 
@@ -95,7 +95,7 @@ class SubstitutionScoring:
             rows = about.rows(scorer.scores(), half, alone)
             if seen is not None:
                 columns = accuracy.columns()
-                clusters = columns.pop(LABEL)
+                clusters = columns.pop(LABEL_COLUMN)
                 chances = np.full(len(clusters), CHANCE)
                 rows += [summed(metric, column, clusters, chances, alone) for metric, column in columns.items()]
             found.append([row | {"model": name} for row in rows])

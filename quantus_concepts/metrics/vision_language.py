@@ -19,9 +19,9 @@ from quantus_concepts.metrics.concept_batches import ConceptBatches
 from quantus_concepts.metrics.row_buffer import RowBuffer
 from quantus_concepts.metrics.score_rows import Row, score_table
 from quantus_concepts.metrics.substitution_rows import (
-    ADDED,
-    LABEL,
-    REMOVED,
+    ADDED_COLUMN,
+    LABEL_COLUMN,
+    REMOVED_COLUMN,
     AboutImages,
     bound_pairs,
     bound_substitutions,
@@ -135,7 +135,7 @@ def score_vision_language(
         chosen = asker.choose(asker.similarity(batch.images), groups)
         found.add(torch.stack([batch.labels, put_in, taken_out, *(each.cpu() for each in chosen)], 1).float())
     columns = to_numpy(found.rows).astype(np.int64).T
-    about_columns = dict(zip((LABEL, ADDED, REMOVED), columns, strict=False))
+    about_columns = dict(zip((LABEL_COLUMN, ADDED_COLUMN, REMOVED_COLUMN), columns, strict=False))
     n_classes = int(columns[0].max()) + 1
     of_classes = as_list("class_names", known("class_names", class_names) or map(str, range(n_classes)), "names")
     if len(of_classes) < n_classes:
