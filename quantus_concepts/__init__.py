@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from quantus_concepts.summary import summarise
     from quantus_concepts.summary_plot import plot_summary
 else:
-    from quantus_concepts.metrics.host import explaining
+    from quantus_concepts.metrics.host.errors import explaining
 
     __getattr__, __dir__ = lazily(__name__, __file__)
     __getattr__ = explaining(__getattr__)

@@ -15,10 +15,10 @@ from quantus.functions.explanation_func import explain
 from captum_concepts.checks import as_list, check_callable, check_mapping, check_materialised, check_shape, to_array
 from captum_concepts.running import evaluation_mode
 from captum_concepts.shown import one_line
-from quantus_concepts.metrics.base import ConceptMetric
-from quantus_concepts.metrics.inputs import check_explains
-from quantus_concepts.metrics.records import Record
-from quantus_concepts.metrics.sharing import one_block
+from quantus_concepts.metrics.host.base import ConceptMetric
+from quantus_concepts.metrics.host.call import Record
+from quantus_concepts.metrics.host.checks import check_explains
+from quantus_concepts.metrics.host.sharing import one_block
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 

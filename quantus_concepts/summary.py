@@ -11,7 +11,7 @@ import pandas as pd
 
 from captum_concepts.checks import as_list, check_mapping
 from quantus_concepts.functional.intervals import baseline_coverage, distribution, interval
-from quantus_concepts.metrics.records import Record
+from quantus_concepts.metrics.host.call import Record
 
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts.checks import check_mapping
-from quantus_concepts.metrics.plotting import (
+from quantus_concepts.metrics.host.plotting import (
     CHANCE,
     SCORES,
     better,

@@ -35,7 +35,7 @@ from quantus_concepts import Faithfulness, PASTAScore
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.faithfulness import percentages
-from quantus_concepts.metrics.faithfulness import THRESHOLDS
+from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder

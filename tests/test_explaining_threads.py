@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from captum_concepts import SteeredRISE, build_method, explain_func, tcav_score
 from quantus_concepts import IDR, Faithfulness
-from quantus_concepts.metrics.patch_optimisation import optimise_patch
+from quantus_concepts.metrics.contrast.patch_optimisation import optimise_patch
 
 ROUNDS = 6
 IMAGES = [torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(seed)).numpy() for seed in (0, 1)]

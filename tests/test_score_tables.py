@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from quantus_concepts import CEM, read_scores, score_concepts, score_tables, summarise, summary_metrics, to_markdown
-from quantus_concepts.metrics.substitution_scores import score_substitutions
+from quantus_concepts.metrics.streaming.api import score_substitutions
 from refused.metric_classes import CLASSES, IMAGES, LABELS, MODEL, TRUTH
 
 HOSTILE = ["NA", "1", "", 'a "b", c', "x|y\\", "<b>*z*</b>", "umlaut ä\nsecond line", "../..", "nan"]
@@ -29,7 +29,7 @@ def summary() -> pd.DataFrame:
 
 
 def _record(scores: list[float]) -> Any:
-    from quantus_concepts.metrics.records import Record
+    from quantus_concepts.metrics.host.call import Record
 
     return Record(tuple(scores), np.array(scores), 0.25, {"a | b": 1}, None, (0.0, 1.0), True)
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from captum_concepts.reading import printable
-from quantus_concepts.metrics.host import explained
+from quantus_concepts.metrics.host.errors import explained
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_options import ComposeOptions

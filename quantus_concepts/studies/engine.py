@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from quantus_concepts.metrics.shard_engines import ENGINES, LOCAL
+from quantus_concepts.metrics.ray_workers import ENGINES, LOCAL
 from quantus_concepts.studies.command import Options, option, option_name
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from captum_concepts.progress import beside_bars
 from captum_concepts.reading import printable
-from quantus_concepts.metrics.whole_progress import DurationWarning
+from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies.command import OutOptions
 from quantus_concepts.studies.csv_files import write_csv
 from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors

@@ -17,7 +17,7 @@ from quantus_concepts import CEM, CGIM, CLM, score_concepts
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits
 from quantus_concepts.functional.intervals import interval
-from quantus_concepts.metrics.location_baselines import EarlierPoints, GaussianRegion
+from quantus_concepts.metrics.streaming.baselines import EarlierPoints, GaussianRegion
 from reference.evaluation import evaluate
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 

@@ -15,7 +15,7 @@ from quantus_concepts import Faithfulness
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.metrics import Explainer, metric_values
-from quantus_concepts.metrics.explainer_values import FAITHFULNESS, SENSITIVITY
+from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY
 from quantus_concepts.pasta.correlations import sparseness
 
 SIZE = 8

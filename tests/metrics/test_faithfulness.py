@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.running import kept_numpy_state
 from quantus_concepts import Faithfulness
-from quantus_concepts.metrics.imputation import descended, solved
-from quantus_concepts.metrics.pixel_perturbation import PixelPerturbation
+from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, descended, solved
 from reference import faithfulness as reference
 
 WEIGHTS = np.array([[0.4, 0.3], [0.2, 0.1]])

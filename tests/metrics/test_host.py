@@ -2,7 +2,7 @@
 
 import pytest
 
-from quantus_concepts.metrics.host import explained, explaining
+from quantus_concepts.metrics.host.errors import explained, explaining
 
 
 @pytest.mark.parametrize("library", ["libGL.so.1", "libxcb.so.1", "libgthread-2.0.so.0"])

@@ -434,7 +434,7 @@ def test_long_work_shows_progress(
     net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr("quantus_concepts.metrics.whole_progress.LONG", 0)
+    monkeypatch.setattr("quantus_concepts.metrics.host.call.LONG", 0)
     optimise_patch(net, images, masks, objects, steps=1, display_progressbar=False)
     assert capsys.readouterr().err == ""
     optimise_patch(net, images, masks, objects, steps=1)
@@ -447,7 +447,7 @@ class TestLongWork:
     @pytest.fixture(autouse=True)
     def slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         ticks = itertools.count(step=20.0)
-        monkeypatch.setattr("quantus_concepts.metrics.whole_progress.clock", lambda: next(ticks))
+        monkeypatch.setattr("quantus_concepts.metrics.host.call.clock", lambda: next(ticks))
 
     def run(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, **settings: Any) -> list[str]:
         with warnings.catch_warnings(record=True) as seen:

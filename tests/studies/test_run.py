@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from captum_concepts.whole_folder import WORK
-from quantus_concepts.metrics.whole_progress import DurationWarning
+from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies import app
 from quantus_concepts.studies.command import OutOptions, ProgressOptions, command, option
 from quantus_concepts.studies.kept import Kept

@@ -15,14 +15,16 @@ from captum_concepts import method_from_spec
 from captum_concepts.paper_methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, optimise_patch
-from quantus_concepts.metrics.contrast_scores import (
+from quantus_concepts.metrics.contrast.scores import (
     Pair,
+    accuracy_table,
     contrast_scores,
     contrast_table,
     random_regions,
+    relative_table,
+    right_by_commonality,
     undefined_reasons,
 )
-from quantus_concepts.metrics.relative_scores import accuracy_table, relative_table, right_by_commonality
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.explaining import Methods, explain_subjects
 from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions

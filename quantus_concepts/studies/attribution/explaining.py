@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.metrics import RegionAttributions, Subject, attribute_regions
-from quantus_concepts.metrics.shard_engines import LOCAL
+from quantus_concepts.metrics.ray_workers import LOCAL
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
 from quantus_concepts.studies.attribution.training_samples import N_COMPARED, tensor_hash

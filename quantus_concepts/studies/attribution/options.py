@@ -183,7 +183,7 @@ class AttributionOptions(WorkerOptions, RunOptions):
     @property
     def patch_settings(self) -> dict[str, float]:
         """Step size of the patches, on pixels of 0 to 255, and the weight of their size."""
-        from quantus_concepts.metrics.patch_optimisation import ETA1, STEP_SIZE
+        from quantus_concepts.metrics.contrast.patch_optimisation import ETA1, STEP_SIZE
 
         usual = (SMALL_STEP_SIZE, SMALL_ETA1) if self.backbone == SMALL else (STEP_SIZE, ETA1)
         given = (self.step_size, self.eta1)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.metrics import RegionAttributions, Subject, attribute_regions
-from quantus_concepts.metrics.region_attributions import ExplainFunc, Masks
-from quantus_concepts.metrics.subjects import batches, taken
+from quantus_concepts.metrics.contrast.regions import ExplainFunc, Masks, batches, taken
 from quantus_concepts.pasta.fingerprints import module_hash
 from quantus_concepts.studies.engine import score_by_ranges
 from quantus_concepts.studies.run import Run

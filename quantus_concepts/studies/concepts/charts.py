@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from quantus_concepts.metrics.concept_scorer import INTERVENED
-from quantus_concepts.metrics.intervening import WRONG_LABELS
-from quantus_concepts.metrics.intervention_curves import TRUE_LABELS, plot_interventions
-from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.columns import INTERVENED
+from quantus_concepts.metrics.streaming.curves import TRUE_LABELS, plot_interventions
+from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS
 from quantus_concepts.studies.charts import BAND, INK, WIDTH, dots, grouped_bars, legend_right, new_axes, tidy, whiskers
 from quantus_concepts.studies.concepts.names import (
     BASELINES,

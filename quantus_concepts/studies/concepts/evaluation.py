@@ -27,9 +27,9 @@ from captum_concepts.running import device_of
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import intervention_counts, random_banks
 from quantus_concepts.metrics import score_concepts
-from quantus_concepts.metrics.protocols import ConceptModel
-from quantus_concepts.metrics.score_rows import item_rows, mean_row, score_table
-from quantus_concepts.metrics.shard_engines import RAY
+from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.ray_workers import RAY
+from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.data_option import SCORING, TRAINING, BenchmarkData, labels_by_class
 from quantus_concepts.studies.concepts.gallery import draw_gallery

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from quantus_concepts.metrics.intervening import WRONG_LABELS
-from quantus_concepts.metrics.intervention_curves import TRUE_LABELS
-from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
+from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS
 from quantus_concepts.studies.concepts.charts import intervention_rows
 from quantus_concepts.studies.concepts.names import (
     BASELINES,

@@ -14,7 +14,7 @@ from captum_concepts.running import alone_with, to_model
 from captum_concepts.visualise import gallery
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.functional import rank_concepts
-from quantus_concepts.metrics.inference import concept_importance, concept_outputs
+from quantus_concepts.metrics.host.model import concept_importance, concept_outputs
 from quantus_concepts.studies.loading import collate
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from quantus_concepts.metrics.concept_scorer import INTERVENED
-from quantus_concepts.metrics.location_baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.columns import INTERVENED
 from quantus_concepts.studies.charts import Chart
 from quantus_concepts.studies.concepts import charts
 from quantus_concepts.studies.concepts.findings import findings

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from quantus_concepts.metrics import ConceptRanges
-from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.studies.concepts.data_option import BenchmarkData
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.engine import score_by_batches

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from quantus_concepts.metrics.location_baselines import OTHER_IMAGE
+from quantus_concepts.metrics.streaming.baselines import OTHER_IMAGE
 from quantus_concepts.studies.concepts import charts
 from quantus_concepts.studies.concepts.evaluation import SWEEP_C, SWEEP_N
 from quantus_concepts.studies.concepts.names import (

@@ -19,9 +19,9 @@ from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, M
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.overlay import unit_maps
-from quantus_concepts.metrics.explainer_values import Explainer, metric_values
-from quantus_concepts.metrics.faithfulness import Faithfulness
-from quantus_concepts.metrics.pasta_score import PASTAScore
+from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
+from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
+from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
 from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.mixture import best_explainer

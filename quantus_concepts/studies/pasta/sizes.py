@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from captum_concepts.paper_methods import build_methods
 from quantus_concepts.functional.agreement import LEAST_SPLITS
-from quantus_concepts.metrics.pasta_score import PASTAScore
+from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer

@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.metrics.explainer_values import metric_values
+from quantus_concepts.metrics.pasta.rated_metrics import metric_values
 from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings

@@ -24,8 +24,8 @@ from captum_concepts.running import device_of
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics import score_vision_language
-from quantus_concepts.metrics.protocols import ConceptModel
-from quantus_concepts.metrics.score_rows import Row, mean_row, score_table
+from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.streaming.rows import Row, mean_row, score_table
 from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.concepts.evaluation import bank_model, random_models

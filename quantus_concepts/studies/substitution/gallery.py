@@ -9,8 +9,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from quantus_concepts.metrics.inference import concept_outputs
-from quantus_concepts.metrics.protocols import ConceptModel
+from quantus_concepts.metrics.host.model import concept_outputs
+from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.studies.charts import INK, PALETTE
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,

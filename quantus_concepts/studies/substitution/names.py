@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quantus_concepts.metrics.vision_language import WITH_NONE, WITHOUT_NONE
+from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
 
 POST_HOC = "post-hoc CBM"
 INDEPENDENT = "CBM, independent"

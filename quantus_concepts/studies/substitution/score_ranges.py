@@ -13,10 +13,10 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 from quantus_concepts.metrics import score_substitutions
-from quantus_concepts.metrics.protocols import ConceptModel
-from quantus_concepts.metrics.shard_engines import RAY
-from quantus_concepts.metrics.substitution_rows import bound_pairs, bound_substitutions
-from quantus_concepts.metrics.substitution_scoring import SubstitutionScoring
+from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.ray_workers import RAY
+from quantus_concepts.metrics.streaming.rows import bound_pairs, bound_substitutions
+from quantus_concepts.metrics.streaming.run import SubstitutionScoring
 from quantus_concepts.studies.engine import score_by_batches
 from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution.names import RANDOM

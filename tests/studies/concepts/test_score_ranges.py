@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from concept_ranges import check_concepts
-from quantus_concepts.metrics import concept_scorer
+from quantus_concepts.metrics.streaming import columns as concept_scorer
 
 
 def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.metrics.explainer_values import FAITHFULNESS, SENSITIVITY, SPARSENESS
+from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY, SPARSENESS
 from quantus_concepts.studies.pasta.ablations import ABLATIONS
 from quantus_concepts.studies.pasta.presenting import paper_table
 

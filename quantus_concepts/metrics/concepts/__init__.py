@@ -1,0 +1,1 @@
+"""Metrics of concept models: CGIM, CEM, CLM and SubstitutionScore."""

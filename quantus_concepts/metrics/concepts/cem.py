@@ -1,0 +1,174 @@
+"""The concept existence metric: are the most important concepts in the image?"""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
+
+from captum_concepts.checks import check_choice, check_flag, check_whole
+from captum_concepts.running import predict_logits
+from quantus_concepts.functional import cem
+from quantus_concepts.metrics.host.arguments import QuantusArguments
+from quantus_concepts.metrics.host.base import ConceptMetric
+from quantus_concepts.metrics.host.checks import check_concept_order, checked_presence, class_labels, concepts_of
+from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptPasses
+from quantus_concepts.metrics.host.protocols import is_concept_model
+
+
+class CEM(ConceptMetric):
+    """Concept existence metric: share of the `top_l` most important concepts that the image shows.
+
+    Aysel et al. (2025), Equations 9 and 10. Concepts are ranked by *signed* importance for the explained
+    class, largest first (the paper's text says magnitude; a strong negative contribution is no reason for a
+    class), ties by concept index.
+
+    - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L), and the
+      importance comes from the explanation method: Gradient gives the paper's weights theta, the values
+      themselves give u, InputXGradient gives theta times u. Concept models of tables and of texts are evaluated
+      here too, as ``cbm.head`` and ``cbm.concept_predictor(inputs)``.
+    - **On images** ``model`` is a concept model (`ConceptModel`), and the metric
+      computes values and importance itself. The explanation method then plays no role: every row of
+      ``quantus.evaluate`` shows the same scores.
+
+    ``y_batch`` is the explained class, in the paper the predicted one.
+
+    Parameters
+    ----------
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1: the concepts each image shows, aligned with ``x_batch``. May be left out where
+        every call passes ``custom_batch={"concept_labels": ...}``. Of a DataFrame the columns have to be in the
+        order of the model's concepts, ``model.bank.names``.
+    top_l : int
+        How many concepts count, 1 to L; the paper uses 1, 3 and 5.
+    only_correct : bool
+        Whether wrongly classified samples are NaN.
+    labels : array_like, optional
+        (N,) true classes, for `only_correct`; ``y_batch`` if None.
+    importance : str
+        On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` would rank
+        negative contributions first, and no positive scaling changes a rank. The default aggregate is the mean of the
+        defined scores.
+
+    Raises
+    ------
+    ValueError
+        If labels are not 0 or 1, or `top_l` is not between 1 and the number of concepts.
+
+    Notes
+    -----
+    Higher is better. An image that shows fewer than `top_l` concepts cannot reach 1. Chance, in ``records[-1].chance``,
+    is the mean density of the labels of the images scored. Images explained for one class are not independent (by
+    weight they have the same first concepts, and labels are often given by class): ``records[-1].clusters`` holds
+    their classes, for intervals. NaN, counted by reason in ``records[-1].reasons``: misclassified samples with
+    `only_correct`, and explanations that cannot be used. Importances are compared in float32; a model in half precision
+    gives other, coarser values, and with them ties. The paper's Table 1, ranked by contribution, correct class set:
+    55.4 %.
+    """
+
+    name = "CEM"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
+    sample_truth = ("concept_labels", "labels")
+    concept_labels: np.ndarray | None
+
+    def __init__(
+        self,
+        concept_labels: Any = None,
+        top_l: int = 1,
+        only_correct: bool = False,
+        labels: Any = None,
+        importance: str = "contribution",
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Bind the labels. A score of 1 says that all of the most important concepts are in the image.
+
+        A score of 0 says that none is.
+        """
+        super().__init__(**quantus)
+        check_choice("importance", importance, IMPORTANCES)
+        self.top_l = check_whole("top_l", top_l, 1)
+        self.only_correct = check_flag("only_correct", only_correct)
+        self.importance = importance
+        self._columns = concepts_of(concept_labels)
+        self._bind(concept_labels=concept_labels, labels=labels)
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        if name == "labels":
+            return class_labels("labels", value)
+        labels = checked_presence(value)
+        if self.top_l > labels.shape[1]:
+            raise ValueError(
+                f"Expected argument `top_l` to be at most the number of concepts, {labels.shape[1]}, but got "
+                f"{self.top_l}."
+            )
+        return labels
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        return x_batch.ndim in (2, 4) and is_concept_model(model)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        concept_labels = self._needed("concept_labels")
+        self.call.clusters = y_batch
+        self.call.chances = concept_labels.mean(1).tolist()
+        n_concepts = concept_labels.shape[1]
+        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts and not self.call.on_images:
+            raise ValueError(
+                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
+                f"`concept_labels` has, but got shape {x_batch.shape}. Pass a head as `model` with the values, or a "
+                "concept model (captum_concepts.BottleneckCBM) with its own inputs."
+            )
+        if self.only_correct and model is None:
+            raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
+        if concept_labels is self.concept_labels:
+            check_concept_order("concept_labels", self._columns, model)
+        return {}
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        rows_batch: np.ndarray,
+        concept_labels_batch: np.ndarray,
+        labels_batch: np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples by their importances, given or computed from images."""
+        module: Any = None if model is None else model.get_model()
+        labels = torch.as_tensor(concept_labels_batch)
+        if self.call.on_images:
+            scores, predicted = self._found(self.concept_passes(module, x_batch, rows_batch), y_batch, labels)
+            self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
+        else:
+            importance = self.concept_attributions(module, x_batch, a_batch, labels.shape[1])
+            scores = cem(importance, labels, self.top_l).cpu().numpy().astype(float)
+            if self.only_correct:
+                predicted = predict_logits(module, x_batch, **model.model_predict_kwargs).argmax(1).cpu().numpy()
+        if self.only_correct:
+            truth = y_batch if labels_batch is None else labels_batch
+            wrong = np.asarray(predicted != truth)
+            self.leave_out("they are misclassified", int(wrong.sum()))
+            scores[wrong] = np.nan
+        return scores.tolist()
+
+    def _found(self, passes: ConceptPasses, y_batch: np.ndarray, labels: Tensor) -> np.ndarray:
+        """Return the scores and the predicted classes (2, n) of images."""
+        values, logits = passes.outputs()
+        if values.shape[1] != labels.shape[1]:
+            raise ValueError(
+                f"Expected argument `concept_labels` to have shape (N, L) with the model's L = {values.shape[1]} "
+                f"concepts but got {labels.shape[1]} columns."
+            )
+        scores = cem(passes.importance(y_batch, self.importance), labels, self.top_l).double()
+        # One transfer from the device for each batch.
+        return torch.stack([scores, logits.argmax(1).to(scores)]).cpu().numpy()

@@ -1,0 +1,216 @@
+"""The concept global importance metric: do classes rest on the concepts that people give them?"""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
+
+from captum_concepts.checks import check_choice
+from captum_concepts.running import predict_logits
+from quantus_concepts.functional import ClassMeans, cgim
+from quantus_concepts.metrics.host.arguments import QuantusArguments
+from quantus_concepts.metrics.host.base import ConceptMetric
+from quantus_concepts.metrics.host.checks import (
+    check_concept_order,
+    checked_class_concepts,
+    checked_classes,
+    class_labels,
+    concepts_of,
+)
+from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
+from quantus_concepts.metrics.host.protocols import is_concept_model
+
+
+class CGIM(ConceptMetric):
+    """Concept global importance metric: agreement of concept importance with what people say of the classes.
+
+    Aysel et al. (2025), Equations 3 to 8: the cosine between A and V, for every concept over the classes or
+    for every class over the concepts. V is what annotators say; A(k, :) is the mean of the explanations of the
+    *correctly predicted* samples of class k. With a linear head the paper's three types are three explanation
+    methods: Gradient gives theta (type 1), the concept values give U* (type 2), InputXGradient gives the
+    elementwise product of the two (type 3). Type 1 with a linear head takes *all* classes, for its weights need no
+    image; types 2 and 3, and other heads, leave out the classes without such a sample and say how many.
+
+    - **At the bottleneck** ``model`` is the head, ``x_batch`` the concept values (N, L). Explanations that are the
+      weights of a linear head in every sample (Gradient) are type 1. Concept models of tables and of texts are
+      evaluated here too, as ``cbm.head`` and ``cbm.concept_predictor(inputs)``.
+    - **On images** ``model`` is a concept model and the metric computes values and importance itself; the
+      explanation method then plays no role.
+
+    A sample enters if it is predicted as its true class and explained for it. Only sums and counts of the
+    classes are kept.
+
+    Parameters
+    ----------
+    class_concepts : array_like
+        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. Of
+        a DataFrame the columns have to be in the order of the model's concepts, ``model.bank.names``.
+    per : str
+        "concept" for L scores or "class" for K scores.
+    labels : array_like, optional
+        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
+    importance : str
+        On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
+        ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
+
+    Raises
+    ------
+    ValueError
+        If `class_concepts` is not (K, L) in [0, 1], or `per` is neither "concept" nor "class".
+
+    Notes
+    -----
+    Scores are in [-1, 1], higher is better. There is no chance value (``records[-1].chance`` is NaN): 0 is not what
+    directions that know nothing reach. Type 3 is positive for any fitted head, random directions had .32 where it was
+    measured; hold a score against its own distribution over random concept banks. NaN, counted in
+    ``records[-1].reasons``: a class without a correctly predicted sample (it is left out of the concepts' scores), and
+    a concept or class whose row is zero on either side. The scores of the last
+    call are for concepts or classes, not for samples, so their number differs from ``len(x_batch)``.
+    """
+
+    name = "CGIM"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.NONE
+    bounds = (-1.0, 1.0)
+    of_samples = False
+    sample_truth = ("labels",)
+
+    def __init__(
+        self,
+        class_concepts: Any,
+        per: str = "concept",
+        labels: Any = None,
+        importance: str = "contribution",
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Bind what people say of classes. A score of 1 says that importance is proportional to it.
+
+        A score of 0 says that the two have nothing in common, a negative one that they are opposed.
+        """
+        super().__init__(**quantus)
+        check_choice("per", per, ("concept", "class"))
+        check_choice("importance", importance, IMPORTANCES)
+        self.class_concepts = checked_class_concepts(class_concepts)
+        self._columns = concepts_of(class_concepts)
+        self.per = per
+        self.importance = importance
+        self._bind(labels=labels)
+        self._means: ClassMeans | None = None
+        # Weights of a linear head; None for other heads, and as soon as an explanation is something else.
+        self._theta: Tensor | None = None
+        self._explained = False
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        labels = class_labels(name, value)
+        n_classes = len(self.class_concepts)
+        if (labels >= n_classes).any():
+            raise ValueError(
+                f"Expected argument `{name}` to hold classes 0 to {n_classes - 1}, the rows of `class_concepts`, but "
+                f"got {labels.max()}. Classes are counted from 0."
+            )
+        return labels
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        return x_batch.ndim in (2, 4) and is_concept_model(model)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if model is None:
+            raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
+        n_classes, n_concepts = self.class_concepts.shape
+        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts and not self.call.on_images:
+            raise ValueError(
+                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
+                f"`class_concepts` has, but got shape {x_batch.shape}. Pass a head as `model` with the values, or a "
+                "concept model (captum_concepts.BottleneckCBM) with its own inputs."
+            )
+        if "labels" not in self.call.truth:
+            self._checked("y_batch", y_batch)
+        check_concept_order("class_concepts", self._columns, model)
+        self._means = ClassMeans(n_classes, n_concepts)
+        head = model.head if self.call.on_images else model
+        theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
+        self._theta = None if theta is None else theta.to("cpu", torch.float64)
+        self._explained = self.call.on_images
+        return {}
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        rows_batch: np.ndarray,
+        labels_batch: np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Add some samples to the sums of their classes; the scores are made when all samples are in."""
+        module = model.get_model()
+        n_classes, n_concepts = self.class_concepts.shape
+        if self.call.on_images:
+            passes = self.concept_passes(module, x_batch, rows_batch)
+            values, logits = passes.outputs()
+            if values.shape[1] != n_concepts:
+                turned = " Transpose it: a row is a class." if values.shape[1] == n_classes else ""
+                raise ValueError(
+                    f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
+                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}.{turned}"
+                )
+            importance = passes.importance(y_batch, self.importance)
+        else:
+            importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
+            logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
+            checked_classes(y_batch, logits)
+        if logits.shape[1] != n_classes:
+            raise ValueError(
+                f"Expected argument `class_concepts` to have shape (K, L) with the model's K = {logits.shape[1]} "
+                f"classes but got {self.class_concepts.shape}."
+            )
+        truth = y_batch if labels_batch is None else labels_batch
+        # One transfer from the device for each batch; explanations that were given are on the CPU.
+        predicted = logits.argmax(1, keepdim=True)
+        if self.call.on_images:
+            both = torch.cat([predicted.double(), importance.double()], 1).cpu()
+            predicted, importance = both[:, :1], both[:, 1:]
+        importance = importance.to("cpu", torch.float64)
+        enters = (predicted[:, 0].cpu().numpy() == truth) & (y_batch == truth)
+        # A sample whose explanation failed is left out; otherwise it would void its whole class.
+        usable = importance.isfinite().all(1)
+        mask = torch.as_tensor(enters) & usable
+        if self._theta is not None and not self.call.on_images and usable.any():
+            self._explained = True
+            if not torch.allclose(importance[usable], self._theta[y_batch][usable], rtol=1e-5):
+                self._theta = None
+        self._sums.update(importance, torch.as_tensor(truth, dtype=torch.int64), mask, checked=True)
+        return []
+
+    @property
+    def _sums(self) -> ClassMeans:
+        if self._means is None:
+            raise RuntimeError("CGIM collects class means only during a call.")
+        return self._means
+
+    def _collected(self, scores: np.ndarray) -> np.ndarray:
+        """Compare the class means with what people say."""
+        means = self._theta if self._theta is not None and self._explained else self._sums.compute()
+        n_classes, n_concepts = means.shape
+        without = int(means.isnan().any(1).sum())
+        compared = cgim(means, torch.as_tensor(self.class_concepts), per=self.per)
+        number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
+        zero = int(compared.isnan().sum()) - (without if self.per == "class" else 0)
+        if self.per == "concept" and 0 < without < n_classes:
+            self.call.outcome = "scores are over fewer classes, or NaN,"
+        reason = "a class has no correctly predicted sample with an explanation"
+        if without:
+            self.leave_out(reason, without, n_classes, "classes")
+        if zero and without < n_classes:
+            self.leave_out("importance or truth is zero throughout", zero, number, unit)
+        self._means = self._theta = None
+        return compared.numpy()

@@ -1,0 +1,1 @@
+"""Metrics with a known truth about regions: MCS, IDR and IIR."""

@@ -1,0 +1,135 @@
+"""The model contrast score: does an attribution change when the model does?"""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import nn
+
+from captum_concepts.checks import check_flag, check_materialised, check_module, check_seed
+from captum_concepts.running import evaluation_mode
+from quantus_concepts.functional import mcs, random_masks
+from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.host.arguments import QuantusArguments
+
+
+class MCS(ReExplainingMetric):
+    """Model contrast score: importance of a region to a model that needs it, minus to one that does not.
+
+    Yang and Kim (2019), "BIM", Section 4.1. ``model`` explains ``y_batch``, `contrast_model` explains
+    `contrast_labels`, both with the method under evaluation; the score of an image is the difference of the mean
+    positive attributions inside the mask (`quantus_concepts.functional.concept_attribution`). Images that either
+    model classifies wrongly are NaN, as in the release.
+
+    Absolute: ``model`` was trained on the objects and `contrast_model` on the scenes of the same images, and the
+    masks mark the objects. Relative: ``model`` was trained with a common feature in a share of the classes, and
+    `contrast_model` with it in all of them.
+
+    Parameters
+    ----------
+    contrast_model : nn.Module
+        The model to which the region does not matter; it stays on its own device.
+    contrast_labels : array_like
+        (N,) of int: the classes that `contrast_model` has to find, and explains.
+    masks : array_like, optional
+        (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``.
+    labels : array_like, optional
+        (N,) true classes of ``model``; ``y_batch`` if None.
+    random_region : bool
+        Whether each mask is moved to a random place: the baseline a score has to beat.
+    seed : int
+        Of these places.
+    agreement : float
+        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. Methods
+        that draw at random without a seed may need less; those that draw nothing must reach 0.99. With -1 anything
+        is accepted.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
+        `positive_percentile`, each by itself; without it the two models' maps may be on different scales. ``abs`` is
+        applied before. Whatever the normalisation, only positive attributions count. The default aggregate is the mean
+        of the defined scores.
+
+    Raises
+    ------
+    TypeError
+        If `contrast_model` is no module, or an argument of the wrong kind.
+    ValueError
+        If labels or masks have a wrong shape or value.
+
+    Notes
+    -----
+    Higher is better; in [-1, 1]. A random attribution scores 0, and so does any that does not look at the model.
+    """
+
+    name = "MCS"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.FAITHFULNESS
+    bounds = (-1.0, 1.0)
+    sample_truth = ("contrast_labels", "masks", "labels")
+    other_side = "under the contrast model"
+    chance = 0.0
+
+    def __init__(
+        self,
+        contrast_model: nn.Module,
+        contrast_labels: Any,
+        masks: Any = None,
+        labels: Any = None,
+        random_region: bool = False,
+        seed: int = 0,
+        agreement: float = 0.3,
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Bind the second model. A score of 1 says that the region is all to the one model and nothing to the other.
+
+        A score of 0 says that the method sees no difference between them.
+        """
+        super().__init__(**quantus)
+        check_module("contrast_model", contrast_model)
+        check_materialised("contrast_model", contrast_model)
+        self.contrast_model = contrast_model
+        self.random_region = check_flag("random_region", random_region)
+        self.seed = check_seed(seed)
+        self._set(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        contrast_labels = self._needed("contrast_labels")
+        extra = super()._check_call(model, x_batch, y_batch, s_batch)
+        with evaluation_mode(self.contrast_model):
+            self._check_classes({"contrast_labels": contrast_labels}, self.contrast_model, x_batch)
+        if self.random_region:
+            generator = torch.Generator().manual_seed(self.seed)
+            extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()
+        return extra
+
+    def _scored(
+        self,
+        model: nn.Module,
+        *,
+        x_batch: np.ndarray,
+        a_batch: np.ndarray,
+        masks_batch: np.ndarray,
+        labels_batch: np.ndarray,
+        contrast_labels_batch: np.ndarray,
+        rows_batch: np.ndarray,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Score some samples under the two models."""
+        with evaluation_mode(self.contrast_model):
+            correct = self._defined(
+                masks_batch,
+                {
+                    "the model misclassifies the image": self._correct(model, x_batch, labels_batch, rows_batch),
+                    "the contrast model misclassifies the image": self._correct(
+                        self.contrast_model, x_batch, contrast_labels_batch, rows_batch
+                    ),
+                },
+            )
+            other = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
+        scores = mcs(self._attributed(a_batch, masks_batch), other).numpy()
+        return np.where(correct, scores, np.nan)

@@ -1,0 +1,181 @@
+"""Settings of the patches that `IIR` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.checks import check_finite, to_array, to_numpy
+from captum_concepts.running import to_model
+from captum_concepts.shown import one_line
+from quantus_concepts.metrics.contrast.patch_optimisation import (
+    ETA1,
+    PatchResult,
+    as_tensor,
+    check_pixel_range,
+    check_settings,
+    optimise_patch,
+)
+from quantus_concepts.metrics.host.call import WholeProgress
+
+#: What is of the images that patches are made on, not of the descent.
+OF_IMAGES = ("init", "mean", "std")
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """How `IIR` makes its patches: arguments of `optimise_patch` for images that are already normalised.
+
+    Parameters
+    ----------
+    init : array_like
+        (N, C, H, W) aligned with ``x_batch``, or (C, H, W) for all: images that show the object inside the mask, in the
+        same units as ``x_batch``.
+    mean : sequence of float, optional
+        Of the normalisation of ``x_batch``, for each channel; undone for the range of the pixels.
+    std : sequence of float, optional
+        Of the same.
+    pixel_range : tuple of float
+        Lowest and highest value of a pixel before normalisation.
+    steps, step_size, eta1, eta2, squared, tolerance, early_stop, chunk_size
+        As in `optimise_patch`, which says how long it takes.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If only one of `mean` and `std` is given, a deviation is not above 0, `init` is no image, or an argument is out
+        of its range.
+    """
+
+    init: Any
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    pixel_range: tuple[float, float] = (0.0, 1.0)
+    steps: int = 300
+    step_size: float | None = None
+    eta1: float = ETA1
+    eta2: float = 0.01
+    squared: bool = False
+    tolerance: float = 0.05
+    early_stop: bool = True
+    chunk_size: int | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    def __post_init__(self) -> None:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("Expected arguments `mean` and `std` to be given together but got only one of them.")
+        for name, values, least in (("mean", self.mean, -np.inf), ("std", self.std, 0)):
+            numbers = to_array(name, 0.5 if values is None else values).astype(float)
+            if not (np.isfinite(numbers) & (numbers > least)).all():
+                above = " above 0" if name == "std" else ""
+                raise ValueError(f"Expected argument `{name}` to hold finite numbers{above} but got {values}.")
+        check_settings(**{name: value for name, value in self._settings.items() if name != "early_stop"})
+        shape = to_array("init", self.init).shape
+        if len(shape) not in (3, 4):
+            raise ValueError(f"Expected argument `init` to have shape (N, C, H, W) or (C, H, W) but got {shape}.")
+        check_finite("init", self.init)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The arguments of `optimise_patch` that are fields here, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_IMAGES}
+
+    def check(self, x_batch: np.ndarray, init: np.ndarray) -> None:
+        """Raise where images cannot be what the settings say, before any patch is made.
+
+        Parameters
+        ----------
+        x_batch : np.ndarray
+            (N, C, H, W) normalised images.
+        init : np.ndarray
+            (N, C, H, W) the objects.
+
+        Raises
+        ------
+        ValueError
+            If the normalisation is of another number of channels, or the images contradict `pixel_range`.
+        """
+        for name, images in (("x_batch", x_batch), ("init", init)):
+            mean, std = self._normalisation(torch.empty(0, images.shape[1], 1, 1, dtype=torch.float64))
+            # The extremes of all, and one image to see whether pixels are whole numbers.
+            extremes = np.stack([images.min((0, 2, 3)), images.max((0, 2, 3))])[:, :, None, None]
+            parts = (torch.as_tensor(part.astype(float)) * std + mean for part in (extremes, images[:1]))
+            check_pixel_range(torch.cat([part.flatten() for part in parts]), name, self.pixel_range)
+
+    def _normalisation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation (1, C, 1, 1) for images of C channels."""
+        if self.mean is None or self.std is None:
+            return x.new_zeros(1, 1, 1, 1), x.new_ones(1, 1, 1, 1)
+        found = []
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            numbers = torch.as_tensor(np.atleast_1d(to_numpy(value)), dtype=x.dtype, device=x.device)
+            if numbers.shape not in ((1,), (x.shape[1],)):
+                raise ValueError(
+                    f"Expected argument `{name}` to hold a number for each of the {x.shape[1]} channels but got "
+                    f"{len(numbers)}."
+                )
+            found.append(numbers.view(1, -1, 1, 1))
+        return found[0], found[1]
+
+    def make(
+        self,
+        model: nn.Module,
+        x_batch: Any,
+        masks: Any,
+        init: Any = None,
+        display_progressbar: bool | None = None,
+        whole: WholeProgress | None = None,
+    ) -> PatchResult:
+        """Optimise the patches of some images.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Classifier of normalised images.
+        x_batch : array_like
+            (n, C, H, W) normalised images.
+        masks : array_like
+            (n, 1, H, W): where the patches go.
+        init : array_like, optional
+            The objects of these images; `self.init` if None.
+        display_progressbar : bool, optional
+            As in `optimise_patch`.
+        whole : WholeProgress, optional
+            As in `optimise_patch`.
+
+        Returns
+        -------
+        PatchResult
+            With images normalised as `x_batch` is.
+
+        Raises
+        ------
+        ValueError
+            As in `optimise_patch`.
+        """
+        # What is made in inference mode cannot take part in a backward pass.
+        with torch.inference_mode(False):
+            x = to_model(model, as_tensor("x_batch", x_batch))
+            start = to_model(model, as_tensor("init", self.init if init is None else init))
+            mean, std = self._normalisation(x)
+            result = optimise_patch(
+                model,
+                x * std + mean,
+                masks,
+                start * std + mean if start.ndim == 4 else start * std[0] + mean[0],
+                preprocess=lambda pixels: (pixels - mean) / std,
+                display_progressbar=display_progressbar,
+                whole=whole,
+                **self._settings,
+            )
+            region = torch.as_tensor(to_numpy(masks).astype(bool), device=x.device).view(len(x), 1, *x.shape[2:])
+            return result._replace(images=torch.where(region, (result.images - mean) / std, x))

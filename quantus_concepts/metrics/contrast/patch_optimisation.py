@@ -1,0 +1,376 @@
+"""Patches that a model does not see, made by gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.checks import (
+    check_binary,
+    check_callable,
+    check_finite,
+    check_module,
+    check_shape,
+    check_weight,
+    check_whole,
+    to_array,
+    to_tensor,
+)
+from captum_concepts.running import alone_with, evaluation_mode, tensor_output, to_model
+from captum_concepts.shown import one_line
+from captum_concepts.transfer import to_host
+from quantus_concepts.functional.patch_objective import check_values_range, patch_objective
+from quantus_concepts.metrics.host.call import WholeProgress
+from quantus_concepts.metrics.host.checks import listed
+
+#: Of the release: step size and weight of the patch's size.
+STEP_SIZE, ETA1 = 500.0, 0.01
+#: The release works on pixels of 0 to 255; its step size and weights are meant for these.
+LEVELS = 255.0
+#: Images of a chunk times their pixels, on a CPU: what small networks' activations keep in the cache. Measured best in
+#: `speed/attribution.py patch`.
+CACHED_PIXELS = 64 * 64 * 64
+CHUNK_ON_ACCELERATOR = 64
+#: Part of the tolerance at which a patch may stop: rounding must not carry its distance back over the rest.
+MARGIN = 0.999
+
+
+class PatchResult(NamedTuple):
+    """Patched images and how well the model overlooks the patches.
+
+    Attributes
+    ----------
+    images : Tensor
+        (N, C, H, W) patched images in image space, on the model's device; equal to the originals outside the masks.
+    logit_distance : Tensor
+        (N,), ||f(x + d) - f(x)||.
+    relative_distance : Tensor
+        (N,), the same divided by ||f(x)||.
+    patch_size : Tensor
+        (N,), ||d||, in units of 0 to 255.
+    converged : Tensor
+        (N,) of bool: the predicted class is unchanged and the relative distance at most `tolerance`.
+    """
+
+    images: Tensor
+    logit_distance: Tensor
+    relative_distance: Tensor
+    patch_size: Tensor
+    converged: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+
+def optimise_patch(
+    model: nn.Module,
+    images: Any,
+    masks: Any,
+    init: Any,
+    *,
+    preprocess: Callable[[Tensor], Tensor] | None = None,
+    pixel_range: tuple[float, float] = (0.0, 1.0),
+    steps: int = 300,
+    step_size: float | None = None,
+    eta1: float = ETA1,
+    eta2: float = 0.01,
+    squared: bool = False,
+    tolerance: float = 0.05,
+    early_stop: bool = True,
+    chunk_size: int | None = None,
+    display_progressbar: bool | None = None,
+    whole: WholeProgress | None = None,
+) -> PatchResult:
+    """Change an object inside each mask until the model's logits are those of the image without it.
+
+    Gradient descent on `quantus_concepts.functional.patch_objective`: Yang and Kim (2019), "BIM", Section 4.3 and
+    Appendix A, as released. It starts from the object, d_0 = (init - x) inside the mask, and d is multiplied by the
+    mask after every step. All images of a chunk are optimised together, each for itself, on the model's device. At
+    the end pixels out of range are clipped to it (the release leaves them), and the result is measured after that.
+
+    A patch is done as soon as it has converged: with its pixels clipped, the predicted class is that of the image
+    without it, and the logits are no further apart than `tolerance`. It then leaves the batch, and the run ends when
+    all have. The release takes all its steps with every patch, which makes those that have converged larger, not
+    less visible to the model (``early_stop=False``).
+
+    A step is a forward and a backward pass. On one core of a CPU, 300 steps take about a minute an image with a
+    ResNet-18 at 224 px, and half a second with the small network of the benchmark at 64 px (a quarter at 32 px); less
+    where patches converge.
+    Where that is too long, take fewer images rather than fewer steps; where few patches converge, a smaller
+    `step_size` or `eta1` does more than more steps.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Classifier; run in eval mode and put back as it was.
+    images : array_like
+        (N, C, H, W) in image space, that is before `preprocess`.
+    masks : array_like
+        (N, 1, H, W) or (N, H, W) of 0 and 1: where the patch goes.
+    init : array_like
+        (N, C, H, W), or (C, H, W) for all: images that show the object inside the mask.
+    preprocess : callable, optional
+        From image space to what the model takes, differentiable: a normalisation, for instance. None for none.
+    pixel_range : tuple of float
+        Lowest and highest value of a pixel in image space.
+    steps : int
+        Of gradient descent; the release takes 300.
+    step_size : float, optional
+        On pixels of 0 to 255, whatever `pixel_range` is; None for the release's 500, which suits norms that are
+        not squared and networks like ResNet-50. Where few patches converge, smaller steps do.
+    eta1 : float
+        Weight of the patch's size. Where the logits hardly change with a pixel (small networks), less than the
+        release's 0.01 lets more patches converge.
+    eta2 : float
+        Weight of pixels out of range.
+    squared : bool
+        Whether the norms of the objective are squared, as the paper prints them; needs a `step_size`.
+    tolerance : float
+        Logit distance, as a share of ||f(x)||, up to which a patch has converged.
+    early_stop : bool
+        Whether a patch that has converged is left as it is, or takes all steps as in the release.
+    chunk_size : int, optional
+        Images optimised together; None for as many as suit the device. No result depends on it but by rounding.
+    display_progressbar : bool, optional
+        Whether to show progress; None for once it takes longer than two seconds. Where no bar can be seen, and the
+        first steps say that it will take more than a minute, one warning tells how long.
+    whole : WholeProgress, optional
+        The progress of several calls as one, in place of a bar of its own; `patch_progress` makes one.
+
+    Returns
+    -------
+    PatchResult
+        On the model's device, in its precision.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If a shape is wrong, values are not finite or contradict `pixel_range`, a mask is empty, or an argument is
+        out of its range.
+    """
+    check_module("model", model)
+    if preprocess is not None:
+        check_callable("preprocess", preprocess)
+    check_settings(pixel_range, steps, step_size, eta1, eta2, squared, tolerance, chunk_size)
+    x, inside, start = _checked(images, masks, init, pixel_range)
+    step_size = STEP_SIZE if step_size is None else step_size
+    if chunk_size is None:
+        on_cpu = to_model(model, x[:0]).device.type == "cpu"
+        chunk_size = max(1, CACHED_PIXELS // (x.shape[2] * x.shape[3])) if on_cpu else CHUNK_ON_ACCELERATOR
+    low, high = pixel_range
+    scale = (high - low) / LEVELS
+    descent = _Descent(steps, step_size, eta1, eta2, squared, tolerance if early_stop else None)
+
+    def logits_of(pixels: Tensor) -> Tensor:
+        shown = low + pixels * scale
+        # Not while another thread has hooks on the model.
+        with alone_with(model):
+            logits = tensor_output(model(shown if preprocess is None else preprocess(shown)))
+        if logits.ndim != 2:
+            raise ValueError(f"Expected argument `model` to return logits (N, K) but got shape {tuple(logits.shape)}.")
+        return logits
+
+    results = []
+    bar = patch_progress(len(x), steps, display_progressbar) if whole is None else nullcontext(whole)
+    # Metrics may be called from within inference mode.
+    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar as told:
+        for first in range(0, len(x), chunk_size):
+            rows = slice(first, first + chunk_size)
+            shown, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
+            pixels, target = (shown - low) / scale, (target - low) / scale
+            delta = _descend(logits_of, pixels, (target - pixels) * region, region, descent, told)
+            result = _measure(logits_of, pixels, delta, region, tolerance)
+            # Outside the masks to the bit: there and back again would round.
+            results.append(result._replace(images=torch.where(region.bool(), low + result.images * scale, shown)))
+    return PatchResult(*(torch.cat(parts) for parts in zip(*results, strict=True)))
+
+
+def patch_progress(n_images: int, steps: int, show: bool | None, more: int = 0) -> WholeProgress:
+    """Return the progress of making patches, and of what else is counted as a step."""
+    tell = (
+        f"Making {n_images} patches of up to {steps} steps each takes up to {{duration}} here, as the first steps say. "
+        "Take fewer images, or a GPU; with display_progressbar=True, on a terminal, the time left is shown."
+    )
+    return WholeProgress("optimising patches", n_images * steps + more, "step", show, tell=tell)
+
+
+class _Descent(NamedTuple):
+    """Settings of the descent; without a tolerance all steps are taken."""
+
+    steps: int
+    step_size: float
+    eta1: float
+    eta2: float
+    squared: bool
+    tolerance: float | None
+
+
+def _descend(
+    logits_of: Callable[[Tensor], Tensor],
+    pixels: Tensor,
+    delta: Tensor,
+    region: Tensor,
+    settings: _Descent,
+    bar: WholeProgress,
+) -> Tensor:
+    """Return the patches of a chunk; one that has converged is set aside, and the others go on without it."""
+    with torch.no_grad():
+        logits = logits_of(pixels)
+    found = delta.clone()
+    rows = torch.arange(len(delta), device=delta.device)
+    for step in range(settings.steps):
+        delta = delta.requires_grad_()
+        patched = logits_of(pixels + delta)
+        going: Any = slice(None)
+        if settings.tolerance is not None:
+            converged = _overlooked(logits_of, pixels, delta.detach(), region, logits, patched, settings.tolerance)
+            if converged.any():
+                # Rows by number: how many there are is known without asking the device.
+                done, going = (each.nonzero()[:, 0].to(delta.device) for each in (converged, ~converged))
+                found[rows[done]] = delta.detach()[done]
+                bar.update(len(done) * (settings.steps - step))
+                if not len(going):
+                    return found
+        parts = patched[going], logits[going], pixels[going], delta[going]
+        objective = patch_objective(*parts, (0.0, LEVELS), settings.eta1, settings.eta2, settings.squared)
+        # Images are independent of each other, so the gradient of the sum holds that of each.
+        (gradient,) = torch.autograd.grad(objective.sum(), delta)
+        moved = ((delta.detach() - settings.step_size * gradient) * region).detach()
+        rows, pixels, region, logits, delta = (part[going] for part in (rows, pixels, region, logits, moved))
+        bar.update(len(rows))
+    found[rows] = delta
+    return found
+
+
+@torch.no_grad()
+def _overlooked(
+    logits_of: Callable[[Tensor], Tensor],
+    pixels: Tensor,
+    delta: Tensor,
+    region: Tensor,
+    logits: Tensor,
+    patched: Tensor,
+    tolerance: float,
+) -> Tensor:
+    """Return (n,) of bool, on the CPU: which patches have converged; `patched` are the logits with them as they are."""
+    (converged,) = to_host(_near(logits, patched, MARGIN * tolerance))
+    if converged.any():
+        # What counts are the pixels that an image can have.
+        near = converged.nonzero()[:, 0].to(pixels.device)
+        shown = _clipped(pixels[near], delta[near], region[near])
+        (converged[converged.clone()],) = to_host(_near(logits[near], logits_of(shown), MARGIN * tolerance))
+    return converged
+
+
+def _near(before: Tensor, after: Tensor, tolerance: float) -> Tensor:
+    """Return (n,) of bool: whether the class is the same, and the distance within the tolerance."""
+    distance = torch.linalg.vector_norm(after - before, dim=1) / torch.linalg.vector_norm(before, dim=1)
+    return (before.argmax(1) == after.argmax(1)) & (distance <= tolerance)
+
+
+def _clipped(pixels: Tensor, delta: Tensor, region: Tensor) -> Tensor:
+    """Return images of 0 to 255 with their patches; one that diverged is black."""
+    return torch.where(region.bool(), (pixels + delta).nan_to_num(nan=0.0).clamp(0, LEVELS), pixels)
+
+
+@torch.no_grad()
+def _measure(
+    logits_of: Callable[[Tensor], Tensor],
+    pixels: Tensor,
+    delta: Tensor,
+    region: Tensor,
+    tolerance: float,
+) -> PatchResult:
+    """Clip the patches and compare the logits with and without them; images are of 0 to 255 here."""
+    patched = _clipped(pixels, delta, region)
+    before, after = logits_of(pixels), logits_of(patched)
+    distance = torch.linalg.vector_norm(after - before, dim=1)
+    relative = distance / torch.linalg.vector_norm(before, dim=1)
+    size = torch.linalg.vector_norm((patched - pixels).flatten(1), dim=1)
+    return PatchResult(patched, distance, relative, size, _near(before, after, tolerance))
+
+
+def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+    x, start = to_host(as_tensor("images", images), as_tensor("init", init))
+    check_shape("images", x, ("N", "C", "H", "W"), (None, None, None, None))
+    if not len(x):
+        raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
+    check_finite("images", x)
+    if start.ndim == 3:
+        start = start.expand(len(x), *start.shape)
+    check_shape("init", start, ("N", "C", "H", "W"), tuple(x.shape))
+    check_finite("init", start)
+    region = to_array("masks", masks)
+    region = region[:, None] if region.ndim == 3 else region
+    check_shape("masks", region, ("N", "1", "H", "W"), (len(x), 1, *x.shape[2:]))
+    check_binary("masks", region)
+    empty = np.flatnonzero(~region.reshape(len(region), -1).any(1))
+    if empty.size:
+        raise ValueError(
+            f"Expected argument `masks` to say where each patch goes but it is empty for image {listed(empty)}."
+        )
+    check_pixel_range(x, "images", pixel_range)
+    check_pixel_range(start, "init", pixel_range)
+    return x, as_tensor("masks", region), start
+
+
+def as_tensor(name: str, value: Any) -> Tensor:
+    """Return a tensor of an array, sharing its memory where torch can."""
+    # Negative strides and arrays that cannot be written do not suit torch.
+    if isinstance(value, Tensor):
+        return to_tensor(name, value)
+    return torch.as_tensor(np.require(to_array(name, value), requirements=("C", "W")))
+
+
+def check_settings(
+    pixel_range: tuple[float, float],
+    steps: int,
+    step_size: float | None,
+    eta1: float,
+    eta2: float,
+    squared: bool,
+    tolerance: float,
+    chunk_size: int | None,
+) -> None:
+    """Raise where settings of `optimise_patch` are out of range, or `squared` comes without a `step_size`."""
+    check_values_range(pixel_range)
+    check_whole("steps", steps, 1)
+    if chunk_size is not None:
+        check_whole("chunk_size", chunk_size, 1)
+    check_weight("tolerance", tolerance, positive=True)
+    check_weight("eta1", eta1)
+    check_weight("eta2", eta2)
+    if step_size is not None:
+        check_weight("step_size", step_size, positive=True)
+    elif squared:
+        raise ValueError(
+            "Expected argument `step_size` beside squared=True but got None: the release's 500 makes squared norms "
+            "diverge. Start with 1 or less."
+        )
+
+
+def check_pixel_range(images: Tensor, name: str, pixel_range: tuple[float, float]) -> None:
+    """Raise where images are not in the range said, or so small that they are in another."""
+    low, high = pixel_range
+    least, most = float(images.min()), float(images.max())
+    # A hair outside is rounding, of a normalisation that was undone for instance.
+    slack = 1e-3 * (high - low)
+    if least < low - slack or most > high + slack:
+        raise ValueError(
+            f"Expected argument `{name}` to lie in the pixel range [{low:g}, {high:g}] but got values from {least:.4g} "
+            f"to {most:.4g}. Give images before normalisation and the normalisation as `preprocess` (in Patch: "
+            "`mean` and `std`), or the range they are in as `pixel_range`."
+        )
+    # Dark images of 0 to 255 hold whole numbers.
+    if low == 0 and high > 2 and 0 < most <= 1 and bool(((images - images.round()).abs() > 0.01).any()):
+        raise ValueError(
+            f"Expected argument `{name}` to use the pixel range [{low:g}, {high:g}] but its largest value is "
+            f"{most:.4g}: these images seem to be in [0, 1]. Pass pixel_range=(0, 1)."
+        )

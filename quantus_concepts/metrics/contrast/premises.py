@@ -1,0 +1,378 @@
+"""What must hold of a model for the ground truth of MCS and IDR to be true, and whether it does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.checks import (
+    check_finite,
+    check_materialised,
+    check_module,
+    check_range,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode, tensor_output, to_model
+from captum_concepts.shown import one_line
+from quantus_concepts.metrics.contrast.regions import Subject, batches
+
+# Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far from ideal a model may be for its ground truth to count as verified.
+
+    Parameters
+    ----------
+    drop : float
+        Accuracy that removing the common feature may cost, in [0, 1].
+    remain : float
+        Share of the correct predictions that must stay correct without it.
+    above_chance : float
+        Accuracy above chance that the feature alone may have.
+
+    Raises
+    ------
+    ValueError
+        If one does not lie in [0, 1].
+    """
+
+    drop: float = 0.02
+    remain: float = 0.95
+    above_chance: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "remain", "above_chance"):
+            check_range(name, getattr(self, name), 0, 1)
+
+
+@dataclass(frozen=True)
+class Premise:
+    """One thing that must hold.
+
+    Attributes
+    ----------
+    name : str
+        "removed", "remain correct", "alone" or "learned".
+    value : float
+        What was measured, as a share; NaN where it is not known.
+    limit : float
+        What it is held against.
+    holds : bool
+        Whether it does.
+    sentence : str
+        The same in words.
+    """
+
+    name: str
+    value: float
+    limit: float
+    holds: bool
+    sentence: str
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+
+@dataclass(frozen=True)
+class PremiseCheck:
+    """What a model does when the common feature is removed, and when nothing else is left.
+
+    The quantities are those of Figure 3 (top) of Yang and Kim (2019), "BIM".
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    feature : str
+        Name of the feature that is in every class, and so tells nothing.
+    accuracy_with : float
+        Accuracy on the images with the feature, in [0, 1].
+    accuracy_without : float
+        On the images without it.
+    accuracy_only : float
+        On the images of the feature alone.
+    remains_correct : float
+        Share of the correct predictions that stay correct without the feature.
+    median_kl_same : float
+        Median Kullback-Leibler divergence of the prediction with the feature from that without it, where both name
+        one class.
+    median_kl_changed : float
+        The same where they do not.
+    chance : float
+        1 / K.
+    n : int
+        Images.
+    limits : Limits
+        What the premises are held against.
+    """
+
+    model: str
+    feature: str
+    accuracy_with: float
+    accuracy_without: float
+    accuracy_only: float
+    remains_correct: float
+    median_kl_same: float
+    median_kl_changed: float
+    chance: float
+    n: int
+    limits: Limits = field(default_factory=Limits)
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    @property
+    def premises(self) -> list[Premise]:
+        """The premises, each with its verdict."""
+        # The first three are the paper's. The last is ours: a model that has learned nothing ignores the common
+        # feature, but does not look at anything else either.
+        return [self._removed(), self._remain_correct(), self._alone(), self._learned()]
+
+    @property
+    def verified(self) -> bool:
+        """Whether all premises hold."""
+        return all(premise.holds for premise in self.premises)
+
+    def _removed(self) -> Premise:
+        drop, limit = self.accuracy_with - self.accuracy_without, self.limits.drop
+        holds = drop <= limit + _ROUNDING
+        start = f"Removing the {self.feature}"
+        if math.isnan(drop):
+            sentence = f"What removing the {self.feature} costs {self.model} is not known."
+        elif drop < -_ROUNDING:
+            # By more than the limit: the feature matters after all, if not in favour of the model.
+            misled = f", so the {self.feature} misleads it" if -drop > limit + _ROUNDING else ""
+            sentence = f"{start} costs {self.model} nothing: its accuracy rises by {_points(-drop)}{misled}."
+        else:
+            verdict = "no more" if holds else "more"
+            sentence = (
+                f"{start} costs {self.model} {_points(drop, limit)}, {verdict} than the {_number(limit)} allowed."
+            )
+        return Premise("removed", drop, limit, holds, sentence)
+
+    def _remain_correct(self) -> Premise:
+        share, limit = self.remains_correct, self.limits.remain
+        holds = share >= limit - _ROUNDING
+        if math.isnan(share):
+            sentence = f"{self.model} is right on no image, so none can stay right without the {self.feature}."
+        else:
+            verdict = "at least" if holds else "fewer than"
+            sentence = (
+                f"{_number(share, limit)} % of the correct predictions of {self.model} stay correct without the "
+                f"{self.feature}, {verdict} the {_number(limit)} % asked for."
+            )
+        return Premise("remain correct", share, limit, holds, sentence)
+
+    def _alone(self) -> Premise:
+        above, limit = self.accuracy_only - self.chance, self.limits.above_chance
+        holds = above <= limit + _ROUNDING
+        start = f"From the {self.feature} alone {self.model}"
+        if math.isnan(above):
+            sentence = f"What {self.model} tells from the {self.feature} alone is not known."
+        elif above <= _ROUNDING:
+            sentence = f"{start} does no better than chance ({_number(self.chance)} %)."
+        else:
+            verdict = "no more" if holds else "more"
+            sentence = (
+                f"{start} is {_points(above, limit)} better than chance ({_number(self.chance)} %), {verdict} than "
+                f"the {_number(limit)} allowed."
+            )
+        return Premise("alone", above, limit, holds, sentence)
+
+    def _learned(self) -> Premise:
+        above, limit = self.accuracy_with - self.chance, self.limits.above_chance
+        holds = above > limit + _ROUNDING
+        accuracy = f"{self.model} is right on {_number(self.accuracy_with)} % of the images"
+        chance = f"chance is {_number(self.chance)} %"
+        if math.isnan(above):
+            sentence = f"The accuracy of {self.model} is not known."
+        elif holds:
+            sentence = f"{accuracy}; {chance}."
+        else:
+            sentence = f"{accuracy} and {chance}: it has not learned what it should look at."
+        return Premise("learned", above, limit, holds, sentence)
+
+
+def check_premise(
+    model: nn.Module,
+    with_feature: Any,
+    without_feature: Any,
+    only_feature: Any,
+    labels: Any,
+    *,
+    name: str = "the model",
+    feature: str = "common feature",
+    limits: Limits | None = None,
+    batch_size: int = 128,
+    display_progressbar: bool = False,
+) -> PremiseCheck:
+    """Verify that a model ignores a feature: the ground truth that MCS and IDR rest on.
+
+    Yang and Kim (2019), "BIM", Section 3: a feature that is equally frequent in all classes tells nothing, and a model
+    should have learned to ignore it; the benchmark verifies it before it calls importance of the feature false. Their
+    three premises, and one of ours: a model that has learned nothing ignores the feature too, but all else with it.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A classifier; it is run in eval mode on its own device and left as it was.
+    with_feature : array_like or callable
+        (N, C, H, W) images with the feature, or a function from a list of n rows to (n, C, H, W), as in `Subject`.
+    without_feature : array_like or callable
+        The same images without it.
+    only_feature : array_like or callable
+        The feature without what the model should look at.
+    labels : array_like
+        (N,) of int: the classes that the model has to find.
+    name : str
+        Of the model, for the sentences.
+    feature : str
+        What the feature is, for the sentences.
+    limits : Limits, optional
+        How much may be missing; 2 points, 95 % and 5 points if None.
+    batch_size : int
+        Images that are run together.
+    display_progressbar : bool
+        Whether to show how many images are done.
+
+    Returns
+    -------
+    PremiseCheck
+        The quantities, the premises and whether all of them hold.
+
+    Raises
+    ------
+    TypeError
+        If `model` is no module, `labels` are no whole numbers, or an argument is of the wrong kind.
+    ValueError
+        If images and labels differ in number, a label names no class, or the logits are not finite.
+    """
+    check_module("model", model)
+    check_materialised("model", model)
+    labels = _checked_labels(labels)
+    n = len(labels)
+    check_whole("batch_size", batch_size, 1)
+    if limits is not None and not isinstance(limits, Limits):
+        raise TypeError(f"Expected argument `limits` to be Limits but got {type(limits).__name__}.")
+    sets = {
+        argument: Subject(model, _checked_images(argument, images, n), labels)
+        for argument, images in (
+            ("with_feature", with_feature),
+            ("without_feature", without_feature),
+            ("only_feature", only_feature),
+        )
+    }
+    predicted = np.empty((3, n), dtype=np.int64)
+    divergence = np.empty(n)
+    chance = math.nan
+    shown = progress(description=f"premises of {name}", total=n, unit="image", show=display_progressbar)
+    # Divergences are computed in float64: those of a model that ignores the feature are about 1e-8.
+    with evaluation_mode(model), shown as bar:
+        for rows in batches(n, batch_size):
+            here = slice(rows[0], rows[-1] + 1)
+            logits = [_logits(model, name, subject.batch(rows)) for subject in sets.values()]
+            chance = 1 / logits[0].shape[1]
+            _check_classes(labels[here], logits[0].shape[1])
+            predicted[:, here] = torch.stack(logits).argmax(2).numpy()
+            first, second = (scores.log_softmax(1) for scores in logits[:2])
+            divergence[here] = (first.exp() * (first - second)).sum(1).clamp(min=0).numpy()
+            bar.update(len(rows))
+    truth = labels.numpy()
+    correct = predicted[0] == truth
+    same = predicted[0] == predicted[1]
+    return PremiseCheck(
+        model=name,
+        feature=feature,
+        accuracy_with=_share(correct),
+        accuracy_without=_share(predicted[1] == truth),
+        accuracy_only=_share(predicted[2] == truth),
+        remains_correct=_share(predicted[1][correct] == truth[correct]),
+        median_kl_same=_median(divergence[same]),
+        median_kl_changed=_median(divergence[~same]),
+        chance=chance,
+        n=n,
+        limits=Limits() if limits is None else limits,
+    )
+
+
+def _logits(model: nn.Module, name: str, images: Tensor) -> Tensor:
+    """Return logits (n, K) in float64 on the CPU."""
+    with torch.no_grad():
+        logits = tensor_output(model(to_model(model, images)), name)
+    if logits.ndim != 2 or len(logits) != len(images) or logits.shape[1] < 2:
+        got = tuple(logits.shape)
+        raise ValueError(f"Expected the model {name} to return logits (B, K) = ({len(images)}, K) but got {got}.")
+    scores = logits.cpu().double()
+    check_finite(f"logits of {name}", scores)
+    return scores
+
+
+def _checked_labels(labels: Any) -> Tensor:
+    labels = to_tensor("labels", labels).cpu()
+    check_shape("labels", labels, ("N",), (None,))
+    n = len(labels)
+    if n == 0:
+        raise ValueError("Expected argument `labels` to hold at least one image's but it is empty.")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise TypeError(f"Expected argument `labels` to hold classes of int64 but got {labels.dtype}.")
+    if (labels < 0).any():
+        raise ValueError(
+            f"Expected argument `labels` to hold classes from 0 but {int((labels < 0).sum())} of {n} are negative. "
+            "Every image needs an object."
+        )
+    return labels.long()
+
+
+def _check_classes(labels: Tensor, n_classes: int) -> None:
+    wrong = labels[labels >= n_classes]
+    if len(wrong):
+        raise ValueError(
+            f"Expected argument `labels` to lie in [0, {n_classes - 1}], the classes of the model, but got "
+            f"{int(wrong[0])}."
+        )
+
+
+def _checked_images(argument: str, images: Any, n: int) -> Any:
+    if callable(images):
+        return images
+    images = to_tensor(argument, images)
+    check_shape(argument, images, ("N", "C", "H", "W"), (None,) * 4)
+    check_finite(argument, images)
+    if len(images) != n:
+        raise ValueError(f"Expected argument `{argument}` to hold N = {n} images, one a label, but got {len(images)}.")
+    return images
+
+
+def _share(right: np.ndarray) -> float:
+    return float(right.mean()) if right.size else math.nan
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.median(values)) if values.size else math.nan
+
+
+def _number(share: float, limit: float | None = None) -> str:
+    """Write a share in percent, with as many digits as it takes to tell it from a limit."""
+    if abs(share) < _ROUNDING:
+        return "0"
+    for digits in (1, 2, 3, 4):
+        text = f"{100 * share:.{digits}f}"
+        if limit is None or abs(share - limit) < _ROUNDING or float(text) != round(100 * limit, 9):
+            break
+    return text.rstrip("0").rstrip(".")
+
+
+def _points(share: float, limit: float | None = None) -> str:
+    text = _number(share, limit)
+    return f"{text} point" if text == "1" else f"{text} points"

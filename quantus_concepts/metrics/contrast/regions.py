@@ -1,0 +1,428 @@
+"""Subjects (a model, its images, a class) and the attribution inside their regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset, RandomSampler
+
+from captum_concepts.checks import (
+    as_list,
+    check_mapping,
+    check_module,
+    check_range,
+    check_shape,
+    check_whole,
+    to_array,
+    to_numpy,
+    to_tensor,
+)
+from captum_concepts.progress import progress
+from captum_concepts.running import evaluation_mode, floating_images, predict_logits
+from captum_concepts.shown import one_line
+from quantus_concepts.functional import concept_attribution, positive_percentile
+from quantus_concepts.metrics.host.checks import check_explains, check_mask_size, class_labels, region_masks
+from quantus_concepts.metrics.host.row_buffer import RowBuffer
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model, and the images and classes it is explained for; one object is explained once.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A classifier; it stays on its device, and in its mode.
+    images : array_like, callable or iterable
+        (N, C, H, W) as the model takes them. Or, so that memory does not grow with their number, a function from a list
+        of n rows to such images (n, C, H, W), or batches of them, or of tuples that begin with them, in the order of
+        `labels`: a `torch.utils.data.DataLoader`, whose workers read while others are explained, or anything else that
+        can be gone through again and again. Images of uint8 are divided by 255, and no more: what the model wants
+        normalised has to come so.
+    labels : array_like
+        (N,) of int: the classes to find and to explain.
+
+    Raises
+    ------
+    TypeError
+        If `model` is no module, an array holds no numbers, or `images` can be gone through only once.
+    ValueError
+        If images have another rank, a loader shuffles them, labels are no classes, or there is not one for each image.
+    """
+
+    model: nn.Module
+    images: Any
+    labels: Any
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    def __post_init__(self) -> None:
+        """Take arrays as tensors."""
+        check_module("model", self.model)
+        object.__setattr__(self, "labels", torch.as_tensor(class_labels("labels", self.labels)).long())
+        if not callable(self.images) and not gives_batches("images", self.images):
+            images = torch.as_tensor(to_array("images", self.images))
+            check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
+            object.__setattr__(self, "images", images)
+            if len(self.images) != len(self.labels):
+                raise ValueError(
+                    f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
+                    f"but got {tuple(self.labels.shape)}."
+                )
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.labels)
+
+    def batch(self, rows: list[int]) -> Tensor:
+        """Return some images in floating point.
+
+        Parameters
+        ----------
+        rows : list of int
+            n of 0 to N - 1.
+
+        Returns
+        -------
+        Tensor
+            (n, C, H, W).
+
+        Raises
+        ------
+        TypeError
+            If the images come in batches of their own.
+        """
+        if not callable(self.images) and not isinstance(self.images, Tensor):
+            raise TypeError(
+                "Expected argument `images` to be an array or a function of rows, of which some can be asked for, but "
+                f"got {type(self.images).__name__}, which gives batches."
+            )
+        return floating_images(taken(self.images, rows))
+
+    def batches(self, batch_size: int = 64) -> Iterator[tuple[list[int], Tensor]]:
+        """Go through all images.
+
+        Parameters
+        ----------
+        batch_size : int
+            Images in a batch, where they do not come in batches of their own.
+
+        Yields
+        ------
+        tuple of list and Tensor
+            Rows, from 0 to N - 1 in their order, and images (n, C, H, W) in floating point.
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer images than labels.
+        """
+        check_whole("batch_size", batch_size, 1)
+        if callable(self.images) or isinstance(self.images, Tensor):
+            for rows in batches(len(self), batch_size):
+                yield rows, self.batch(rows)
+            return
+        count = 0
+        for batch in self.images:
+            images = to_tensor("images", batch[0] if isinstance(batch, tuple | list) else batch)
+            check_shape("images", images, ("n", "C", "H", "W"), (None,) * 4)
+            if not len(images):
+                continue
+            rows = list(range(count, count + len(images)))
+            count += len(images)
+            self._check_count(count, count > len(self))
+            yield rows, floating_images(images)
+        self._check_count(count, count < len(self))
+
+    def _check_count(self, count: int, wrong: bool) -> None:
+        if wrong:
+            raise ValueError(
+                f"Expected argument `labels` to hold a class for each image that `images` gives, {count} so far, but "
+                f"got {len(self)}."
+            )
+
+    def logits(self, batch_size: int = 64) -> Tensor:
+        """Return what the model answers.
+
+        Parameters
+        ----------
+        batch_size : int
+            Images that are run together.
+
+        Returns
+        -------
+        Tensor
+            (N, K), on the CPU.
+        """
+        logits = RowBuffer()
+        with evaluation_mode(self.model):
+            for _, images in self.batches(batch_size):
+                logits.add(predict_logits(self.model, images).cpu())
+        return logits.rows
+
+    def correct(self, batch_size: int = 64) -> Tensor:
+        """Tell which images the model classifies correctly.
+
+        Parameters
+        ----------
+        batch_size : int
+            Images that are run together.
+
+        Returns
+        -------
+        Tensor
+            (N,) of bool.
+        """
+        return self.logits(batch_size).argmax(1) == self.labels
+
+
+def gives_batches(name: str, images: Any) -> bool:
+    """Tell whether images come in batches; raise where they come in no order, or only once."""
+    if isinstance(images, list | tuple):
+        # Of numbers it is an array.
+        first = images[0] if len(images) else None
+        first = first[0] if isinstance(first, list | tuple) and len(first) else first
+        return isinstance(first, Tensor | np.ndarray) and first.ndim == 4
+    # Of a data set single images come, of a generator batches only once.
+    if isinstance(images, Dataset | Iterator) and not isinstance(images, IterableDataset):
+        raise TypeError(
+            f"Expected argument `{name}` to give batches each time it is gone through but got "
+            f"{type(images).__name__}. Pass a DataLoader, or a function of rows."
+        )
+    if isinstance(images, Tensor | np.ndarray | str | bytes) or not isinstance(images, Iterable):
+        return False
+    if isinstance(getattr(images, "sampler", None), RandomSampler):
+        raise ValueError(
+            f"Expected argument `{name}` to give images in the order of `labels` but the loader shuffles them. Make it "
+            "with shuffle=False."
+        )
+    return True
+
+
+def taken(array: Tensor | Callable[[list[int]], Tensor], rows: list[int]) -> Tensor:
+    """Return rows of a tensor, or of what a function gives for them."""
+    return array(rows) if callable(array) else array[rows]
+
+
+def batches(count: int, batch_size: int) -> list[list[int]]:
+    """Split rows into consecutive batches."""
+    check_whole("batch_size", batch_size, 1)
+    return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
+
+
+ExplainFunc = Callable[..., np.ndarray]
+#: Of N images: (N, 1, H, W) of 0 and 1, or a function from rows to theirs.
+Masks = Tensor | Callable[[list[int]], Tensor]
+
+
+@dataclass
+class RegionAttributions:
+    """What one method says of the region in the images of each subject.
+
+    Attributes
+    ----------
+    inside : dict
+        From subject to concept attributions (N,) of float64 under the masks.
+    elsewhere : dict
+        The same under other masks, of the subjects that were asked for them.
+    maps : dict
+        From subject to the normalised maps (n, H, W) of the images that were asked for.
+    failure : str
+        Why the method has no numbers; empty where it has.
+    """
+
+    inside: dict[Subject, Tensor] = field(default_factory=dict)
+    elsewhere: dict[Subject, Tensor] = field(default_factory=dict)
+    maps: dict[Subject, np.ndarray] = field(default_factory=dict)
+    failure: str = ""
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+
+def attribute_regions(
+    methods: Mapping[str, ExplainFunc],
+    subjects: Iterable[Subject],
+    masks: Any,
+    *,
+    elsewhere: Mapping[Subject, Any] | None = None,
+    keep: Mapping[Subject, Sequence[int]] | None = None,
+    batch_size: int = 64,
+    display_progressbar: bool = False,
+) -> dict[str, RegionAttributions]:
+    """Explain every subject with every method once, and reduce each explanation to a number at once.
+
+    What `score_contrasts` rests on: maps scaled by `positive_percentile`, each by itself, and averaged over a region.
+    A method that raises, or gives what is no map, has NaN throughout and a reason; the others go on, and it is not
+    asked again. A map with NaN or infinity costs its own image only.
+
+    Parameters
+    ----------
+    methods : dict
+        From name to ``explain_func(model, inputs, targets)``, as Quantus takes it, `captum_concepts.explain_func` for
+        instance.
+    subjects : iterable of Subject
+        What is explained.
+    masks : array_like or callable
+        (N, 1, H, W) or (N, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from a list
+        of n rows to (n, 1, H, W).
+    elsewhere : dict, optional
+        Other regions, by subject.
+    keep : dict, optional
+        Rows whose maps are returned, by subject; no other map is kept.
+    batch_size : int
+        Images that are explained together.
+    display_progressbar : bool
+        Whether to show how many images are done.
+
+    Returns
+    -------
+    dict
+        From name to `RegionAttributions`.
+
+    Raises
+    ------
+    TypeError
+        If a method cannot be called, a subject is none, or an argument is of the wrong kind.
+    ValueError
+        If there are fewer masks than images or of another size, or they hold something else than 0 and 1.
+    """
+    check_methods(methods)
+    check_whole("batch_size", batch_size, 1)
+    subjects = list(dict.fromkeys(as_list("subjects", subjects, "Subjects")))
+    for subject in subjects:
+        check_subject("subjects", subject)
+    keep = {} if keep is None else check_mapping("keep", keep)
+    for subject, rows in keep.items():
+        if subject not in subjects:
+            raise ValueError("Expected the keys of argument `keep` to be among `subjects` but got another.")
+        for row in as_list("keep", rows, "rows"):
+            check_range("keep", check_whole("keep", row, 0), 0, len(subject) - 1)
+    masks = checked_masks(masks, max((len(subject) for subject in subjects), default=0))
+    if not callable(masks):
+        for subject in subjects:
+            if isinstance(subject.images, Tensor) and len(subject):
+                check_mask_size("masks", masks[: len(subject)].numpy(), subject.images.numpy())
+    others_of = {} if elsewhere is None else check_mapping("elsewhere", elsewhere)
+    if any(subject not in subjects for subject in others_of):
+        raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
+    elsewhere = {subject: checked_masks(each, len(subject), "elsewhere") for subject, each in others_of.items()}
+    found = {name: RegionAttributions() for name in methods}
+    total = sum(len(subject) for subject in subjects) * len(methods)
+    with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
+        for subject in subjects:
+            kept = list(keep.get(subject, ()))
+            parts = {name: _Parts(RowBuffer(), RowBuffer(), []) for name in methods}
+            met: list[int] = []
+            # Methods within batches, so that an image is composed once for all of them.
+            for rows, images in subject.batches(batch_size):
+                regions = taken(masks, rows)
+                others = taken(elsewhere[subject], rows) if subject in elsewhere else None
+                wanted = [place for place, row in enumerate(rows) if row in kept]
+                met += [rows[place] for place in wanted]
+                for name, explain in methods.items():
+                    bar.set_postfix_str(name)
+                    bar.update(len(rows))
+                    if found[name].failure:
+                        continue
+                    try:
+                        maps = _explain(explain, subject, images, rows)
+                    except Exception as error:  # a method of the user's own may raise anything
+                        found[name].failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                        continue
+                    _reduce(maps, regions, others, wanted, parts[name])
+            for name, result in found.items():
+                if not result.failure:
+                    _add(result, subject, parts[name], [met.index(row) for row in kept])
+    return {
+        name: _failed(subjects, elsewhere, result.failure) if result.failure else result
+        for name, result in found.items()
+    }
+
+
+def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
+    """Return (n,) g_c of normalised maps, in float64 so that differences are not rounded."""
+    return concept_attribution(maps, regions).double()
+
+
+def check_methods(methods: Any) -> None:
+    """Raise unless methods are functions by name."""
+    for name, method in check_mapping("methods", methods).items():
+        if not callable(method):
+            raise TypeError(
+                f"Expected argument `methods` to hold explanation functions but {name!r} is {type(method).__name__}. "
+                "`captum_concepts.explain_func` makes one of any Captum attribution."
+            )
+        check_explains(f"methods[{name!r}]", method)
+
+
+def check_subject(name: str, subject: Any) -> None:
+    """Raise unless a subject is one."""
+    if not isinstance(subject, Subject):
+        raise TypeError(f"Expected argument `{name}` to hold a Subject but got {type(subject).__name__}.")
+
+
+def checked_masks(masks: Any, count: int, name: str = "masks") -> Masks:
+    """Return masks as a function or a tensor, at least one for each of `count` images, or raise."""
+    if callable(masks):
+        return masks
+    regions = torch.from_numpy(region_masks(name, masks))
+    if len(regions) < count:
+        raise ValueError(
+            f"Expected argument `{name}` to have a mask for each of {count} images but got {len(regions)}."
+        )
+    return regions
+
+
+class _Parts(NamedTuple):
+    inside: RowBuffer
+    elsewhere: RowBuffer
+    maps: list[Tensor]
+
+
+def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> Tensor:
+    # Copies, since a method may write into what it is given; and it may leave the model in another mode.
+    with evaluation_mode(subject.model):
+        raw = explain(model=subject.model, inputs=images.numpy().copy(), targets=subject.labels[rows].numpy())
+    return _normalised(to_numpy(raw), images)
+
+
+def _reduce(maps: Tensor, regions: Tensor, others: Tensor | None, wanted: list[int], parts: _Parts) -> None:
+    parts.inside.add(region_attribution(maps, regions))
+    if others is not None:
+        parts.elsewhere.add(region_attribution(maps, others))
+    if wanted:
+        parts.maps.append(maps[wanted, 0])
+
+
+def _add(result: RegionAttributions, subject: Subject, parts: _Parts, places: list[int]) -> None:
+    result.inside[subject] = parts.inside.rows.clone()
+    if len(parts.elsewhere):
+        result.elsewhere[subject] = parts.elsewhere.rows.clone()
+    if places:
+        result.maps[subject] = torch.cat(parts.maps)[places].numpy()
+
+
+def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:
+    raw = raw[:, None] if raw.ndim == 3 else raw
+    if raw.ndim != 4 or len(raw) != len(images) or raw.shape[2:] != images.shape[2:]:
+        raise ValueError(
+            f"Expected the method to return attributions (N, C, H, W) for images {tuple(images.shape)} but got "
+            f"{raw.shape}."
+        )
+    # A copy: torch knows no negative strides, and warns of arrays that cannot be written.
+    maps = np.array(raw, dtype=np.float64 if raw.dtype == np.float64 else np.float32)
+    # A map that is not finite has no g_c; the others of the batch do.
+    maps[~np.isfinite(maps).reshape(len(maps), -1).all(1)] = np.nan
+    return positive_percentile(torch.from_numpy(maps))
+
+
+def _failed(subjects: Iterable[Subject], elsewhere: Iterable[Subject], reason: str) -> RegionAttributions:
+    undefined = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects}
+    return RegionAttributions(undefined, {subject: undefined[subject] for subject in elsewhere}, {}, reason)

@@ -1,0 +1,457 @@
+"""`score_contrasts` and `score_relative`: MCS, IDR and IIR of many methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from captum_concepts.checks import (
+    check_binary,
+    check_mapping,
+    check_module,
+    check_range,
+    check_seed,
+    check_shape,
+    check_weight,
+    check_whole,
+    to_array,
+)
+from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks, relative_contrast
+from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.relative import RelativeContrast
+from quantus_concepts.metrics.contrast.idr import IDR
+from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED, UNCONVERGED, patch_effect
+from quantus_concepts.metrics.contrast.mcs import MCS
+from quantus_concepts.metrics.contrast.reexplaining import first_unmet
+from quantus_concepts.metrics.contrast.regions import (
+    ExplainFunc,
+    Masks,
+    RegionAttributions,
+    Subject,
+    attribute_regions,
+    batches,
+    check_methods,
+    check_subject,
+    checked_masks,
+    gives_batches,
+    taken,
+)
+from quantus_concepts.metrics.host.call import nanmean
+from quantus_concepts.metrics.host.checks import unusable_masks
+
+#: Two subjects that are compared image by image.
+Pair = tuple[Subject, Subject]
+UNMARKED = "masks are empty or full"
+UNDEFINED_MAP = "attributions hold NaN or infinity"
+BASELINE, PERTURBATION = "MCS baseline", "perturbation"
+CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
+BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
+COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control", "unconverged"]
+
+
+def score_contrasts(
+    methods: Mapping[str, ExplainFunc],
+    masks: Any,
+    *,
+    mcs: Pair | None = None,
+    idr: Pair | None = None,
+    iir: Pair | None = None,
+    converged: Any = None,
+    tolerance: float = 0.05,
+    threshold: float = 0.1,
+    seed: int = 0,
+    batch_size: int = 64,
+    per_image: bool = False,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score attribution methods by MCS, IDR and IIR, each explanation computed once.
+
+    The numbers are those of the metrics `MCS`, `IDR` and `IIR`, which see one method at a time and explain the same
+    images again for each metric. Here a `Subject` that stands in two pairs is explained once: with MCS of models f_o
+    and f_s on images x, IDR of f_s on x and on images without the object, and IIR of f_0, that is five sets of
+    explanations for each method in place of six.
+
+    Parameters
+    ----------
+    methods : dict
+        From name to ``explain_func(model, inputs, targets)`` as Quantus takes it; `captum_concepts.explain_func` and
+        `captum_concepts.build_method` make them, "random" and "Sobel edges" among them, which know nothing.
+    masks : array_like or callable
+        (N, 1, H, W) or (N, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from a list
+        of n rows to (n, 1, H, W).
+    mcs : tuple of Subject, optional
+        The model that needs the region, and the one that does not, on the same images.
+    idr : tuple of Subject, optional
+        A model on images with a feature it does not use, and the same model on the images without it.
+    iir : tuple of Subject, optional
+        A model on images, and the same model on the images with patches that it does not see.
+    converged : array_like, optional
+        (N,) of bool: which patches the model overlooks, as `optimise_patch` tells; if None it is seen from the logits.
+    tolerance : float
+        Largest logit distance of a patch, as a share of ||f(x)||, without `converged`.
+    threshold : float
+        The relative change that IIR counts, above 0.
+    seed : int
+        Of the random places of the masks whose MCS stands beside each method's own.
+    batch_size : int
+        Images that are explained together.
+    per_image : bool
+        Whether to return the scores of images rather than their means.
+    display_progressbar : bool
+        Whether to show how many images are done.
+
+    Returns
+    -------
+    DataFrame
+        A row for each method and metric ("MCS", "MCS baseline", the same with masks at random places, "IDR", "IIR",
+        "perturbation", the relative change itself, lower is better), with the columns of `summarise`: ``value``, mean
+        of the ``n`` defined scores; ``low`` and ``high``, its 95 % interval over images; ``undefined`` scores and the
+        ``reason``; ``chance``, the score of a random map; ``control``, for MCS that of the masks at random places.
+        Also ``unconverged``, how many patches were left out. With `per_image` a row for each method, metric and
+        ``image``, with its ``score`` and why it has none.
+
+    Raises
+    ------
+    TypeError
+        If a method cannot be called, a pair holds no Subjects, or an argument is of the wrong kind.
+    ValueError
+        If no pair is given, the subjects of a pair differ in number, IDR or IIR is asked of two models, there are
+        fewer masks than images, all masks are empty or full, or a number is out of its range.
+    """
+    pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
+    check_range("threshold", threshold, 0, math.inf, open_low=True)
+    check_weight("tolerance", tolerance, positive=True)
+    check_seed(seed)
+    check_whole("batch_size", batch_size, 1)
+    check_methods(methods)
+    if not methods:
+        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
+    _check_pairs(pairs)
+    if converged is not None:
+        converged = to_array("converged", converged)
+        check_shape("converged", converged, ("N",), (len(iir[0]) if iir else None,))
+        check_binary("converged", converged)
+    regions = checked_masks(masks, max(len(first) for first, _ in pairs.values()))
+    every = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
+    elsewhere = {}
+    if mcs is not None:
+        moved = random_regions(regions, len(mcs[0]), seed)
+        elsewhere = dict.fromkeys(mcs, moved)
+    found = attribute_regions(
+        methods,
+        every,
+        regions,
+        elsewhere=elsewhere,
+        batch_size=batch_size,
+        display_progressbar=display_progressbar,
+    )
+    logits = {subject: subject.logits(batch_size) for subject in every}
+    if iir is not None and converged is None:
+        _, converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance)
+    overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
+    marked = marked_rows(regions, max(len(first) for first, _ in pairs.values()), batch_size)
+    why = undefined_reasons(pairs, logits, overlooked, marked)
+    scores = contrast_scores(found, pairs, why, threshold=threshold)
+    return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
+
+
+def marked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
+    """Return (N,) of bool: which images have a region that is neither empty nor the whole image."""
+    found = [~unusable_masks(taken(masks, rows).numpy()) for rows in batches(count, batch_size)]
+    return np.concatenate(found) if found else np.empty(0, dtype=bool)
+
+
+def undefined_reasons(
+    pairs: Mapping[str, Pair],
+    logits: Mapping[Subject, Tensor],
+    converged: np.ndarray,
+    marked: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """Return, by metric, (N,) of str: why an image has no score, whatever the method; empty where it enters."""
+    why = {}
+    for metric, pair in pairs.items():
+        first, second = ((logits[subject].argmax(1) == subject.labels).numpy() for subject in pair)
+        conditions = {} if marked is None else {UNMARKED: marked[: len(first)]}
+        conditions["the model misclassifies the image"] = first
+        if metric == "MCS":
+            conditions["the contrast model misclassifies the image"] = second
+        elif metric == "IDR":
+            conditions["the model misclassifies the counterpart"] = second
+        else:
+            conditions[UNCONVERGED] = second & converged
+        why[metric] = first_unmet(np.ones(len(first), dtype=bool), conditions)
+    return why
+
+
+def contrast_scores(
+    found: Mapping[str, RegionAttributions],
+    pairs: Mapping[str, Pair],
+    why: Mapping[str, np.ndarray],
+    *,
+    threshold: float = 0.1,
+) -> pd.DataFrame:
+    """Return a row for each method, metric and image from what methods attribute to the regions of pairs."""
+    parts = []
+    for method, each in found.items():
+        failed = f"the explanation method failed: {each.failure}" if each.failure else ""
+        for metric, pair in pairs.items():
+            for name, scores in _scores_of(metric, each, pair, threshold):
+                broken = (each.inside[pair[0]].isnan() | each.inside[pair[1]].isnan()).numpy()
+                # A map that gives a region nothing leaves nothing to compare a change with.
+                other = np.where(broken, UNDEFINED_MAP, UNATTRIBUTED if metric == "IIR" else UNMARKED)
+                reasons = np.where(scores.isnan().numpy(), failed or other, "").astype(object)
+                left_out = why[metric] != ""
+                reasons[left_out] = why[metric][left_out]
+                parts.append(
+                    pd.DataFrame(
+                        {
+                            "method": method,
+                            "metric": name,
+                            "image": range(len(scores)),
+                            "score": scores.masked_fill(torch.from_numpy(left_out), torch.nan).numpy(),
+                            "reason": reasons,
+                        }
+                    )
+                )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _scores_of(metric: str, found: RegionAttributions, pair: Pair, threshold: float) -> Iterator[tuple[str, Tensor]]:
+    first, second = (found.inside[subject] for subject in pair)
+    if metric == "MCS":
+        yield "MCS", mcs(first, second)
+        if pair[0] in found.elsewhere:
+            yield BASELINE, mcs(found.elsewhere[pair[0]], found.elsewhere[pair[1]])
+    elif metric == "IDR":
+        yield "IDR", idr(first, second)
+    else:
+        yield "IIR", iir(first, second, threshold)
+        yield PERTURBATION, perturbation(first, second)
+
+
+def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
+    """Sum up scores of images: a row for each method and metric, with its interval."""
+    rows = []
+    for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
+        values = group["score"].to_numpy()
+        low, high = interval(values, BOUNDS[str(metric)])
+        counts = group.loc[group["score"].isna(), "reason"].value_counts(sort=False)
+        row = {
+            "method": method,
+            "metric": metric,
+            "value": nanmean(values),
+            "low": low,
+            "high": high,
+            "n": int((~np.isnan(values)).sum()),
+            "undefined": int(np.isnan(values).sum()),
+            "reason": "; ".join(f"{reason} ({count})" for reason, count in counts.items()),
+            "chance": CHANCE.get(str(metric), math.nan),
+            "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,
+        }
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    baselines = table[table["metric"] == BASELINE].set_index("method")["value"]
+    return table.assign(control=table["method"].map(baselines).where(table["metric"] == "MCS").astype(float))
+
+
+def random_regions(masks: Masks, count: int, seed: int) -> Masks:
+    """Return the regions moved to random places, each by its own draw: the baseline of MCS."""
+    seeds = torch.randint(2**62, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return partial(_moved, masks, seeds)
+
+
+def _moved(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
+    generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
+    regions = taken(masks, rows)
+    return torch.cat([random_masks(region[None], own) for region, own in zip(regions, generators, strict=True)])
+
+
+def _check_pairs(pairs: Mapping[str, Pair]) -> None:
+    if not pairs:
+        raise ValueError("Expected at least one of arguments `mcs`, `idr` and `iir` but got none.")
+    for metric, pair in pairs.items():
+        name = metric.lower()
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"Expected argument `{name}` to be two Subjects but got {type(pair).__name__}.")
+        first, second = pair
+        check_subject(name, first)
+        check_subject(name, second)
+        if len(first) != len(second):
+            raise ValueError(
+                f"Expected the subjects of argument `{name}` to show the same images but they have {len(first)} and "
+                f"{len(second)}."
+            )
+        if metric != "MCS" and first.model is not second.model:
+            raise ValueError(f"Expected the subjects of argument `{name}` to be of one model but got two.")
+
+
+RELATIVE, CORRELATION = "relative MCS", "correlation"
+WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
+RELATIVE_COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
+
+
+def score_relative(
+    methods: Mapping[str, ExplainFunc],
+    masks: Any,
+    models: Mapping[float, nn.Module],
+    images: Any,
+    without: Any,
+    labels: Any,
+    *,
+    seed: int = 0,
+    batch_size: int = 64,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score attribution methods by relative MCS over the commonality of a feature.
+
+    Yang and Kim (2019), "BIM", Section 5.1 and Figure 7: models are trained with a feature in a share k of the
+    classes. The more common it is, the less it tells; the contrast of model k with the model of the largest k should
+    fall with what removing the feature costs. Each model explains each image once.
+
+    Parameters
+    ----------
+    methods : dict
+        From name to ``explain_func(model, inputs, targets)``, as in `score_contrasts`.
+    masks : array_like or callable
+        (N, 1, H, W) or (N, H, W) of 0 and 1: where the feature is; or a function from rows to (n, 1, H, W).
+    models : dict
+        From k, in (0, 1], to the model trained with the feature in that share of the classes; at least two.
+    images : array_like, callable or iterable
+        (N, C, H, W) test images with the feature, a function from rows to them, or batches of them, as in `Subject`.
+    without : array_like, callable or iterable
+        The same images without it.
+    labels : array_like
+        (N,) of int: the classes to find and to explain.
+    seed : int
+        Of the bootstrap.
+    batch_size : int
+        Images that are explained together.
+    display_progressbar : bool
+        Whether to show how many images are done.
+
+    Returns
+    -------
+    DataFrame
+        For each method a row for each k but the largest ("relative MCS") and one of Pearson's "correlation" with the
+        accuracy drop, ``low`` and ``high`` ends of 95 % bootstrap intervals over images, ``n`` defined scores,
+        ``undefined`` ones, and the ``reason`` of these, or why there is no correlation. With an empty ``method``, for
+        each k, "accuracy with", "accuracy without" the feature and their difference, "accuracy drop".
+
+    Raises
+    ------
+    TypeError
+        If a method cannot be called, or an argument is of the wrong kind.
+    ValueError
+        If there are fewer than two models or a k is not in (0, 1], there is no method, or shapes differ.
+    """
+    check_seed(seed)
+    check_whole("batch_size", batch_size, 1)
+    if len(check_mapping("models", models)) < 2:
+        raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
+    check_methods(methods)
+    if not methods:
+        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
+    for k, model in models.items():
+        check_range("models", k, 0, 1, open_low=True)
+        check_module("models", model)
+    streamed = [
+        callable(each) or gives_batches(name, each) for name, each in (("without", without), ("images", images))
+    ]
+    if not any(streamed) and np.shape(to_array("without", without)) != np.shape(images):
+        raise ValueError(
+            f"Expected argument `without` to have the shape of `images`, {np.shape(images)}, but got "
+            f"{np.shape(without)}."
+        )
+    subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
+    bare = {k: Subject(models[k], without, labels) for k in subjects}
+    right = right_by_commonality(subjects, bare, batch_size)
+    found = attribute_regions(
+        methods, subjects.values(), masks, batch_size=batch_size, display_progressbar=display_progressbar
+    )
+    return pd.concat([relative_table(found, subjects, right, seed), accuracy_table(right, list(subjects))])
+
+
+def right_by_commonality(
+    subjects: Mapping[float, Subject], bare: Mapping[float, Subject], batch_size: int
+) -> tuple[Tensor, Tensor]:
+    """Return (R, N) of bool, with the feature and without it: which images each model classifies correctly."""
+    with_, without = (
+        torch.stack([subject.correct(batch_size) for subject in group.values()]) for group in (subjects, bare)
+    )
+    return with_, without
+
+
+def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.DataFrame:
+    """Return accuracy with and without the feature and their difference, by commonality."""
+    with_, without = (found.double().mean(1).numpy() for found in right)
+    parts = [(WITH, with_), (WITHOUT, without), (DROP, with_ - without)]
+    tables = [pd.DataFrame({"method": "", "metric": metric, "k": levels, "value": value}) for metric, value in parts]
+    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1], reason="").reindex(columns=RELATIVE_COLUMNS)
+
+
+def relative_table(
+    found: Mapping[str, RegionAttributions], subjects: Mapping[float, Subject], right: tuple[Tensor, Tensor], seed: int
+) -> pd.DataFrame:
+    """Return the curve of each method and its correlation with the accuracy drop."""
+    *levels, last = subjects
+    right_with, right_without = right
+    rows: list[dict[str, Any]] = []
+    for method, each in found.items():
+        inside = [mcs(each.inside[subjects[k]], each.inside[subjects[last]]) for k in levels]
+        scores = torch.stack(inside).masked_fill(~(right_with[:-1] & right_with[-1]), torch.nan)
+        result = relative_contrast(scores, right_with[:-1], right_without[:-1], seed=seed)
+        defined = ~scores.isnan()
+        # An image is what the bootstrap of the correlation draws.
+        counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
+        reasons = [*_reasons(scores, right_with, each.failure), _no_correlation(result, levels)]
+        numbers = np.concatenate([torch.stack(list(result.score)).numpy(), np.array([result.correlation]).T], axis=1)
+        rows += [
+            {
+                "method": method,
+                "metric": CORRELATION if math.isnan(k) else RELATIVE,
+                "k": k,
+                "value": value,
+                "low": low,
+                "high": high,
+                "n": n,
+                "undefined": scores.shape[1] - n,
+                "reason": reason,
+            }
+            for k, value, low, high, n, reason in zip(
+                [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True
+            )
+        ]
+    return pd.DataFrame(rows, columns=RELATIVE_COLUMNS)
+
+
+def _reasons(scores: Tensor, right: Tensor, failure: str) -> list[str]:
+    """Return for each row of scores (R, N) why some are NaN, and how many."""
+    told = []
+    other = f"the explanation method failed: {failure}" if failure else UNMARKED
+    for row, own in zip(scores, right, strict=False):
+        counts = {
+            "the model misclassifies the image": int((~own).sum()),
+            "the model of the largest k misclassifies the image": int((own & ~right[-1]).sum()),
+            other: int((row.isnan() & own & right[-1]).sum()),
+        }
+        told.append("; ".join(f"{reason} ({count})" for reason, count in counts.items() if count))
+    return told
+
+
+def _no_correlation(result: RelativeContrast, levels: list[float]) -> str:
+    """Return why there is no correlation; empty where there is one."""
+    curve, drop = result.score.value, result.drop.value
+    if not result.correlation.value.isnan():
+        return ""
+    if len(levels) < 2:
+        return "a correlation needs two k beside the largest"
+    if missing := [f"{k:g}" for k, value in zip(levels, curve.tolist(), strict=True) if math.isnan(value)]:
+        return f"no image has a score at k = {', '.join(missing)}"
+    return f"the {'accuracy drop' if drop.std() <= curve.std() else RELATIVE} is the same at every k"

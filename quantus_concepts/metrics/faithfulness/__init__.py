@@ -1,0 +1,1 @@
+"""Faithfulness: what happens when important pixels or concepts are removed."""

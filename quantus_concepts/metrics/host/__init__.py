@@ -1,0 +1,1 @@
+"""What every metric shares: Quantus's calls, checks, the model, plots."""

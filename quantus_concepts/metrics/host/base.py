@@ -1,0 +1,429 @@
+"""The base classes of the metrics: Quantus's calls, each argument checked once, with the records of a call."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar, TypeVar, Unpack
+
+import numpy as np
+import torch
+from quantus.helpers.enums import DataType, ModelType
+from quantus.metrics.base import Metric
+from torch import Tensor, nn
+
+from captum_concepts.checks import (
+    check_device,
+    check_finite,
+    check_flag,
+    check_mapping,
+    check_whole,
+    to_array,
+    to_numpy,
+)
+from captum_concepts.running import alone_with, evaluation_mode
+from quantus_concepts.metrics.host.arguments import DEFAULTS, QuantusArguments, check_keywords
+from quantus_concepts.metrics.host.call import (
+    Call,
+    Explanations,
+    Record,
+    WholeProgress,
+    as_attributions,
+    missing,
+    nanmean,
+    normalised,
+)
+from quantus_concepts.metrics.host.checks import check_aligned_truth, check_inputs, check_passed, no_concept_model
+from quantus_concepts.metrics.host.model import ConceptPasses
+from quantus_concepts.metrics.host.plotting import DrawsScores
+from quantus_concepts.metrics.host.sharing import recall
+
+R = TypeVar("R")
+
+#: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
+N_RECORDS = 256
+
+
+class ConceptMetric(DrawsScores, Metric[list[float]]):
+    """Base of the metrics: one call, one way of getting explanations, one way of failing.
+
+    It differs from Quantus's own metrics in four things. Attributions are not passed through
+    `general_preprocess`, which rejects maps that are zero, negative or constant. Ground truth that Quantus
+    has no argument for is bound in the constructor and aligned with `x_batch`, or passed in `custom_batch` as
+    a mapping from argument name to array. `normalise_func` is applied to each sample by itself, so that no
+    score depends on the batch size. And whatever is wrong with an *explanation* gives NaN and one warning
+    that says why, so that the other results of `quantus.evaluate` are not lost; wrong *arguments* raise.
+    Calls of one metric from several threads follow one another; several metrics may share a model.
+
+    Every call computes everything anew, except inside a `quantus_concepts.shared_passes` block, where metrics share
+    what a model gives for the same images.
+
+    Subclasses implement `evaluate_batch`, which gets the arrays of a batch under Quantus's names, truth under its own
+    with ``_batch`` behind it, and gives a score for each sample. After a call, `records` holds what it knows beside its
+    scores, one `Record` for each of the last calls, the newest last: chance, and why scores are undefined; `undefined`
+    is how many were.
+    """
+
+    data_applicability = {DataType.IMAGE, DataType.TABULAR}  # noqa: RUF012 - a plain set is the host's contract
+    model_applicability = {ModelType.TORCH}  # noqa: RUF012
+
+    # Names of the constructor arguments that hold one row for each sample of `x_batch`.
+    sample_truth: tuple[str, ...] = ()
+    # Whether explanations that are zero in every sample say nothing, rather than that nothing is important.
+    zero_says_nothing: bool = True
+    # Smallest and largest score possible, and whether there is one for each sample.
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    of_samples: bool = True
+    # Names of what a call leaves behind beside its scores.
+    results: tuple[str, ...] = ()
+
+    undefined: int
+
+    #: Defaults of Quantus's own arguments.
+    quantus_defaults: ClassVar[QuantusArguments] = DEFAULTS
+
+    def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
+        """Take Quantus's own arguments. The subclasses say what their score means."""
+        check_keywords(type(self), quantus)
+        arguments: dict[str, Any] = {**self.quantus_defaults, **quantus}
+        if arguments["aggregate_func"] is None:
+            arguments["aggregate_func"] = nanmean
+        if arguments["default_plot_func"] is None:
+            arguments["default_plot_func"] = self.plot_scores
+        super().__init__(**arguments)
+        self.undefined = 0
+        self.records: deque[Record] = deque(maxlen=N_RECORDS)
+        self._call: Call | None = None
+        self._turn = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock behind, which cannot be copied."""
+        return {key: value for key, value in self.__dict__.items() if key != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state, with a lock of its own."""
+        self.__dict__.update(state)
+        self._turn = threading.RLock()
+
+    def __call__(
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray | None = None,
+        s_batch: np.ndarray | None = None,
+        channel_first: bool | None = None,
+        explain_func: Callable[..., np.ndarray] | None = None,
+        explain_func_kwargs: dict[str, Any] | None = None,
+        model_predict_kwargs: dict[str, Any] | None = None,
+        softmax: bool | None = False,
+        device: str | None = None,
+        batch_size: int = 64,
+        custom_batch: Any = None,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Evaluate a batch of explanations; the keywords are those of every Quantus metric."""
+        with self._turn:
+            inputs = x_batch
+            # Torch knows no negative strides.
+            x_batch = np.ascontiguousarray(to_array("x_batch", x_batch))
+            y_batch = np.asarray(to_array("y_batch", y_batch), order="C")
+            batch_size = check_whole("batch_size", batch_size, 1)
+            check_inputs(model, x_batch, y_batch, explain_func)
+            check_finite("x_batch", x_batch)
+            for name, value in (
+                ("explain_func_kwargs", explain_func_kwargs),
+                ("model_predict_kwargs", model_predict_kwargs),
+            ):
+                if value is not None:
+                    check_mapping(name, value)
+            if channel_first is not None:
+                check_flag("channel_first", channel_first)
+            check_device("device", device)
+            self._call = Call(
+                self._truth(len(x_batch), custom_batch),
+                n_samples=len(x_batch),
+                inputs=inputs,
+                batch_size=batch_size,
+                model_predict_kwargs=dict(model_predict_kwargs or {}),
+            )
+            try:
+                if a_batch is not None:
+                    self.call.attributions, failure = as_attributions(a_batch, len(x_batch))
+                    self._note(failure, len(x_batch))
+                with evaluation_mode(model):
+                    scores = super().__call__(
+                        model=model,
+                        x_batch=x_batch,
+                        y_batch=y_batch,
+                        a_batch=None,
+                        s_batch=s_batch,
+                        channel_first=channel_first,
+                        explain_func=explain_func or _unavailable,
+                        explain_func_kwargs=dict(explain_func_kwargs or {}),
+                        model_predict_kwargs=model_predict_kwargs,
+                        softmax=softmax,
+                        device=device,
+                        batch_size=batch_size,
+                        custom_batch=None,
+                        **kwargs,
+                    )
+                self.records.append(self.call.record(scores, self.bounds, self.of_samples))
+                return scores
+            finally:
+                self._call = None
+
+    @property
+    def call(self) -> Call:
+        """The call under way."""
+        if self._call is None:
+            raise RuntimeError("This method works only during a call of the metric.")
+        return self._call
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether this call was given an `explain_func`."""
+        return self.explain_func is not _unavailable
+
+    @property
+    def get_params(self) -> dict[str, Any]:
+        """Parameters of the metric, as in Quantus."""
+        told = ("undefined", "records", *self.results)
+        kept = ("_disable_warnings", "_display_progressbar")
+        return {
+            key: value
+            for key, value in super().get_params.items()
+            if key in kept or not (key.startswith("_") or key in told)
+        }
+
+    def _bind(self, **truth: Any) -> None:
+        """Keep ground truth under the name of its argument, checked; None where calls pass it."""
+        for name, value in truth.items():
+            setattr(self, name, None if value is None else np.asarray(self._checked(name, value), order="C"))
+
+    def _needed(self, name: str) -> np.ndarray:
+        """Return the ground truth of this call under a name, or raise where there is none."""
+        if name not in self.call.truth:
+            raise ValueError(
+                f"{self.name} needs argument `{name}`: give it to the constructor, or with each call in `custom_batch`."
+            )
+        return self.call.truth[name]
+
+    def _truth(self, n_samples: int, custom_batch: Any) -> dict[str, np.ndarray]:
+        """Collect bound and passed ground truth, each array with one row for each sample."""
+        passed = check_passed(custom_batch, self.sample_truth)
+        found = {name: self._checked(name, value) for name, value in passed.items() if value is not None}
+        bound = {name: getattr(self, name) for name in self.sample_truth if name not in passed}
+        found |= {name: value for name, value in bound.items() if value is not None}
+        check_aligned_truth(found, n_samples)
+        return {name: np.asarray(value, order="C") for name, value in found.items()}
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        """Check the ground truth `name` by itself; subclasses do it for what they bind."""
+        return to_numpy(value)
+
+    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
+        """Whether to compute values, importance and maps from images; else explanations are evaluated."""
+        return False
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """Check what depends on more than one argument; may return further arrays to slice by batch."""
+        return {}
+
+    def custom_preprocess(
+        self,
+        *,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray | None,
+        s_batch: np.ndarray | None,
+        custom_batch: Any,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Put in the explanations and the ground truth that `general_preprocess` knows nothing of."""
+        module = None if model is None else model.get_model()
+        self.call.on_images = self._works_on_images(module, x_batch)
+        # Quantus has moved channels that came last.
+        self.call.layout = x_batch.shape[1:]
+        extra = self._check_call(module, x_batch, y_batch, s_batch)
+        if not self.call.on_images and self.call.attributions is None and not self.can_explain:
+            wrong = no_concept_model(self.name, module, x_batch)
+            raise ValueError(
+                f"{self.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a concept "
+                f"model as `model` it computes what it needs by itself{', but ' + wrong if wrong else ''}."
+            )
+        # Quantus would infer this from the explanations, which may have any shape here.
+        self.a_axes = ()
+
+        def explain(rows: slice) -> np.ndarray:
+            return self._explain(module, x_batch[rows], y_batch[rows], rows)
+
+        return {
+            "rows_batch": np.arange(len(x_batch)),
+            "a_batch": Explanations(len(x_batch), explain),
+            **{f"{name}_batch": value for name, value in {**self.call.truth, **extra}.items()},
+        }
+
+    def recall(self, what: Hashable, model: nn.Module, rows: np.ndarray, make: Callable[[], R], array: Any = None) -> R:
+        """Return what a model gives for rows of `x_batch` or of another array, once inside a `shared_passes` block."""
+        array = self.call.inputs if array is None else array
+        return recall(what, model, array, (self.call.layout, rows.tobytes()), make)
+
+    def concept_passes(self, model: Any, x_batch: np.ndarray, rows: np.ndarray) -> ConceptPasses:
+        """Return the passes of a concept model over the images of a batch."""
+        return ConceptPasses(model, x_batch, lambda what, make: self.recall(what, model, rows, make))
+
+    def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
+        """Return the attributions of some samples, given or computed, as the metric is set to treat them."""
+        if self.call.on_images:
+            return missing(len(x_batch))
+        if self.call.attributions is not None:
+            return self._treated(self.call.attributions[rows])
+        return self._treated(self._ask(model, x_batch, y_batch))
+
+    def _ask(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
+        """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
+        a_batch, failure = self._try(model, x_batch, y_batch)
+        self._note(failure, len(x_batch))
+        return a_batch
+
+    def _note(self, failure: str, count: int) -> None:
+        if failure:
+            self.fail(f"it {failure}", count)
+
+    def _try(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
+        """Return attributions, and what went wrong if something did."""
+        try:
+            # Captum's hooks would record the passes of other threads.
+            with alone_with(model):
+                given = self.explain_func(
+                    model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs)
+                )
+        except Exception as error:
+            # quantus.evaluate would lose the results of every other metric.
+            return missing(len(x_batch)), f"raised {type(error).__name__}: {error}"
+        return as_attributions(given, len(x_batch))
+
+    def _treated(self, a_batch: np.ndarray) -> np.ndarray:
+        """Return attributions normalised and made absolute, as the metric is set to do."""
+        if self.normalise and self.normalise_func is not None and a_batch.size:
+            a_batch = normalised(a_batch, self.normalise_func)
+        # Torch takes neither negative strides nor, without a warning, what cannot be written.
+        a_batch = np.require(a_batch, requirements=("C", "W"))
+        return np.abs(a_batch) if self.abs else a_batch
+
+    def usable(self, a_batch: np.ndarray, shape: tuple[int, ...], meaning: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return attributions (n, *shape), `meaning` for people, and which of them can be used; the others are NaN."""
+        n = len(a_batch)
+        if a_batch.shape[1:] != shape:
+            if a_batch.shape[1:] != (0,):
+                self.fail(f"a sample's attributions have shape {a_batch.shape[1:]}, expected {meaning} = {shape}", n)
+            return np.full((n, *shape), np.nan), np.zeros(n, dtype=bool)
+        if a_batch.any():
+            self.call.explained_something = True
+        finite = np.isfinite(a_batch.reshape(n, -1)).all(axis=1)
+        if finite.all():
+            return a_batch, finite
+        self.fail("attributions hold NaN or infinity", int((~finite).sum()))
+        return np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan), finite
+
+    def concept_attributions(self, model: Any, x_batch: np.ndarray, a_batch: np.ndarray, n_concepts: int) -> Tensor:
+        """Return attributions (n, L) of concepts; NaN, with the reason noted, where they are something else."""
+        wrong = no_concept_model(self.name, model, x_batch)
+        if wrong and a_batch.shape[1:] not in ((n_concepts,), (0,)):
+            # Maps of an image are what every method gives for such a model: no method is to blame.
+            self.leave_out(wrong, len(a_batch))
+            self.call.explained_something = True
+            a_batch = missing(len(a_batch))
+        return torch.as_tensor(self.usable(a_batch, (n_concepts,), "the number of concepts (L,)")[0])
+
+    def fail(self, reason: str, count: int) -> None:
+        """Note why some samples' explanations cannot be scored."""
+        reason = self.call.side + reason
+        self.call.failures[reason] = self.call.failures.get(reason, 0) + count
+
+    def leave_out(self, reason: str, count: int, total: int | None = None, unit: str = "samples") -> None:
+        """Note why some samples, or `count` of `total` others, cannot be scored, whatever the explanation."""
+        if count:
+            self.call.gaps[reason] = self.call.gaps.get(reason, 0) + count
+        if total is not None:
+            self.call.units[reason] = total, unit
+
+    def _collected(self, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of a call from those of its batches."""
+        return scores
+
+    def custom_postprocess(
+        self,
+        *,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray | None,
+        a_batch: Any,
+        s_batch: np.ndarray | None,
+        **kwargs: Any,
+    ) -> None:
+        """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
+        scores = self._collected(np.asarray(self.evaluation_scores, dtype=float))
+        silent = self.zero_says_nothing and not self.call.on_images and not self.call.explained_something
+        if silent and not self.call.failures:
+            self.fail("attributions are zero everywhere", len(x_batch))
+            scores = np.full_like(scores, np.nan)
+        self.call.values = scores
+        if self.call.chances:
+            self.call.chance = nanmean(np.where(np.isnan(scores), np.nan, self.call.chances))
+        self.undefined = int(np.isnan(scores).sum())
+        self.evaluation_scores = scores.tolist()
+        if (self.call.failures or self.call.gaps) and not self._disable_warnings:
+            # quantus.evaluate passes the name a method has in `xai_methods`.
+            method = self.explain_func_kwargs.get("method")
+            warnings.warn(f"{self.name}: {self.call.describe(method)}", UserWarning, stacklevel=2)
+
+
+def _unavailable(**kwargs: Any) -> np.ndarray:
+    """Stand in for an `explain_func` that was not given; Quantus insists on a callable."""
+    raise RuntimeError("No explain_func was given.")
+
+
+class ImageMetric(ConceptMetric):
+    """Base of the metrics that ask a model about images.
+
+    A call has one bar of its own, in place of Quantus's, which takes images for batches.
+    """
+
+    whole: WholeProgress | None = None
+
+    @property
+    def display_progressbar(self) -> bool:
+        """Whether Quantus shows its own bar."""
+        return False
+
+    def _begin(self, whole: WholeProgress) -> None:
+        """Show how far a call is; of a call that raised, the bar is taken away by the next."""
+        self._end()
+        self.whole = whole
+
+    def _advance(self, count: int) -> None:
+        if self.whole is not None:
+            self.whole.update(count)
+
+    def _end(self) -> None:
+        if self.whole is not None:
+            self.whole.close()
+        self.whole = None
+
+    def _collected(self, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of a call, which is over."""
+        self._end()
+        return super()._collected(scores)
+
+    def _logits(self, model: nn.Module, rows: np.ndarray, make: Callable[[], Tensor], array: Any = None) -> Tensor:
+        """Return a model's outputs for rows of `x_batch` or of another array, shared inside `shared_passes`."""
+        # Outputs depend on further arguments of the model, which may be anything.
+        return make() if self.call.model_predict_kwargs else self.recall("logits", model, rows, make, array)

@@ -1,0 +1,193 @@
+"""One call of a metric: its record, the attributions it was given, and its progress."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from captum_concepts.checks import to_numpy
+from captum_concepts.progress import progress
+
+
+def nanmean(scores: Any) -> float:
+    """Mean of the defined scores; NaN, without numpy's warning, where none is defined."""
+    values = np.asarray(scores, dtype=float)
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished call of a metric knows beside its scores."""
+
+    scores: tuple[float, ...]
+    values: np.ndarray
+    chance: float
+    reasons: dict[str, int]
+    clusters: np.ndarray | None
+    bounds: tuple[float, float]
+    of_samples: bool
+
+
+@dataclass
+class Call:
+    """What one call of a metric needs to remember until it returns."""
+
+    truth: dict[str, np.ndarray]
+    on_images: bool = False
+    attributions: np.ndarray | None = None
+    failures: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
+    units: dict[str, tuple[int, str]] = field(default_factory=dict)
+    outcome: str = "scores are NaN"
+    explained_something: bool = False
+    side: str = ""
+    n_samples: int = 0
+    #: `x_batch` as the caller passed it, and the shape of a sample once channels are first.
+    inputs: Any = None
+    batch_size: int = 64
+    #: What models, by their identity, gave for the first batch.
+    first: dict[int, Any] = field(default_factory=dict)
+    layout: tuple[int, ...] = ()
+    checked: bool = False
+    refused: bool = False
+    model_predict_kwargs: dict[str, Any] = field(default_factory=dict)
+    chance: float = float("nan")
+    chances: list[float] = field(default_factory=list)
+    clusters: np.ndarray | None = None
+    values: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def record(self, scores: Any, bounds: tuple[float, float], of_samples: bool) -> Record:
+        """Return what is remembered of this call when it has returned `scores`."""
+        reasons = {**self.gaps, **{f"the explanation method failed: {why}": n for why, n in self.failures.items()}}
+        returned = tuple(float(score) for score in np.atleast_1d(np.asarray(scores, dtype=float)))
+        return Record(returned, self.values, self.chance, reasons, self.clusters, bounds, of_samples)
+
+    def describe(self, method: str | None) -> str:
+        """Write why scores of the call are undefined, of an explanation method of this name."""
+
+        def counted(reasons: dict[str, int]) -> str:
+            units = ((why, n, *self.units.get(why, (self.n_samples, "samples"))) for why, n in reasons.items())
+            return "; ".join(f"{why} ({n} of {total} {unit})" for why, n, total, unit in units)
+
+        parts = [counted(self.gaps)] if self.gaps else []
+        if self.failures:
+            name = "" if method is None else f" {method!r}"
+            parts.append(f"the explanation method{name} failed: {counted(self.failures)}")
+        return f"{self.outcome} where {'; and where '.join(parts)}."
+
+
+class Explanations(Sequence[Any]):
+    """Attributions of a data set that are computed when a batch of them is asked for."""
+
+    # Quantus slices whatever is a `Sequence`.
+
+    def __init__(self, length: int, explain: Callable[[slice], np.ndarray]) -> None:
+        self.length, self.explain = length, explain
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.explain(index)
+        return self.explain(slice(index, index + 1))[0]
+
+
+def missing(n_samples: int) -> np.ndarray:
+    """Return explanations that are not there, (n_samples, 0): without a single value for a sample."""
+    return np.empty((n_samples, 0))
+
+
+def as_attributions(value: Any, n_samples: int) -> tuple[np.ndarray, str]:
+    """Return attributions in float32 or float64, a row for each sample, and ""."""
+    # What cannot be used, whatever it is, comes back as `missing`, with what is wrong with it.
+    try:
+        if isinstance(value, list | tuple):
+            value = [to_numpy(row) if isinstance(row, Tensor) else row for row in value]
+        if isinstance(value, np.ma.MaskedArray):
+            value = np.ma.filled(value.astype(float), np.nan)
+        array = to_numpy(value)
+    except Exception as error:
+        return missing(n_samples), f"gave no array but {type(value).__name__} ({type(error).__name__}: {error})"
+    if array.ndim == 0 or len(array) != n_samples:
+        return missing(n_samples), f"gave an array of shape {array.shape} for {n_samples} samples"
+    if array.dtype.kind not in "fiub":
+        return missing(n_samples), f"gave attributions that are not numeric but {array.dtype}"
+    if not array.size:
+        return missing(n_samples), f"gave an array of shape {array.shape}, without a value"
+    # Torch takes neither half precision of every kind, nor 80 bits, nor the other order of bytes.
+    short = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+    return array.astype(np.float32 if short else np.float64, copy=False), ""
+
+
+def normalised(a_batch: np.ndarray, normalise_func: Callable[..., np.ndarray]) -> np.ndarray:
+    """Return attributions normalised each by itself; NaN where they were not finite."""
+    finite = np.isfinite(a_batch.reshape(len(a_batch), -1)).all(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result = np.concatenate([normalise_func(row[None]) for row in a_batch])
+    # Some normalisations make zeros of NaN.
+    return result if finite.all() else np.where(finite.reshape(-1, *[1] * (result.ndim - 1)), result, np.nan)
+
+
+#: Seconds after which progress shows by itself.
+LONG = 2.0
+#: Seconds from which on somebody without a bar is told how long it will take.
+VERY_LONG = 60.0
+#: Updates that are timed for it; the one before them is not, since it warms up.
+TIMED = 3
+
+clock = time.monotonic
+
+
+class DurationWarning(UserWarning):
+    """Says how long a call will take where no bar can be seen; nothing about its result."""
+
+
+class WholeProgress:
+    """One bar over all of a call's work; where it cannot be seen, one warning says how long the work will take."""
+
+    # A warning: a log line is hidden unless logging is set up, and prints cannot be silenced. It comes only where the
+    # bar is off or the stream is no terminal, once, and only for more than a minute.
+
+    def __init__(self, description: str, total: int, unit: str, show: bool | None, *, tell: str = "") -> None:
+        delay = 0 if show else LONG
+        self.bar = progress(description=description, total=total, unit=unit, show=show is not False, delay=delay)
+        self.total, self.tell = total, tell
+        self.done = self.updates = 0
+        self.first = 0, 0.0
+
+    def update(self, count: int) -> None:
+        """Count what is done."""
+        self.bar.update(count)
+        if not self.tell or self.updates > TIMED:
+            return
+        self.updates += 1
+        self.done += count
+        if self.updates == 1:
+            self.first = self.done, clock()
+        elif self.updates == TIMED + 1:
+            seconds = (clock() - self.first[1]) / max(self.done - self.first[0], 1) * (self.total - self.done)
+            if seconds > VERY_LONG and self.bar.disable:
+                warnings.warn(self.tell.format(duration=duration_text(seconds)), DurationWarning, stacklevel=2)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self.bar.close()
+
+    def __enter__(self) -> WholeProgress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration for people."""
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,374 @@
+"""Checks of what a metric's caller hands over: images, labels, masks, counterparts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from captum.attr import Attribution
+from quantus.helpers import asserts
+from torch import Tensor, nn
+
+from captum_concepts.checks import (
+    check_binary,
+    check_callable,
+    check_finite,
+    check_materialised,
+    check_module,
+    to_array,
+)
+from quantus_concepts.metrics.host.protocols import REMEDY, is_concept_model, lacking
+
+
+def known_to(loader: Any) -> Callable[[str, Any], Any]:
+    """Return what looks up in the data set of a loader, by its name, a ground truth that is not given."""
+    dataset = getattr(loader, "dataset", None)
+    return lambda name, given: getattr(dataset, name, None) if given is None else given
+
+
+def class_labels(name: str, value: Any) -> np.ndarray:
+    """Return (N,) class indices, or raise for anything else."""
+    labels = to_array(name, value)
+    if labels.ndim != 1:
+        raise ValueError(f"Expected argument `{name}` to have shape (N,) but got {labels.shape}.")
+    # Infinity, too, is its own floor.
+    whole = labels.dtype.kind in "iu" or (
+        labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+    )
+    if not whole or (labels < 0).any():
+        raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
+    return labels.astype(int)
+
+
+def checked_class_concepts(value: Any) -> np.ndarray:
+    """Return how far concepts belong to classes, (K, L) in [0, 1] of float64, or raise."""
+    truth = to_array("class_concepts", value)
+    if truth.ndim != 2 or not truth.size:
+        raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
+    check_finite("class_concepts", truth)
+    if truth.min() < 0 or truth.max() > 1:
+        raise ValueError(
+            f"Expected argument `class_concepts` to lie in [0, 1] but got values from {truth.min()} to "
+            f"{truth.max()}. Divide percentages by 100."
+        )
+    return truth.astype(float)
+
+
+def checked_presence(value: Any) -> np.ndarray:
+    """Return which concepts images show, (N, L) of 0 and 1, or raise."""
+    labels = to_array("concept_labels", value)
+    if labels.ndim != 2:
+        raise ValueError(f"Expected argument `concept_labels` to have shape (N, L) but got {labels.shape}.")
+    check_binary("concept_labels", labels)
+    # Torch warns of what cannot be written, as the array of a DataFrame is.
+    return np.require(labels, requirements="W")
+
+
+def concepts_of(table: Any) -> list[str] | None:
+    """Return the names of the columns of a DataFrame; None for anything else."""
+    return [str(name) for name in table.columns] if isinstance(table, pd.DataFrame) else None
+
+
+def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) -> None:
+    """Raise where a model has the concept of a column elsewhere; names that only one of them knows tell nothing."""
+    if columns is None:
+        return
+    known = list(getattr(getattr(model, "bank", None), "names", ()))
+    for place, column in enumerate(columns):
+        if column in known and known.index(column) != place:
+            raise ValueError(
+                f"Expected argument `{name}` to have the concepts of the model in their order but column {place} is "
+                f"{column!r}, the model's concept {known.index(column)}. Pass `table[model.bank.names]`."
+            )
+
+
+def checked_parts(value: Any) -> np.ndarray:
+    """Return the part of each concept, (L,) of int with -1 for none, or raise."""
+    parts = to_array("part_of_concept", value)
+    if parts.ndim != 1 or parts.dtype.kind not in "iu":
+        raise ValueError(
+            f"Expected argument `part_of_concept` to have shape (L,) and whole numbers but got shape {parts.shape} "
+            f"and dtype {parts.dtype}."
+        )
+    _check_signed("part_of_concept", parts)
+    if (parts < -1).any():
+        raise ValueError(f"Expected argument `part_of_concept` to be at least -1 but got {parts.min()}.")
+    return parts
+
+
+def _check_signed(name: str, indices: np.ndarray) -> None:
+    if indices.dtype.kind == "u":
+        raise ValueError(
+            f"Expected argument `{name}` to have a signed dtype, in which -1 means none, but got {indices.dtype}, in "
+            "which -1 becomes a large number. Pass whole numbers as int64."
+        )
+
+
+def checked_substitutes(name: str, value: Any) -> np.ndarray:
+    """Return the concept put into, or taken out of, each image, (N,) of int with -1 for none, or raise."""
+    concepts = to_array(name, value)
+    if concepts.ndim != 1 or concepts.dtype.kind not in "iu":
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N,) and whole numbers but got shape {concepts.shape} and dtype "
+            f"{concepts.dtype}."
+        )
+    _check_signed(name, concepts)
+    if (concepts < -1).any():
+        raise ValueError(
+            f"Expected argument `{name}` to hold concepts from 0, or -1 for none, but got {int(concepts.min())}."
+        )
+    return concepts.astype(np.int64)
+
+
+def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
+    """Return the places of the parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
+    array = to_array("points", value)
+    if array.ndim == 3:
+        array = array[:, :, None]
+    if array.ndim != 4 or array.shape[-1] != 2:
+        raise ValueError(
+            "Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN where "
+            f"it is not visible, but got {np.shape(value)}."
+        )
+    if parts.max(initial=-1) >= array.shape[1]:
+        raise ValueError(
+            f"Expected argument `part_of_concept` to name parts below P = {array.shape[1]}, the parts in `points`, "
+            f"but got {parts.max()}."
+        )
+    return array.astype(float)
+
+
+def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
+    """Return explained classes on the device of the logits, or raise where there is no such class."""
+    n_classes = logits.shape[1]
+    outside = (y_batch < 0) | (y_batch >= n_classes)
+    if outside.any():
+        raise ValueError(
+            f"Expected argument `y_batch` to hold class indices 0 to {n_classes - 1}, the outputs of the model, but "
+            f"got {int(y_batch[outside][0])}. Classes are counted from 0."
+        )
+    return torch.as_tensor(y_batch, dtype=torch.int64, device=logits.device)
+
+
+def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
+    """Say why a metric cannot use a model on images, and what to do; empty where that is not what is wrong."""
+    if x_batch.ndim != 4 or model is None or is_concept_model(model):
+        return ""
+    return (
+        f"argument `model`, {type(model).__name__}, is no concept model, which {metric} needs on images (it is one "
+        f"{lacking(model)}): {REMEDY} (or pass a head as `model` and concept values (N, L) as `x_batch`)"
+    )
+
+
+def check_inputs(
+    model: nn.Module | None,
+    x_batch: np.ndarray,
+    y_batch: np.ndarray,
+    explain_func: Callable[..., np.ndarray] | None,
+) -> None:
+    """Raise for arguments no metric can work with, before anything is computed."""
+    if model is not None:
+        check_module("model", model)
+    check_materialised("model", model)
+    if x_batch.ndim < 2:
+        raise ValueError(f"Expected argument `x_batch` to have shape (N, ...) but got {x_batch.shape}.")
+    if len(x_batch) == 0:
+        raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
+    if y_batch.shape != (len(x_batch),):
+        if y_batch.ndim == 0:
+            remedy = " One sample is a batch of one: `x_batch[None]`, `y_batch[None]`."
+        elif y_batch.ndim == 2:
+            remedy = f" It holds class indices: `y_batch{'.argmax(1)' if y_batch.shape[1] > 1 else '[:, 0]'}`."
+        else:
+            remedy = ""
+        raise ValueError(
+            f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.{remedy}"
+        )
+    if y_batch.dtype.kind not in "iu":
+        raise TypeError(
+            f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}. It holds class indices: "
+            "`y_batch.astype(int)`."
+        )
+    if explain_func is not None:
+        check_explains("explain_func", explain_func)
+        asserts.assert_explain_func(explain_func=explain_func)
+
+
+def check_explains(name: str, function: Any) -> None:
+    """Raise unless a function explains any model it is given, as a Captum attribution does not by itself."""
+    # The method of an attribution is bound to one model.
+    owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "attribute" else function
+    made = owner if isinstance(owner, type) else type(owner)
+    if issubclass(made, Attribution) and (made is function or owner is not function or not callable(function)):
+        raise TypeError(
+            f"Expected argument `{name}` to be a function (model, inputs, targets, **kwargs) but got Captum's "
+            f"{made.__name__}. Wrap the class: captum_concepts.explain_func({made.__name__})."
+        )
+    check_callable(name, function)
+
+
+def check_images(x_batch: np.ndarray) -> None:
+    """Raise unless inputs are images."""
+    if x_batch.ndim != 4:
+        raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+
+
+def check_passed(custom_batch: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the ground truth passed with a call, by the name of its argument, or raise for anything else."""
+    passed: Mapping[str, Any] = {} if custom_batch is None else custom_batch
+    if not isinstance(passed, Mapping):
+        raise TypeError(
+            f"Expected argument `custom_batch` to be a mapping from one of {list(names)} to an array but got "
+            f"{type(custom_batch).__name__}."
+        )
+    unknown = set(passed) - set(names)
+    if unknown:
+        raise ValueError(
+            f"Expected the keys of argument `custom_batch` to be among {list(names)} but got {sorted(unknown)}."
+        )
+    return passed
+
+
+def check_aligned_truth(truth: Mapping[str, np.ndarray], n_samples: int) -> None:
+    """Raise unless every array of ground truth has one row for each sample."""
+    for name, value in truth.items():
+        if len(value) != n_samples:
+            by_class = " Of a table by class pass `table[labels]`." if name == "concept_labels" else ""
+            raise ValueError(
+                f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but got "
+                f"{len(value)}. What is bound in the constructor must be aligned with `x_batch`; for loops over a "
+                f'loader pass custom_batch={{"{name}": ...}} with each call.{by_class}'
+            )
+
+
+SHOWN = 5
+
+
+def binary_masks(name: str, value: Any) -> np.ndarray:
+    """Return masks (N, 1, H, W) or (N, H, W) of 0 and 1 as (N, 1, H, W) of bool, or raise and name the first other."""
+    masks = to_array(name, value)
+    if masks.ndim == 3:
+        masks = masks[:, None]
+    if masks.ndim != 4 or masks.shape[1] != 1:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
+            f"{np.shape(value)}."
+        )
+    check_binary(name, masks)
+    return masks.astype(bool)
+
+
+def region_masks(name: str, value: Any) -> np.ndarray:
+    """Return masks as `binary_masks` does; raise too where all of them are empty or full."""
+    masks = binary_masks(name, value)
+    if len(masks) and unusable_masks(masks).all():
+        kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
+        raise ValueError(
+            f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all {len(masks)} "
+            f"masks are {kind}."
+        )
+    return masks
+
+
+def check_mask_size(name: str, masks: np.ndarray, x_batch: np.ndarray) -> None:
+    """Raise unless there is one mask for each image, of the same size."""
+    if len(masks) != len(x_batch):
+        raise ValueError(
+            f"Expected argument `{name}` to have {len(x_batch)} masks, one for each image, but got {len(masks)}."
+        )
+    if masks.shape[2:] != x_batch.shape[2:]:
+        raise ValueError(
+            f"Expected argument `{name}` to have the size of the images, (H, W) = {x_batch.shape[2:]}, but got "
+            f"{masks.shape[2:]}. Resize the masks with nearest-neighbour interpolation."
+        )
+
+
+def unusable_masks(masks: np.ndarray) -> np.ndarray:
+    """Return (N,) of bool: which masks mark no pixel, or every one."""
+    flat = masks.reshape(len(masks), -1)
+    return np.logical_or(~flat.any(1), flat.all(1))
+
+
+def listed(indices: np.ndarray) -> str:
+    """Write indices for a message, the first few by number."""
+    shown = ", ".join(str(index) for index in indices[:SHOWN])
+    return f"{shown} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else shown
+
+
+#: Pixels of a side that are compared to see whether images are aligned.
+COMPARED = 32
+#: Distance of the pixels by which most images are seen to differ.
+FEW = 8
+
+
+def image_batch(name: str, value: Any) -> np.ndarray:
+    """Return images as an array, or raise for what cannot be any."""
+    # Torch knows no negative strides.
+    images = np.ascontiguousarray(to_array(name, value))
+    if images.ndim != 4:
+        raise ValueError(f"Expected argument `{name}` to have shape (N, C, H, W) but got {images.shape}.")
+    check_finite(name, images)
+    return images
+
+
+def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None:
+    """Raise unless images have the shape of ``x_batch``."""
+    if images.shape != x_batch.shape:
+        raise ValueError(
+            f"Expected argument `{name}` to have the shape of `x_batch`, (N, C, H, W) = {x_batch.shape}, but got "
+            f"{images.shape}. It is taken channel first, in the units the model takes."
+        )
+
+
+def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray) -> None:
+    """Raise where images are other pictures than those of ``x_batch``: the order of the samples differs."""
+    # Outside the mask the two show the same. They are not aligned where on average they differ there at least half
+    # as much as neighbours do, or where one resembles a neighbour at least twice as much as its own. Differences
+    # below 5 % of the pixels' standard deviation (compression, for instance) do not count.
+    if len(images) < 2:
+        return
+    # Of large images every few pixels tell as much.
+    step = max(1, min(x_batch.shape[2:]) // COMPARED)
+    images, x_batch, masks = (array[:, :, ::step, ::step] for array in (images, x_batch, masks))
+    # As where the second versions are composed of the first: nothing to measure.
+    if not ((images != x_batch) & ~masks).any():
+        return
+    n_outside = np.maximum((~masks).sum((1, 2, 3)), 1) * x_batch.shape[1]
+
+    def difference(shift: int) -> np.ndarray:
+        # One image at a time: the whole difference would be as large as the images.
+        others = (images[(i + shift) % len(images)] for i in range(len(images)))
+        pairs = zip(x_batch, others, masks, strict=True)
+        return np.array([(np.abs(x.astype(float) - other) * ~mask).sum() for x, other, mask in pairs]) / n_outside
+
+    marked = masks.any((1, 2, 3))
+    if not marked.any():
+        return
+    # Without a mask nothing says what may differ.
+    own = difference(0) * marked
+    noticeable = 0.05 * float(x_batch.std(dtype=float))
+    if not (own > noticeable).any():
+        return
+    after, before = (difference(shift) * marked for shift in (1, -1))
+    other = (own > noticeable) & (np.minimum(after, before) < own / 2)
+    if other.any() or own.mean() > max(after.mean() / 2, noticeable):
+        shown = listed(np.flatnonzero(other if other.any() else own > noticeable))
+        raise ValueError(
+            f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks image "
+            f"{shown} is another picture. Align it with `x_batch`; if it is aligned, the masks are too small."
+        )
+
+
+def check_differs(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray, meaning: str) -> None:
+    """Raise where images with a mask are those of ``x_batch`` to the bit; `meaning` says what is wrong with them."""
+    # A few pixels show that most differ; the others are compared whole.
+    few = np.s_[:, :, ::FEW, ::FEW]
+    alike = np.flatnonzero(masks.any((1, 2, 3)) & (images[few] == x_batch[few]).all((1, 2, 3)))
+    same = np.array([row for row in alike if np.array_equal(images[row], x_batch[row])], dtype=int)
+    if same.size:
+        raise ValueError(
+            f"Expected argument `{name}` to differ from `x_batch` but image {listed(same)} is identical: {meaning}."
+        )

@@ -1,0 +1,1 @@
+"""How would people rate an explanation? The PASTA-score."""

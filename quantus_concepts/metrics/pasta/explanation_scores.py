@@ -1,0 +1,219 @@
+"""Explanations scored batch by batch: of each a row of votes, and nothing else is kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from captum_concepts.checks import check_callable, check_flag, check_shape, to_array, to_tensor
+from captum_concepts.embedding import check_loader
+from captum_concepts.progress import progress
+from captum_concepts.running import floating_images
+from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
+from quantus_concepts.functional.arguments import finite_rows
+from quantus_concepts.functional.overlay import usable_maps
+from quantus_concepts.metrics.host.row_buffer import RowBuffer
+from quantus_concepts.pasta.denormalising import Denormalisation
+from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.labels import UNLABELLED, label_indices
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import scorer_from
+
+#: Why an explanation has no score, by number.
+REASONS = ("", "the map is constant", "the explanation holds NaN or infinity")
+CONSTANT, NOT_FINITE = 1, 2
+_EXPECTED = (
+    "Expected argument `loader` to give batches (images, maps) or (images, maps, labels) of tensors, lists of Map-, "
+    "Drawing- or ConceptExplanation, or (explanations, labels)"
+)
+
+
+class _Batch(NamedTuple):
+    """What is embedded, which number each modality and each reason has, and the labels."""
+
+    shown: tuple[Tensor, Tensor] | list[Explanation]
+    modality: Tensor
+    reason: Tensor
+    labels: Any
+
+
+def score_explanations(
+    scorer: Any,
+    encoder: Any,
+    loader: Iterable[Any],
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    denormalise: Callable[[Tensor], Tensor] | None = None,
+    cache: Any = None,
+    clip: bool = True,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score a stream of explanations by the PASTA-score: how people would rate each of them.
+
+    Each score is what `PASTAScore` gives for the same batch. Of an explanation nothing but its row is kept, so that
+    memory does not grow by images; a `torch.utils.data.DataLoader` with workers reads and decodes while others are
+    embedded.
+
+    Parameters
+    ----------
+    scorer : Scorer or path
+        As in `PASTAScore`.
+    encoder : Embedder, Encoder, str or object
+        As in `PASTAScore`; None for the one that the scorer was trained on.
+    loader : iterable
+        Batches, gone through once: tuples of images (B, C, H, W), those of uint8 (which a worker hands over in a
+        quarter of the bytes) divided by 255, maps (B, h, w) or (B, C, h, w), summed over the channels, and, where the
+        scorer knows labels, labels (B,), by name or index. Or lists of explanations of any kind and size, alone or in a
+        tuple with their labels: a loader over ``PastaRatings(...).explanations`` with ``collate_fn=list`` gives such.
+    mean : sequence of float, optional
+        What images of tuples were normalised by, a number for each channel, to be undone.
+    std : sequence of float, optional
+        Of the same.
+    denormalise : callable, optional
+        In place of them: from a tensor (B, C, H, W) of model inputs to images in [0, 1].
+    cache : EmbeddingCache or path, optional
+        Where embeddings are kept.
+    clip : bool
+        Whether scores above 5 become 5.
+    display_progressbar : bool
+        Whether a bar shows the batches, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    DataFrame
+        A row for each explanation, in the order of the loader: ``label`` ("" for none), ``modality`` ("map", "drawing"
+        or "concepts"), a column for each question the scorer answers, in [1, 5] or above where not clipped, and
+        ``reason``, why there is no score; "" where there is.
+
+    Raises
+    ------
+    TypeError
+        If `scorer`, `encoder` or `loader` is of a type that cannot be used.
+    ValueError
+        If encoder and scorer do not fit together, the loader is empty, images are outside [0, 1], shapes do not fit,
+        or the scorer does not know a label.
+
+    Warns
+    -----
+    UserWarning
+        If scores are NaN, and if explanations have no label for a scorer that was trained with labels.
+    """
+    scorer = scorer_from(scorer)
+    embedder = embedder_for(scorer, encoder, cache=cache)
+    check_flag("clip", clip)
+    for name, numbers in (("mean", mean), ("std", std)):
+        if numbers is not None:
+            to_array(name, numbers)
+    if denormalise is not None:
+        check_callable("denormalise", denormalise)
+    denormalisation = Denormalisation(mean, std, denormalise)
+    rows = RowBuffer()
+    for given in progress(check_loader(loader), "scoring", unit="batch", show=display_progressbar):
+        batch = _checked(given, denormalisation)
+        labels = _label_places(scorer, batch)
+        votes = torch.full((len(labels), len(scorer.questions)), torch.nan)
+        good = batch.reason == 0
+        if good.any():
+            embedded = _embedded(embedder, denormalisation, batch.shown, good)
+            of_good = None if scorer.labels is None else labels[good]
+            votes[good] = scorer.score(embedded.to(scorer.device), of_good, clip=clip).cpu()
+        rows.add(torch.cat([torch.stack([labels, batch.modality, batch.reason], 1).float(), votes], 1))
+    if not len(rows):
+        raise ValueError("Expected argument `loader` to give at least one explanation but it is empty.")
+    table = rows.rows.numpy()
+    codes = table[:, :3].astype(np.int64)
+    _warn(scorer, codes[:, 0], codes[:, 2])
+    return pd.DataFrame(
+        {
+            # The last one is that of no label.
+            "label": np.array([*(scorer.labels or ()), ""], dtype=object)[codes[:, 0]],
+            "modality": np.array(MODALITIES, dtype=object)[codes[:, 1]],
+            **{name: table[:, 3 + place].astype(np.float64) for place, name in enumerate(scorer.questions)},
+            "reason": np.array(REASONS, dtype=object)[codes[:, 2]],
+        }
+    )
+
+
+def _checked(batch: Any, denormalisation: Denormalisation) -> _Batch:
+    """Return a batch after every check of its values, on the host."""
+    if not isinstance(batch, tuple | list) or not len(batch):
+        raise ValueError(f"{_EXPECTED}, but got {type(batch).__name__}{' of nothing' if batch == [] else ''}.")
+    if isinstance(batch[0], Explanation):
+        return _of_explanations(batch, None)
+    if isinstance(batch[0], tuple | list) and len(batch) == 2:
+        return _of_explanations(*batch)
+    if len(batch) not in (2, 3):
+        raise ValueError(f"{_EXPECTED}, but got {len(batch)} items.")
+    images, maps = (to_tensor("loader", each) for each in batch[:2])
+    images = floating_images(images)
+    check_shape("images", images, ("B", "C", "H", "W"), (None,) * 4)
+    maps = maps.sum(1) if maps.ndim == 4 else maps
+    maps = maps if maps.is_floating_point() else maps.float()
+    check_shape("maps", maps, ("B", "h", "w"), (len(images), None, None))
+    if len(images):
+        denormalisation.check(images, "loader")
+    reason = torch.where(finite_rows(maps), CONSTANT, NOT_FINITE).masked_fill(usable_maps(maps), 0)
+    modality = torch.full((len(maps),), MODALITIES.index("map"))
+    return _Batch((images, maps), modality, reason.cpu(), batch[2] if len(batch) == 3 else None)
+
+
+def _of_explanations(explanations: Sequence[Any], labels: Any) -> _Batch:
+    for each in explanations:
+        if not isinstance(each, Explanation):
+            raise ValueError(f"{_EXPECTED}, but got {type(each).__name__}.")
+    modality = torch.tensor([MODALITIES.index(each.modality) for each in explanations])
+    return _Batch(list(explanations), modality, torch.tensor([_reason(each) for each in explanations]), labels)
+
+
+def _reason(explanation: Explanation) -> int:
+    """Return the number of the reason why an explanation cannot be embedded, 0 for none."""
+    if isinstance(explanation, ConceptExplanation):
+        return 0 if np.isfinite(list(explanation.values.values())).all() else NOT_FINITE
+    if not isinstance(explanation, MapExplanation) or usable_maps(explanation.map[None]).all():
+        return 0
+    return CONSTANT if finite_rows(explanation.map[None]).all() else NOT_FINITE
+
+
+def _label_places(scorer: Scorer, batch: _Batch) -> Tensor:
+    """Return (B,) indices among the scorer's labels, -1 for none."""
+    if batch.labels is None:
+        return torch.full((len(batch.reason),), UNLABELLED)
+    if scorer.labels is None:
+        raise ValueError(
+            "Expected argument `loader` to give no labels, for the scorer was trained without. Leave them out."
+        )
+    return label_indices(scorer.labels, batch.labels, len(batch.reason)).cpu()
+
+
+def _embedded(embedder: Embedder, denormalisation: Denormalisation, shown: Any, good: Tensor) -> Tensor:
+    if isinstance(shown, list):
+        return embedder.embed([each for each, usable in zip(shown, good.tolist(), strict=True) if usable])
+    # On the encoder's device, where pictures are made quicker.
+    where = embedder.encoder.device or shown[0].device
+    images, maps = (each if good.all() else each[good.to(each.device)] for each in shown)
+    return embedder.embed_maps(denormalisation.of_checked(images.to(where)), maps.to(where), checked=True)
+
+
+def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:
+    without = 0 if scorer.labels is None else int((labels == UNLABELLED).sum())
+    if scorer.labels is not None and without:
+        warnings.warn(
+            f"The scorer was trained with labels, and {without} of {len(labels)} explanations have none; let `loader` "
+            f"give them. It knows {', '.join(scorer.labels)}.",
+            UserWarning,
+            stacklevel=3,
+        )
+    if reasons.any():
+        found = [f"{text} ({(reasons == code).sum()})" for code, text in enumerate(REASONS) if code in reasons and code]
+        warnings.warn(
+            f"{np.count_nonzero(reasons)} of {len(reasons)} explanations have no score: {'; '.join(found)}.",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,283 @@
+"""The PASTA-score: how people would rate an explanation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
+
+from captum_concepts.checks import (
+    as_list,
+    check_callable,
+    check_choice,
+    check_finite,
+    check_flag,
+    check_shape,
+    to_array,
+    to_numpy,
+)
+from captum_concepts.running import device_of, to_model
+from quantus_concepts.datasets.ratings.questions import question_named
+from quantus_concepts.metrics.host.arguments import QuantusArguments
+from quantus_concepts.metrics.host.base import ConceptMetric
+from quantus_concepts.pasta.cache import EmbeddingCache
+from quantus_concepts.pasta.denormalising import Denormalisation
+from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.labels import UNLABELLED, label_indices
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import scorer_from
+
+#: Images whose range is looked at together.
+CHECKED_AT_ONCE = 64
+
+
+class PASTAScore(ConceptMetric):
+    """PASTA-score: the rating, from 1 to 5, that people would give an explanation.
+
+    Kazmierczak et al., "Benchmarking XAI Explanations with Human-Aligned Evaluations" (PASTA), Eqs. 1 to 3. An
+    explanation is embedded as a person sees it, a map laid over its image and encoded as a picture, concepts by
+    their names in the order of importance and encoded as text, and a small network that was trained on people's
+    ratings turns the embedding into a score. Maps and concepts are therefore on one scale.
+
+    What is scored: attributions (N, 1, H, W) or (N, C, H, W) of images, summed over the channels, or attributions
+    (N, L) of concepts, whose names are `concept_names`.
+
+    Parameters
+    ----------
+    scorer : Scorer or path
+        Trained by `quantus_concepts.pasta.train_scorer`, or a file of one, of the release too.
+    encoder : Embedder, Encoder, str or object, optional
+        What embeds: a preset ("siglip", "clip", "eva02"), an encoder, any object with `encode_image`,
+        `encode_text`, `preprocess` and `tokenizer`, or an `Embedder` that settles how explanations are shown.
+        Otherwise this is as the scorer was trained; with None so is the encoder.
+    question : str, optional
+        "Q1" to "Q6", one that `scorer` answers; its first by default. The other answers cost nothing and are in
+        `question_scores` after a call.
+    labels : array_like, optional
+        (N,) of str or int: the class each explanation is of, by its name or index among the scorer's labels.
+    class_names : sequence of str, optional
+        (K,): names of the model's classes, in place of `labels`: ``y_batch`` then tells the label. The names must be
+        those the scorer knows.
+    concept_names : sequence of str, optional
+        (L,): names of the concepts, where concepts are scored.
+    mean : sequence of float, optional
+        What the images of ``x_batch`` were normalised by, a number for each channel, to be undone.
+    std : sequence of float, optional
+        Of the same.
+    denormalise : callable, optional
+        In place of them: from a tensor (N, C, H, W) of model inputs to images in [0, 1].
+    cache : EmbeddingCache or path, optional
+        Where embeddings are kept, so that the same explanation is never embedded twice.
+    clip : bool
+        Whether scores above 5 become 5; the release leaves them.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Maps are brought to [0, 1] by the
+        embedding anyway, by default between their minimum and maximum; with ``abs=True`` large negative values count as
+        large. The default aggregate is the mean of the defined scores.
+
+    Attributes
+    ----------
+    question_scores : dict
+        By question (N,) scores of the last call.
+
+    Raises
+    ------
+    TypeError
+        If `scorer` or `encoder` is of a type that cannot be used.
+    ValueError
+        If encoder and scorer do not fit together, the scorer does not answer `question` or does not know a label.
+
+    Notes
+    -----
+    Higher is better, but for Q5, which asks how much an explanation changed; `score_direction` is set accordingly.
+    In [1, 5], or above where not clipped. NaN where a map is constant, is not finite or has another size than its
+    image, and where a sample's concepts are not finite. A scorer with labels that is given none has never seen such
+    input: that is warned of.
+    """
+
+    name = "PASTA-score"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.NONE
+    bounds = (1.0, 5.0)
+    sample_truth = ("labels",)
+    results = ("question_scores",)
+
+    question_scores: dict[str, np.ndarray]
+
+    def __init__(
+        self,
+        scorer: Any,
+        encoder: Any = None,
+        question: str | None = None,
+        labels: Any = None,
+        class_names: Sequence[str] | None = None,
+        concept_names: Sequence[str] | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        denormalise: Callable[[Tensor], Tensor] | None = None,
+        cache: Any = None,
+        clip: bool = True,
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Bind scorer and encoder. A score of 1 says that people reject the explanation, one of 5 that they agree.
+
+        With question Q5 a score of 1 says that it did not change, one of 5 that it changed much.
+        """
+        super().__init__(**quantus)
+        if cache is not None and not isinstance(cache, str | Path | EmbeddingCache):
+            raise TypeError(
+                f"Expected argument `cache` to be an EmbeddingCache or the path of one but got {type(cache).__name__}."
+            )
+        self.scorer: Scorer = scorer_from(scorer)
+        self.embedder: Embedder = embedder_for(self.scorer, encoder, cache=cache)
+        if question is not None:
+            check_choice("question", question, self.scorer.questions)
+        self.question = self.scorer.questions[0] if question is None else question
+        if question_named(self.question).low_is_good:
+            # Quantus declares it for the class, but reads it from the object.
+            self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
+        self.encoder = self.embedder.name
+        self.clip = check_flag("clip", clip)
+        raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
+        self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
+        self.concept_names = None if concept_names is None else _different("concept_names", concept_names)
+        for name, numbers in (("mean", mean), ("std", std)):
+            if numbers is not None:
+                check_finite(name, numbers)
+                check_shape(name, to_array(name, numbers), ("C",), (None,))
+        if denormalise is not None:
+            check_callable("denormalise", denormalise)
+        self.denormalisation = Denormalisation(mean, std, denormalise)
+        if labels is not None and class_names is not None:
+            raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
+        self.class_names = None if class_names is None else as_list("class_names", class_names, "names")
+        self._class_labels = None if class_names is None else self._checked("class_names", class_names)
+        self._bind(labels=labels)
+        self.question_scores = {}
+        self._scores: list[np.ndarray] = []
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        """Return labels, by name or index, as indices among the scorer's."""
+        if self.scorer.labels is None:
+            raise ValueError(
+                f"Argument `{name}` says nothing to a scorer that was trained without labels: leave it out."
+            )
+        given = to_numpy(value) if isinstance(value, Tensor) else as_list(name, value, "labels")
+        try:
+            return label_indices(self.scorer.labels, given, len(given)).numpy()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"Expected argument `{name}` to hold labels of the scorer: {error}") from error
+
+    def _check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        given = self.call.attributions
+        # Explanations that could not be used have two axes and no value.
+        concepts = x_batch.ndim == 2 or (given is not None and given.ndim == 2 and given.shape[1] > 0)
+        if concepts and self.concept_names is None:
+            raise ValueError(
+                f"{self.name} needs argument `concept_names` to score attributions of concepts: the names it writes "
+                "into the sentence that is embedded."
+            )
+        if x_batch.ndim == 2 and self.concept_names is not None and x_batch.shape[1] != len(self.concept_names):
+            raise ValueError(
+                f"Expected argument `concept_names` to have a name for each of {x_batch.shape[1]} concepts in "
+                f"`x_batch` but got {len(self.concept_names)}."
+            )
+        if not concepts:
+            # All of them, so that nothing is embedded before a wrong range is told; a few at a time for the memory.
+            for start in range(0, len(x_batch), CHECKED_AT_ONCE):
+                self.denormalisation.check(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
+        self._scores = []
+        return {"labels": self._labels_of(y_batch)}
+
+    def _labels_of(self, y_batch: np.ndarray) -> np.ndarray:
+        """Return (N,) label indices of this call; -1 where the scorer is told none."""
+        if "labels" in self.call.truth:
+            return self.call.truth["labels"]
+        if self._class_labels is not None:
+            if y_batch.min() < 0 or y_batch.max() >= len(self._class_labels):
+                raise ValueError(
+                    f"Expected argument `y_batch` to hold indices of the {len(self._class_labels)} `class_names` but "
+                    f"got {y_batch.min()} to {y_batch.max()}."
+                )
+            return self._class_labels[y_batch]
+        if self.scorer.labels is not None and not self._disable_warnings:
+            warnings.warn(
+                f"{self.name}: the scorer was trained with labels and is told none; pass `labels`, or `class_names` "
+                f"for those of `y_batch`. It knows {', '.join(self.scorer.labels)}.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return np.full(len(y_batch), UNLABELLED)
+
+    def evaluate_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        a_batch: np.ndarray,
+        labels_batch: np.ndarray,
+        **kwargs: Any,
+    ) -> list[float]:
+        """Score some samples; keep what the scorer says to every question."""
+        scores = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
+        # An explanation of an image that is not there has two axes too, and no value.
+        if x_batch.ndim == 2 or (a_batch.ndim == 2 and a_batch.shape[1]):
+            names = self.concept_names or []
+            values, good = self.usable(a_batch, (len(names),), "concepts (L,)")
+            if good.any():
+                embedded = self.embedder.embed_concepts(torch.as_tensor(values[good]), names)
+                scores[good] = self._rate(embedded, labels_batch[good])
+        else:
+            maps, good = self._maps(a_batch, x_batch.shape[2:])
+            if good.any():
+                module = None if model is None else model.get_model()
+                if module is None:
+                    images = torch.as_tensor(x_batch[good]).to(device_of(self.scorer))
+                else:
+                    images = to_model(module, x_batch[good])
+                images = self.denormalisation.of_checked(images)
+                heats = torch.as_tensor(maps[good]).to(images.device)
+                embedded = self.embedder.embed_maps(images, heats, checked=True)
+                scores[good] = self._rate(embedded, labels_batch[good])
+        self._scores.append(scores)
+        return scores[:, self.scorer.questions.index(self.question)].tolist()
+
+    def _maps(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return (n, H, W) maps, and which of them show anything; the reason is noted where one does not."""
+        if a_batch.ndim == 4 and a_batch.shape[1]:
+            a_batch = a_batch.sum(1)
+        maps, usable = self.usable(a_batch, size, "a map (H, W) of the images' size")
+        # NaN where a map is not finite, which is noted already.
+        with np.errstate(invalid="ignore"):
+            constant = np.ptp(maps, axis=(1, 2)) == 0
+        if constant.any():
+            self.fail("maps are constant, so that there is nothing to see", int(constant.sum()))
+        return maps, usable & ~constant
+
+    def _rate(self, embedded: Tensor, labels: np.ndarray) -> np.ndarray:
+        told = None if self.scorer.labels is None else torch.as_tensor(labels)
+        return self.scorer.score(embedded, told, clip=self.clip).cpu().numpy()
+
+    def custom_postprocess(self, **kwargs: Any) -> None:
+        """Keep what the scorer says to its other questions."""
+        super().custom_postprocess(**kwargs)
+        scores = np.concatenate(self._scores)
+        self.question_scores = dict(zip(self.scorer.questions, scores.T, strict=True))
+        self._scores = []
+
+
+def _different(name: str, given: Any) -> list[str]:
+    """Return different names, or raise."""
+    names = [str(each) for each in as_list(name, given, "names")]
+    twice = sorted({each for each in names if names.count(each) > 1})
+    if twice:
+        raise ValueError(f"Expected argument `{name}` to hold different names but {twice[:3]} occur more than once.")
+    return names

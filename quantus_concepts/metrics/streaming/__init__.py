@@ -1,0 +1,1 @@
+"""All concept metrics of a loader of batches, in one pass."""

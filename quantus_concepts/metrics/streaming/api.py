@@ -1,0 +1,292 @@
+"""`score_concepts` and `score_substitutions`: all concept metrics of a loader in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from captum_concepts.checks import check_flag, check_seed, check_whole
+from captum_concepts.embedding import check_loader
+from captum_concepts.interventions import Levels
+from quantus_concepts.metrics.host.checks import (
+    checked_points,
+    checked_presence,
+    checked_substitutes,
+    class_labels,
+    known_to,
+)
+from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.streaming.baselines import EarlierPoints
+from quantus_concepts.metrics.streaming.interventions import in_every_order
+from quantus_concepts.metrics.streaming.rows import bound_pairs, bound_substitutions, checked_seen
+from quantus_concepts.metrics.streaming.run import ConceptScoring, SubstitutionScoring
+
+
+def score_concepts(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[Any],
+    *,
+    class_concepts: Any = None,
+    concept_labels: Any = None,
+    labels: Any = None,
+    points: Any = None,
+    added: Any = None,
+    removed: Any = None,
+    part_of_concept: Any = None,
+    explanations: Sequence[str] = IMPORTANCES,
+    top_l: Sequence[int] = (1, 3, 5),
+    alphas: Sequence[float] = (1.0, 3.0, 6.0),
+    value_threshold: float | Mapping[str, float | None] | None = None,
+    baselines: bool = True,
+    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    control_stride: int = 1,
+    interventions: Sequence[int] = (),
+    levels: Levels | Mapping[str, Any] | None = None,
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    per_image: bool = False,
+    seed: int = 0,
+    n_threads: int = 1,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score concept models on images: every variant of CGIM, CEM and CLM in one pass, as one tidy table.
+
+    Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 3 to 11. Each number is what
+    the metric class gives for it on the same images, explained for the class the model predicts: `CEM` with this
+    ``importance`` and ``top_l``, and ``only_correct`` for the set "correct"; `CLM` with this ``alpha``; `CGIM` per
+    concept and per class. The backbone runs once for each image, also where several models share it. What is kept of
+    the images is their scores, and for the baselines their part points.
+
+    A metric is scored where its ground truth is known: CGIM needs `class_concepts`, CEM the concept labels, CLM points
+    and `part_of_concept`. What is not given is read off the samples and off ``loader.dataset``
+    (`quantus_concepts.datasets.ConceptDataset` has all of it).
+
+    Parameters
+    ----------
+    model : ConceptModel or dict
+        A concept model (`captum_concepts.PostHocCBM`, or any with its members), or several by name. They run on their
+        own devices and in eval mode, and are left as they were.
+    loader : iterable
+        Batches, each a tuple of images (B, C, H, W), or rows (B, F) of a table, classes (B,), concept labels (B, L)
+        and part points (B, P, Q, 2) or (B, P, 2), of which the last ones may be missing, or a dict of them under
+        "images", "labels", "concept_labels" and "points": a `torch.utils.data.DataLoader` over a data set of this
+        package or over images and classes, a generator, a list. It is gone through once, and no batch is kept. Images
+        are as the models take them; those of uint8 are divided by 255, and no more.
+    class_concepts : array_like, optional
+        (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1, aligned with the images of the loader, in place of those of its batches; as `labels` (N,) and
+        `points` (N, P, 2) or (N, P, Q, 2), which are (x, y) in pixels of the images with NaN where not visible.
+    labels : array_like, optional
+        True classes, see `concept_labels`.
+    points : array_like, optional
+        Places of the parts, see `concept_labels`.
+    added : array_like, optional
+        (N,) of int: the concept put into each image (`SubstitutionScore`), -1 for none; see `concept_labels`.
+    removed : array_like, optional
+        (N,) of int: the concept taken out, likewise.
+    part_of_concept : array_like, optional
+        (L,) of int: the part each concept is about, -1 for none.
+    explanations : sequence of str
+        What ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
+    top_l : sequence of int
+        How many concepts count. CLM leaves out those that not enough concepts have a part for.
+    alphas : sequence of float
+        Sizes of CLM's region in twelfths of the image.
+    value_threshold : float or dict, optional
+        Value above which a concept counts as predicted present, of all models or by name: adds "concept accuracy"
+        and, where `added` is known, "S+", "S-" and "recital", for which the value itself is present, too
+        (`score_substitutions` has these by attribute, group and class).
+    baselines : bool
+        Whether CLM is measured with two baselines too, in the column ``baseline``: the same maps at the parts of
+        another image, and a Gaussian at the centre of every image.
+    controls : sequence or dict
+        Concept models that know nothing (`quantus_concepts.functional.random_banks`), or such by one name. Of each
+        number their mean is told, and as ``low`` and ``high`` where 95 % of them lie.
+    control_stride : int
+        Of how many images one is scored for the CLM of a control, other ones for each: making maps takes most of the
+        time.
+    interventions : sequence of int
+        After how many answers of people the class is predicted again from the head, without a pass of the backbone:
+        adds "accuracy after interventions" of the models (`intervention_curve` has groups of concepts, too). Needs
+        concept labels.
+    levels : Levels or dict, optional
+        What stands for an absent and a present concept where values are not bounded, of all models or by name:
+        `captum_concepts.PostHocCBM.value_levels`. Elsewhere 0 and 1. Under the name of `controls` a list, one for each:
+        these are then intervened on too, with right answers in random order.
+    concept_names : sequence of str, optional
+        L names; the numbers of the concepts where none are known.
+    class_names : sequence of str, optional
+        K names, likewise.
+    per_image : bool
+        Whether to return the scores of the images, of the models alone, in place of their means.
+    seed : int
+        Of which other image the baseline takes the parts.
+    n_threads : int
+        How many models and controls that share their features are scored at the same time, where all are on the CPU.
+        Each computes with as many threads as PyTorch is set to: more than one pays beside ``torch.set_num_threads(1)``,
+        and then more than PyTorch's own threads do. The numbers are the same to the bit.
+    display_progressbar : bool
+        Whether a bar shows the batches, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    DataFrame
+        A row for each number, models in their order and controls after them. ``model``; ``metric`` ("accuracy",
+        "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
+        absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CLM" or "CGIM"); ``explanation`` (of
+        interventions their order), ``baseline``, ``set`` ("all" or "correct" images), ``l`` (of interventions how many)
+        and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
+        row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
+        (over the items for CGIM; for S+, S- and recital over pairs of class and concept put in; true classes for
+        interventions); ``n`` defined scores
+        and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM (more where a part has
+        several places, see `CLM`), 1/2 for S+ and S-.
+
+        With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
+        ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
+        ``baseline``, ``value``. CGIM has no score of an image.
+
+    Raises
+    ------
+    TypeError
+        If a model is no concept model, or a mapping or array of another type than asked for.
+    ValueError
+        If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
+    """
+    known = known_to(loader)
+    check_seed(seed)
+    loader = check_loader(loader)
+    check_whole("n_threads", n_threads, 1)
+    scoring = ConceptScoring(
+        model,
+        class_concepts=known("class_concepts", class_concepts),
+        part_of_concept=known("part_of_concept", part_of_concept),
+        explanations=explanations,
+        top_l=top_l,
+        alphas=alphas,
+        value_threshold=value_threshold,
+        controls=controls,
+        control_stride=control_stride,
+        interventions=in_every_order(interventions, seed),
+        levels=levels,
+    )
+    if value_threshold is None and not (added is None and removed is None):
+        raise ValueError("Expected argument `value_threshold` beside `added` and `removed` but it is None.")
+    substituted = {
+        name: None if value is None or value_threshold is None else checked_substitutes(name, value)
+        for name, value in (("added", known("added", added)), ("removed", known("removed", removed)))
+    }
+    bound = {
+        "labels": None if labels is None else class_labels("labels", labels),
+        "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
+        "points": None if points is None else checked_points(points, scoring.variants.parts),
+        **substituted,
+    }
+    elsewhere = EarlierPoints(seed) if baselines else None
+    scoring.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
+    if per_image:
+        return scoring.images()
+    return scoring.table(known("class_names", class_names), known("concept_names", concept_names))
+
+
+def score_substitutions(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[Any],
+    *,
+    added: Any = None,
+    removed: Any = None,
+    labels: Any = None,
+    pairs: Any = None,
+    class_concepts: Any = None,
+    threshold: float | Mapping[str, float] = 0.5,
+    seen: Iterable[Any] | None = None,
+    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    per_image: bool = False,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score concept models on images of which one attribute is replaced, in one pass, as one tidy table.
+
+    Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.5 and
+    Table 1. S+ and S- are what `SubstitutionScore` gives on the same images. The backbone runs once for each image,
+    also where several models share it; what is kept of an image is its scores.
+
+    What is not given is read off the samples and off ``loader.dataset``
+    (`quantus_concepts.datasets.PaintedSubstitutions` and `quantus_concepts.datasets.SUB` have it).
+
+    Parameters
+    ----------
+    model : ConceptModel or dict
+        A concept model (`captum_concepts.PostHocCBM`, or any with its members), or several by name. They run on their
+        own devices and in eval mode, and are left as they were.
+    loader : iterable
+        Batches, as `score_concepts` takes them; the images without their substitution come as ``batch.before`` or
+        under "before", where there are any. It is gone through once, and no batch is kept.
+    added : array_like, optional
+        (N,) of int, aligned with the images of the loader: the concept put in, -1 where it is none of the model's.
+    removed : array_like, optional
+        (N,) of int: the concept taken out, -1 where there is none.
+    labels : array_like, optional
+        (N,) of int: the class of each bird.
+    pairs : array_like, optional
+        (N,) of int: which images share a recipe and are no independent samples; class and concept put in if None.
+    class_concepts : array_like, optional
+        (K, L) in [0, 1]: how far each concept belongs to each class, for the recital: from 1/2 on it is the class's.
+    threshold : float or dict
+        Value from which on a concept counts as present, of all models or by name: 0.5 of probabilities, 0 of margins.
+    seen : iterable, optional
+        Batches of images without substitution, of the kind models are trained on, with concept labels: a loader over
+        the test set, for the paper's T_A and T.
+    controls : sequence or dict
+        Concept models that know nothing, or such by one name. Of each number their mean is told, and as ``low`` and
+        ``high`` where 95 % of them lie.
+    concept_names : sequence of str, optional
+        L names, "group::option"; the numbers of the concepts where none are known.
+    class_names : sequence of str, optional
+        K names, likewise.
+    per_image : bool
+        Whether to return the scores of the images, of the models alone, in place of their means.
+    display_progressbar : bool
+        Whether a bar shows the batches, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `score_concepts`, a row for each number, models in their order and controls after them.
+        ``metric``: "S+" and "S-"; "recital", the share of images of which all of the class's concepts are predicted;
+        with images before, "added moves", "removed moves" and "others move", in units of the values, "rises", the
+        share of images in which the value of the concept put in goes up, whatever the threshold, "selectivity"
+        (`quantus_concepts.functional.movement`) and "class kept", the share of images of which the prediction stays;
+        with `seen`, "T_A" and "T", the concept accuracy for the concepts that are put in anywhere, and for all.
+        ``item_kind`` ("attribute", the one put in, its "group", or "class") and ``item``, empty in the row of all;
+        ``value`` with its 95 % interval ``low`` to ``high``, clustered by pair (T_A and T by class); ``n`` defined
+        scores and ``undefined`` ones; ``chance``, 1/2 of S+, S-, T_A and T.
+
+        With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``pair``, ``class``, ``added``,
+        ``removed``, ``predicted``, each by name, ``metric`` and ``value``.
+
+    Raises
+    ------
+    TypeError
+        If a model is no concept model, or a mapping or array of another type than asked for.
+    ValueError
+        If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
+        together, or an image or a value is not finite.
+    """
+    loader = check_loader(loader)
+    known = known_to(loader)
+    check_flag("per_image", per_image)
+    scoring = SubstitutionScoring(
+        model, class_concepts=known("class_concepts", class_concepts), threshold=threshold, controls=controls
+    )
+    bound = bound_substitutions(known("added", added), known("removed", removed), labels)
+    recipes = bound_pairs(known("pairs", pairs))
+    seen = checked_seen(seen)
+    scoring.run(loader, bound, display_progressbar)
+    about = scoring.about(recipes, known("class_names", class_names), known("concept_names", concept_names))
+    return scoring.images(about) if per_image else scoring.table(about, seen, display_progressbar)

@@ -1,0 +1,77 @@
+"""The two honest baselines of CLM: parts of another image, and a Gaussian at the centre of every image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantus_concepts.metrics.host.row_buffer import RowBuffer
+
+OTHER_IMAGE = "parts of another image"
+GAUSSIAN = "centred Gaussian"
+
+
+class EarlierPoints:
+    """Part points of another image for each image: of one drawn from all that came before it."""
+
+    # Drawing from the earlier ones keeps the evaluation one pass over the images, whatever the size of the batches;
+    # the first image has none and scores NaN. Kept are the points only, which take little room. Where the first image
+    # is not that of the data set, those of the images before it are looked up.
+
+    def __init__(self, seed: int, start: int = 0, look_up: Callable[[Sequence[int]], Tensor] | None = None) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._generator.random(start)
+        self._n_seen, self._look_up = start, look_up
+        self._points = RowBuffer()
+
+    def draw(self, points: Tensor) -> Tensor:
+        """Return points of an earlier image for each image of a batch."""
+        place = self._n_seen + np.arange(len(points))
+        partner = np.floor(self._generator.random(len(points)) * place).astype(np.int64)
+        if self._look_up is None:
+            drawn = self._points.add(points)[torch.as_tensor(partner, device=points.device)]
+        else:
+            drawn = self._look_up(partner.tolist()).to(points).view_as(points)
+        if self._n_seen == 0:
+            drawn[0] = torch.nan
+        self._n_seen += len(points)
+        return drawn
+
+
+class GaussianRegion:
+    """Hits of points in the regions of one Gaussian map, centred, as wide as high relative to the image."""
+
+    # The map is the same for all images, so each pixel's hit is looked up. Regions hold the nearest pixels whatever
+    # the width of the Gaussian, which therefore needs none.
+
+    def __init__(self, alphas: Sequence[float]) -> None:
+        self._alphas = tuple(alphas)
+        self._table = torch.empty(0)
+        self._size = (0, 0)
+
+    def hits(self, points: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the hits of parts."""
+        if self._size != size or self._table.device != points.device:
+            self._table, self._size = self._make(size).to(points.device, points.dtype), size
+        visible = ~points.isnan().any(-1)
+        rounded = points.nan_to_num().add(0.5).floor().long()
+        column = rounded[..., 0].clamp(0, size[1] - 1)
+        row = rounded[..., 1].clamp(0, size[0] - 1)
+        found = self._table[row, column].masked_fill(~visible[..., None], -1).amax(-2)
+        return found.masked_fill(found < 0, torch.nan)
+
+    def _make(self, size: tuple[int, int]) -> Tensor:
+        """Return the hit (H, W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""
+        height, width = size
+        # Whole numbers, so that pixels at the same distance tie exactly.
+        y = (2 * torch.arange(height) - (height - 1)) * width
+        x = (2 * torch.arange(width) - (width - 1)) * height
+        distance = (y[:, None] ** 2 + x[None, :] ** 2).flatten()
+        _, place, ties = torch.unique(distance, return_inverse=True, return_counts=True)
+        nearer = ties.cumsum(0) - ties
+        wanted = torch.tensor(self._alphas, dtype=torch.float64)[None] * (height * width) / 12
+        shares = ((wanted - nearer[:, None]) / ties[:, None]).clamp(0, 1)
+        return shares[place].unflatten(0, size)

@@ -1,0 +1,153 @@
+"""Batches of images with what people said of them, from a loader or bound beside it, checked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import RandomSampler
+
+from captum_concepts.checks import check_binary, check_shape, to_tensor
+from captum_concepts.running import floating_images
+from quantus_concepts.metrics.streaming.baselines import EarlierPoints
+
+FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")
+#: Of those, what most loaders give.
+USUAL = FIELDS[:4]
+
+
+class ConceptBatch(NamedTuple):
+    """Images (B, C, H, W) or rows (B, F), classes (B,), and where known concept labels (B, L), points (B, P, Q, 2)."""
+
+    images: Tensor
+    labels: Tensor
+    concepts: Tensor | None
+    points: Tensor | None
+    #: Part points of other images, for a baseline.
+    elsewhere: Tensor | None = None
+    #: The images without their substitution (B, C, H, W), and the concepts put in and taken out (B,), -1 for none.
+    before: Tensor | None = None
+    added: Tensor | None = None
+    removed: Tensor | None = None
+
+
+class ConceptBatches:
+    """The checked batches of a loader; what is bound goes before what the loader gives."""
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        bound: dict[str, np.ndarray | None],
+        *,
+        n_classes: int | None,
+        n_concepts: int | None,
+        last_part: int,
+        elsewhere: EarlierPoints | None,
+    ) -> None:
+        self._loader = loader
+        names = " and ".join(f"`{name}`" for name, whole in bound.items() if whole is not None)
+        if names and isinstance(getattr(loader, "sampler", None), RandomSampler):
+            raise ValueError(
+                f"Expected argument `loader` to give images in the order of {names} but it shuffles them. Make it with "
+                "shuffle=False."
+            )
+        # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
+        self._bound = {name: torch.tensor(whole) for name, whole in bound.items() if whole is not None}
+        self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
+        self._elsewhere = elsewhere
+
+    def __iter__(self) -> Iterator[ConceptBatch]:
+        n_seen = 0
+        for batch in self._loader:
+            made = self._made(batch, n_seen)
+            if not len(made.images):
+                continue
+            self._check(made, n_seen)
+            n_seen += len(made.images)
+            if self._elsewhere is not None and made.points is not None and self._last_part >= 0:
+                made = made._replace(elsewhere=self._elsewhere.draw(made.points))
+            yield made
+        if not n_seen:
+            raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
+        self._check_lengths(n_seen, at_least=False)
+
+    def _made(self, batch: Any, n_seen: int) -> ConceptBatch:
+        # A `ConceptSample` of tensors is a tuple with these four.
+        if isinstance(batch, Mapping):
+            given = {name: batch[name] for name in FIELDS if name in batch}
+        else:
+            given = dict(zip(USUAL, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
+            # Of a `SubstitutionSample`; a fifth of anything else says nothing here.
+            given |= {name: getattr(batch, name) for name in ("before",) if hasattr(batch, name)}
+        if "images" not in given:
+            raise ValueError(
+                f"Expected argument `loader` to give dicts with the keys {list(USUAL)}, of which the last two may be "
+                f"missing, but got {list(batch)}."
+            )
+        images = floating_images(to_tensor("loader", given["images"]))
+        # Of a table there are no places, and nothing else asks for them.
+        if images.ndim != 2 or self._last_part >= 0:
+            check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
+        self._check_lengths(n_seen + len(images), at_least=True)
+        given |= {name: whole[n_seen : n_seen + len(images)] for name, whole in self._bound.items()}
+        if "labels" not in given:
+            raise ValueError(
+                "Expected argument `loader` to give (images, labels), or argument `labels` beside it, but the classes "
+                "of the images are missing."
+            )
+        labels = to_tensor("labels", given["labels"])
+        if "before" in given:
+            given["before"] = floating_images(to_tensor("before", given["before"]))
+        concepts, points, *rest = (to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:])
+        if points is not None and points.ndim == 3:
+            points = points[:, :, None]
+        return ConceptBatch(images, labels, concepts, points, None, *rest)
+
+    def _check(self, batch: ConceptBatch, n_seen: int) -> None:
+        images, labels, concepts, points, *_ = batch
+        check_shape("labels", labels, ("B",), (len(images),))
+        if concepts is not None:
+            check_shape("concepts", concepts, ("B", "L"), (len(images), self._n_concepts))
+            check_binary("concepts", concepts)
+        if batch.before is not None:
+            check_shape("before", batch.before, ("B", "C", "H", "W"), tuple(images.shape))
+        for name, concept in (("added", batch.added), ("removed", batch.removed)):
+            if concept is not None:
+                check_shape(name, concept, ("B",), (len(images),))
+        _check_finite(images, n_seen)
+        if batch.before is not None:
+            _check_finite(batch.before, n_seen)
+        outside = (labels < 0) | (labels >= (self._n_classes or torch.inf))
+        if outside.any():
+            expected = "labels of at least 0"
+            if self._n_classes is not None:
+                expected = f"labels in 0..{self._n_classes - 1}, as `class_concepts` has K = {self._n_classes} rows,"
+            raise ValueError(f"Expected {expected} but got {int(labels[outside][0])}.")
+        if points is not None and self._last_part >= 0:
+            check_shape("points", points, ("B", "P", "Q", "2"), (len(images), None, None, 2))
+            if self._last_part >= points.shape[1]:
+                raise ValueError(
+                    f"Expected argument `part_of_concept` to name parts below P = {points.shape[1]} but got "
+                    f"{self._last_part}."
+                )
+
+    def _check_lengths(self, n_images: int, *, at_least: bool) -> None:
+        for name, whole in self._bound.items():
+            if len(whole) < n_images or (not at_least and len(whole) > n_images):
+                raise ValueError(
+                    f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
+                    f"{'at least ' if at_least else ''}{n_images}, but got {len(whole)}."
+                )
+
+
+def _check_finite(images: Tensor, n_seen: int) -> None:
+    # Summing is four times faster than looking at every number, and the look is needed only rarely.
+    finite = images.flatten(1).isfinite().all(1) if not images.sum().isfinite() else torch.ones(1, dtype=torch.bool)
+    if not finite.all():
+        raise ValueError(
+            f"Expected only finite numbers but image {n_seen + int((~finite).nonzero()[0, 0])} (from 0) "
+            "holds NaN or infinity. Repair the image or the model's weights."
+        )

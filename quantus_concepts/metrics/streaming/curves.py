@@ -1,0 +1,196 @@
+"""How accurate a concept model becomes while people correct its concepts, and what wrong answers do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from captum_concepts.checks import as_list
+from captum_concepts.embedding import check_loader
+from captum_concepts.interventions import Levels
+from quantus_concepts.functional.interventions import ORDERS
+from quantus_concepts.metrics.host.checks import checked_presence, class_labels
+from quantus_concepts.metrics.host.plotting import check_table, checked_axes
+from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.streaming.columns import INTERVENED
+from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS, Interventions
+from quantus_concepts.metrics.streaming.run import ConceptScoring
+
+COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
+TRUE_LABELS = "true labels"
+CONTROL = "#B4B4B4"
+#: Okabe and Ito's, which colour-blind readers tell apart.
+COLOURS = dict(zip(ORDERS, ("#0072B2", "#009E73", "#D55E00"), strict=True))
+
+
+def intervention_curve(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[Any],
+    *,
+    concept_labels: Any = None,
+    labels: Any = None,
+    counts: Sequence[int] | None = None,
+    orders: Sequence[str] = ORDERS,
+    groups: Any = None,
+    levels: Levels | Mapping[str, Levels | None] | None = None,
+    value_threshold: float | Mapping[str, float | None] | None = None,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Return the class accuracy of concept models over the number of concepts that people correct.
+
+    Test-time intervention of Koh et al. (2020), "Concept Bottleneck Models", section 5: concept values are set to what
+    the concept labels say, more and more of them, and the head predicts the class again. The backbone runs once. The
+    control is the same with every label turned into its opposite: a model that listens to its concepts gets worse by
+    it, and a curve that rises whatever is said shows something else than the use of the answers. Of a `ResidualCBM`
+    the bottleneck is scored without its residual, as by all concept metrics.
+
+    Parameters
+    ----------
+    model : ConceptModel or dict
+        A concept model, or several by name; left as they were.
+    loader : iterable
+        Batches as of `score_concepts`, with concept labels.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1, in place of those of the batches.
+    labels : array_like, optional
+        (N,), likewise.
+    counts : sequence of int, optional
+        After how many answers; by default 0, 1, 2, 4, ... and all (`functional.intervention_counts`).
+    orders : sequence of str
+        Which concept of an image is asked for first: "random", "uncertainty" or "contribution"
+        (`functional.intervention_ranks`; the last one needs the answers to choose, and is an upper bound).
+    groups : array_like, optional
+        (L,) of int from 0: concepts that are answered together, and counted as one.
+    levels : Levels or dict, optional
+        What stands for an absent and a present concept where values are not bounded, of all models or by name:
+        `captum_concepts.PostHocCBM.value_levels` of the training images. Elsewhere 0 and 1.
+    value_threshold : float or dict, optional
+        Value at which a concept is as likely there as not, for "uncertainty"; by default the middle of the levels.
+        Of margins it is 0.
+    seed : int
+        Of the random order, which is another one for each image.
+    display_progressbar : bool
+        Whether a bar shows the batches.
+
+    Returns
+    -------
+    DataFrame
+        A row for each ``model``, ``order``, ``labels`` ("true labels" or "wrong labels") and ``count``: the accuracy
+        ``value`` with its 95 % interval ``low`` to ``high`` over the true classes as clusters, and ``n`` images.
+
+    Raises
+    ------
+    TypeError
+        If a model is no concept model, or an argument of another type than asked for.
+    ValueError
+        If concept labels or levels are missing, or an argument is out of its range or does not go with another.
+    """
+    scoring = ConceptScoring(
+        model,
+        explanations=("value",),
+        top_l=(1,),
+        value_threshold=value_threshold,
+        interventions=Interventions(
+            None if counts is None else tuple(as_list("counts", counts, "whole numbers")),
+            tuple(as_list("orders", orders, "names")),
+            groups,
+            seed,
+        ),
+        levels=levels,
+    )
+    bound = {
+        "labels": None if labels is None else class_labels("labels", labels),
+        "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
+    }
+    scoring.run(check_loader(loader), bound, None, display_progressbar=display_progressbar)
+    return curves_of(scoring.table(None, None))
+
+
+def curves_of(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the intervention curves among the numbers of `score_concepts`."""
+    rows = scores[scores["metric"] == INTERVENED]
+    said = rows["baseline"].where(rows["baseline"] != "", TRUE_LABELS)
+    rows = rows.assign(labels=said, order=rows["explanation"], count=rows["l"].astype(int))
+    return rows[list(COLUMNS)].reset_index(drop=True)
+
+
+def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataFrame | None = None) -> tuple[Any, Any]:
+    """Draw intervention curves: a panel for each model, a line for each order, and dashed the control.
+
+    Parameters
+    ----------
+    table : DataFrame
+        What `intervention_curve` returned.
+    ax : matplotlib Axes or array of them, optional
+        One for each model; a new figure if None.
+    control : DataFrame, optional
+        Rows of the same columns, of models that know nothing: where 95 % of them lie is a grey band in every panel.
+
+    Returns
+    -------
+    tuple
+        Figure and array of axes, one for each model. Nothing is shown or saved.
+
+    Raises
+    ------
+    TypeError
+        If `ax` holds something else than Axes.
+    ValueError
+        If `table` or `control` lacks a column or holds nothing, or there are too few axes.
+    """
+    for name, each in (("table", table), ("control", table if control is None else control)):
+        check_table(name, each, COLUMNS, "intervention_curve")
+    models = list(dict.fromkeys(table["model"]))
+    if ax is None:
+        size = (2.8 + 2.6 * len(models), 3.4)
+        _, ax = plt.subplots(1, len(models), figsize=size, sharey=True, squeeze=False, layout="constrained")
+    axes = checked_axes(ax, len(models), "model")
+    for panel, model in zip(axes, models, strict=False):
+        if control is not None:
+            _draw_control(panel, control.sort_values("count"))
+        _draw(panel, table[table["model"] == model])
+        panel.set_title(model, fontsize=10, parse_math=False)
+    axes[0].set_ylabel("class accuracy in %")
+    # Beside the panels: curves go through every corner of them.
+    axes[len(models) - 1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
+    return axes[0].figure, axes[: len(models)]
+
+
+def _draw_control(panel: Axes, rows: pd.DataFrame) -> None:
+    low, high, mean = (100 * rows[name] for name in ("low", "high", "value"))
+    panel.fill_between(
+        rows["count"], low, high, color=CONTROL, alpha=0.5, lw=0, label=f"95 % of {rows['model'].iloc[0]}"
+    )
+    panel.plot(rows["count"], mean, color=CONTROL, lw=1.2, zorder=1.5)
+
+
+def _draw(panel: Axes, rows: pd.DataFrame) -> None:
+    for (order, labels), line in rows.groupby(["order", "labels"], sort=False):
+        line = line.sort_values("count")
+        wrong = labels == WRONG_LABELS
+        colour = COLOURS.get(order, "#555555")
+        panel.plot(
+            line["count"],
+            100 * line["value"],
+            color=colour,
+            linestyle="--" if wrong else "-",
+            marker="x" if wrong else "o",
+            markersize=4,
+            label=f"{order}{', wrong labels' if wrong else ''}",
+        )
+        if not wrong:
+            panel.fill_between(line["count"], 100 * line["low"], 100 * line["high"], color=colour, alpha=0.15, lw=0)
+    counts = sorted(set(rows["count"]))
+    # As many answers again are a step of the same width; 0 is beside 1.
+    panel.set_xscale("symlog", base=2, linthresh=1)
+    panel.set_xticks(counts, [str(count) for count in counts], fontsize=8)
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_ylim(-2, 102)
+    panel.set_xlabel("concepts answered by people")
+    panel.grid(axis="y", color="#E4E4E4", linewidth=0.8)

@@ -1,0 +1,183 @@
+"""Concept models scored by ranges of a data set, whose rows together give the table of one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
+from captum_concepts.checks import check_flag, check_seed, check_whole
+from captum_concepts.shown import described
+from quantus_concepts.metrics.host.checks import checked_substitutes
+from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.streaming.baselines import EarlierPoints
+from quantus_concepts.metrics.streaming.batches import FIELDS
+from quantus_concepts.metrics.streaming.interventions import in_every_order
+from quantus_concepts.metrics.streaming.run import ConceptScoring
+
+NAMES = ("class_names", "concept_names")
+#: Of what `score_concepts` takes beside models and images, what holds for all images.
+SETTINGS = (
+    *("class_concepts", "part_of_concept", "explanations", "top_l", "alphas", "value_threshold", "controls"),
+    *("control_stride", "interventions", "levels", *NAMES),
+)
+
+
+class ConceptRanges:
+    """`score_concepts` by ranges of a data set: the rows of a range, and the table of the rows of all ranges.
+
+    What `score_shards` needs, for CGIM and all intervals are about all images together: a row holds, beside the scores
+    of an image by one model, the importance of its concepts (12 bytes a concept), and `table` adds them up in the order
+    of one pass. The numbers are those of `score_concepts` to the bit.
+
+    Parameters
+    ----------
+    model : ConceptModel or dict
+        As in `score_concepts`.
+    data : Dataset
+        Samples by number, as the loader of `score_concepts` reads them: tuples of image, class, concept labels and part
+        points, or dicts. What is known of all images (``class_concepts``, ``part_of_concept``, ``added``, ...) is read
+        off it likewise. Where there are points and `baselines`, samples of other ranges are read for theirs.
+    batch_size : int
+        Images of a batch; ranges begin where a batch does.
+    num_workers : int
+        Processes that read the images of a range, 0 for none.
+    baselines : bool
+        As in `score_concepts`.
+    seed : int
+        As in `score_concepts`.
+    **settings : Any
+        Further arguments of `score_concepts`: `class_concepts`, `part_of_concept`, `explanations`, `top_l`, `alphas`,
+        `value_threshold`, `controls`, `control_stride`, `interventions`, `levels`, `class_names`, `concept_names`.
+
+    Raises
+    ------
+    TypeError
+        If a model is no concept model, `data` has no length, or an argument is unknown or of the wrong kind.
+    ValueError
+        If an argument is out of its range, or `data` is empty.
+    """
+
+    def __init__(
+        self,
+        model: ConceptModel | Mapping[str, ConceptModel],
+        data: Any,
+        *,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        baselines: bool = True,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+            raise TypeError(
+                f"Expected argument `data` to be a data set with samples by number but got {type(data).__name__}."
+            )
+        if not len(data):
+            raise ValueError("Expected argument `data` to hold at least one image but it is empty.")
+        if unknown := sorted(settings.keys() - set(SETTINGS)):
+            raise TypeError(f"Expected further arguments among {list(SETTINGS)} but got `{unknown[0]}`.")
+        self.model, self.data = model, data
+        self.batch_size = check_whole("batch_size", batch_size, 1)
+        self.num_workers = check_whole("num_workers", num_workers, 0)
+        self.baselines, self.seed = check_flag("baselines", baselines), check_seed(seed)
+        known = ((name, getattr(data, name, None)) for name in ("class_concepts", "part_of_concept", *NAMES))
+        given: dict[str, Any] = dict(known) | settings
+        self._names = {name: given.pop(name) for name in NAMES}
+        self._asked = given | {"interventions": in_every_order(given.get("interventions", ()), seed)}
+        # Whether it can be asked for is told at once.
+        self._scoring()
+
+    def __repr__(self) -> str:
+        return described(self, f"{len(self.data)} images", model=self.model, batch_size=self.batch_size)
+
+    def rows(self, start: int, stop: int) -> pd.DataFrame:
+        """Score some images.
+
+        Parameters
+        ----------
+        start : int
+            Number of the first image, a multiple of the batch size.
+        stop : int
+            Number of the image after the last.
+
+        Returns
+        -------
+        DataFrame
+            A row for each model or control and image, for `table`; not to be read otherwise.
+
+        Raises
+        ------
+        ValueError
+            If there is no such range, or `score_concepts` would refuse the images.
+        """
+        if check_whole("start", start, 0, len(self.data) - 1) % self.batch_size:
+            raise ValueError(
+                f"Expected argument `start` to be a multiple of the batch size, {self.batch_size}, so that batches are "
+                f"those of a single pass, but got {start}. Pass the same `batch_size` to `score_shards`."
+            )
+        check_whole("stop", stop, start + 1, len(self.data))
+        images = range(start, stop)
+        loader: DataLoader[Any] = DataLoader(
+            Subset(self.data, images), self.batch_size, num_workers=self.num_workers, generator=torch.Generator()
+        )
+        elsewhere = EarlierPoints(self.seed, start, self._points_of) if self.baselines else None
+        scoring = self._scoring(start=start, record=True)
+        scoring.run(loader, {name: each[start:stop] for name, each in self._substituted().items()}, elsewhere)
+        return scoring.rows()
+
+    def table(self, rows: pd.DataFrame, *, per_image: bool = False) -> pd.DataFrame:
+        """Put the rows of all images together.
+
+        Parameters
+        ----------
+        rows : DataFrame
+            What `rows` gave for one range after another, joined: what `score_shards` returns.
+        per_image : bool
+            As in `score_concepts`.
+
+        Returns
+        -------
+        DataFrame
+            As `score_concepts` returns it.
+
+        Raises
+        ------
+        TypeError
+            If `rows` is no DataFrame.
+        ValueError
+            If `rows` is not of all images, or of other models.
+        """
+        if not isinstance(rows, pd.DataFrame):
+            raise TypeError(f"Expected argument `rows` to be a DataFrame but got {type(rows).__name__}.")
+        check_flag("per_image", per_image)
+        scoring = self._scoring()
+        counts = rows["model"].value_counts() if {"model", "columns", "shape"} <= {*rows} else pd.Series(dtype=int)
+        expected = dict.fromkeys(range(scoring.n_models), len(self.data))
+        if counts.to_dict() != expected:
+            raise ValueError(
+                f"Expected argument `rows` to hold what `rows` gave for all {len(self.data)} images and "
+                f"{scoring.n_models} models and controls, {sum(expected.values())} rows, but got {len(rows)}."
+            )
+        scoring.take(rows, self.batch_size)
+        return scoring.images() if per_image else scoring.table(**self._names)
+
+    def _scoring(self, **settings: Any) -> ConceptScoring:
+        return ConceptScoring(self.model, **self._asked, **settings)
+
+    def _substituted(self) -> dict[str, np.ndarray]:
+        if self._asked.get("value_threshold") is None:
+            return {}
+        known = {name: getattr(self.data, name, None) for name in ("added", "removed")}
+        return {name: checked_substitutes(name, each) for name, each in known.items() if each is not None}
+
+    def _points_of(self, images: Sequence[int]) -> Tensor:
+        samples = (self.data[image] for image in images)
+        place = FIELDS.index("points")
+        found = [each["points"] if isinstance(each, Mapping) else each[place] for each in samples]
+        return torch.stack([torch.as_tensor(each) for each in found])

@@ -1,0 +1,275 @@
+"""Vision-language models on images in which one attribute is replaced: which option of the group do they see?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from captum_concepts.checks import as_list, check_flag, check_kind, check_shape, to_numpy
+from captum_concepts.embedding import check_loader
+from captum_concepts.progress import progress
+from quantus_concepts.functional.substitution import group_choice
+from quantus_concepts.metrics.host.checks import known_to
+from quantus_concepts.metrics.host.row_buffer import RowBuffer
+from quantus_concepts.metrics.streaming.batches import ConceptBatches
+from quantus_concepts.metrics.streaming.rows import (
+    ADDED_COLUMN,
+    LABEL_COLUMN,
+    REMOVED_COLUMN,
+    AboutImages,
+    Row,
+    bound_pairs,
+    bound_substitutions,
+    checked_seen,
+    score_table,
+    summed,
+)
+from quantus_concepts.metrics.streaming.substitution_columns import substituted
+from quantus_concepts.pasta.encoder import Encoder
+from quantus_concepts.pasta.encoders import as_encoder
+
+#: The values of the column ``set``.
+WITH_NONE, WITHOUT_NONE = "with none", "without none"
+TEMPLATE, NONE = "a bird with {}", "none"
+
+
+def score_vision_language(
+    encoder: Encoder | str | Any,
+    loader: Iterable[Any],
+    *,
+    added: Any = None,
+    removed: Any = None,
+    labels: Any = None,
+    pairs: Any = None,
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    options: Sequence[str] | None = None,
+    prompts: str | Sequence[str] = TEMPLATE,
+    none: str | None = NONE,
+    seen: Iterable[Any] | None = None,
+    per_image: bool = False,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Ask a vision-language model which option of a group it sees, where one was replaced; as one tidy table.
+
+    Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.6,
+    Table 2 and Appendix F. Of the options of the substituted attribute's group the one whose text is the most similar
+    to the image (cosine) is present, the others are absent. The paper has "none" beside them, the file of prompts in
+    the authors' release has not: both are told. Which text stands for "none" is not said; it is an argument. Texts are
+    embedded once, images once.
+
+    What is not given is read off the samples and off ``loader.dataset``
+    (`quantus_concepts.datasets.PaintedSubstitutions` and `quantus_concepts.datasets.SUB` have it).
+
+    Parameters
+    ----------
+    encoder : Encoder, str or object
+        The name of a preset, an encoder (`quantus_concepts.pasta.OpenClipEncoder`), or any object with `encode_image`,
+        `encode_text`, `preprocess` and `tokenizer`. "embedded" is untrained and knows nothing: all options are equal to
+        it, and it takes the first.
+    loader : iterable
+        Batches of images (B, 3, H, W) in [0, 1] and classes, as `score_concepts` takes them.
+    added : array_like, optional
+        (N,) of int, aligned with the images: the concept put in, of `concept_names`; -1 for none.
+    removed : array_like, optional
+        (N,) of int: the concept taken out, -1 for none.
+    labels : array_like, optional
+        (N,) of int: the class of each bird.
+    pairs : array_like, optional
+        (N,) of int: which images share a recipe, as in `score_substitutions`.
+    concept_names : sequence of str, optional
+        L names, "group::option".
+    class_names : sequence of str, optional
+        K names; the numbers of the classes where none are known.
+    options : sequence of str, optional
+        A names, "group::option", of all that may be chosen (312 of CUB-200-2011); `concept_names` where none are known.
+    prompts : str or sequence of str
+        A template with {}, where "black crown color" is put for "has_crown_color::black", or A texts.
+    none : str or None
+        The text for none of the options; None to ask only without.
+    seen : iterable, optional
+        Batches of images without substitution with concept labels (B, L), for the paper's T_A and T.
+    per_image : bool
+        Whether to return the scores of the images in place of their means.
+    display_progressbar : bool
+        Whether a bar shows the batches, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `score_concepts`. ``set`` is "with none" or "without none"; ``metric`` "S+" and "S-", "original",
+        the share of images in which what was taken out is chosen (the paper's hallucination), "none", the share in
+        which nothing is, and with `seen` "T_A" and "T"; ``chance`` is the mean of 1 / (options + 1), without none
+        1 / options, where presence counts, of 1 minus that where absence does. Items, intervals by pair, and
+        `per_image` as in `score_substitutions`; ``predicted`` is then the option chosen.
+
+    Raises
+    ------
+    TypeError
+        If the encoder is none, or an argument of another type than asked for.
+    ValueError
+        If it is not known what was put in or what concepts are called, no concept is among the options, a prompt is
+        missing, shapes do not go together, images lie outside [0, 1], or an embedding is NaN.
+    """
+    loader = check_loader(loader)
+    known = known_to(loader)
+    check_flag("per_image", per_image)
+    seen = checked_seen(seen)
+    bound = bound_substitutions(known("added", added), known("removed", removed), labels)
+    recipes = bound_pairs(known("pairs", pairs))
+    concept_names = known("concept_names", concept_names)
+    if concept_names is None:
+        raise ValueError("Expected argument `concept_names` to tell what the concepts are called but it is None.")
+    of_concepts = as_list("concept_names", concept_names, "names")
+    options = known("options", options)
+    asker = _Asker(as_encoder(encoder), of_concepts, of_concepts if options is None else options, prompts, none)
+    found = RowBuffer()
+    for batch in _batches(loader, bound, len(of_concepts), display_progressbar):
+        put_in, taken_out = substituted(batch)
+        groups = asker.groups_of(put_in)
+        chosen = asker.choose(asker.similarity(batch.images), groups)
+        found.add(torch.stack([batch.labels, put_in, taken_out, *(each.cpu() for each in chosen)], 1).float())
+    columns = to_numpy(found.rows).astype(np.int64).T
+    about_columns = dict(zip((LABEL_COLUMN, ADDED_COLUMN, REMOVED_COLUMN), columns, strict=False))
+    n_classes = int(columns[0].max()) + 1
+    of_classes = as_list("class_names", known("class_names", class_names) or map(str, range(n_classes)), "names")
+    if len(of_classes) < n_classes:
+        raise ValueError(
+            f"Expected argument `class_names` to hold a name for each class, at least {n_classes}, but got "
+            f"{len(of_classes)}."
+        )
+    about = AboutImages(about_columns, recipes, of_classes, of_concepts)
+    accuracies: dict[str, list[Row]] = {}
+    if seen is not None and not per_image:
+        accuracies = _accuracy(asker, seen, about.put_in, display_progressbar)
+    tables = []
+    for variant, chosen_options in zip(asker.variants, columns[3:], strict=True):
+        scores, chances = asker.scores(about, chosen_options, variant)
+        if per_image:
+            named = np.array([*asker.options, NONE])[chosen_options]
+            tables.append(about.images(scores, asker.encoder.name, named).assign(set=variant))
+            continue
+        rows = about.rows(scores, chances, alone=True)
+        rows += accuracies.get(variant, [])
+        tables.append(score_table([row | {"model": asker.encoder.name, "set": variant} for row in rows]))
+    return pd.concat(tables, ignore_index=True)
+
+
+class _Asker:
+    """An encoder and the options it may choose from, embedded once."""
+
+    def __init__(
+        self, encoder: Encoder, concept_names: Sequence[str], options: Any, prompts: Any, none: str | None
+    ) -> None:
+        check_kind("none", none, str | None, "a text or None")
+        self.encoder, self.options = encoder, as_list("options", options, "names")
+        places = {name: place for place, name in enumerate(self.options)}
+        #: (L + 1,): the option that each concept is; of none, none.
+        self.option_of = np.array([*(places.get(name, -1) for name in concept_names), -1])
+        if not (self.option_of >= 0).any():
+            raise ValueError("Expected argument `options` to hold concepts of `concept_names` but none is among them.")
+        names = [name.partition("::")[0] for name in self.options]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        self.groups = torch.tensor([numbers[name] for name in names])
+        self.sizes = torch.bincount(self.groups).numpy()
+        self.variants = [WITHOUT_NONE] if none is None else [WITH_NONE, WITHOUT_NONE]
+        texts = _texts(self.options, prompts) + ([] if none is None else [none])
+        self._texts = normalize(encoder.encode_texts(texts).float(), dim=1)
+
+    def groups_of(self, concepts: Tensor) -> Tensor:
+        """Return the group of each concept; of what is no option, one that there is not."""
+        places = torch.as_tensor(self.option_of)[concepts.long()]
+        return self.groups[places.clamp(min=0)].where(places >= 0, torch.tensor(-1))
+
+    def similarity(self, images: Tensor) -> Tensor:
+        """Return the cosine (B, A), or (B, A + 1) with none, of images and texts."""
+        seen = self.encoder.encode_images(images).float()
+        check_shape("encode_images of the encoder", seen, ("B", "dim"), (len(images), self._texts.shape[1]))
+        seen = normalize(seen, dim=1)
+        return seen @ self._texts.to(seen.device).T
+
+    def choose(self, similarity: Tensor, groups: Tensor) -> list[Tensor]:
+        """Return the option (B,) chosen of one group each, -1 for none, with none and without."""
+        similar = similarity[:, : len(self.options)]
+        nones = [similarity[:, -1], None] if WITH_NONE in self.variants else [None]
+        return [group_choice(similar, self.groups, groups, none) for none in nones]
+
+    def chance(self, options: np.ndarray, variant: str) -> np.ndarray:
+        """Return how probable an option is by chance; NaN of none."""
+        sizes = self.sizes[self.groups.numpy()[options]] + (variant == WITH_NONE)
+        return np.where(options >= 0, 1 / sizes, np.nan)
+
+    def scores(
+        self, about: AboutImages, chosen: np.ndarray, variant: str
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return scores (N,) of all images, and what chance gives for each."""
+        added, removed = self.option_of[about.added], self.option_of[about.removed]
+        asked = added >= 0
+        gone = asked & (removed >= 0) & (removed != added)
+        chance = self.chance(added, variant)
+        scores = {
+            "S+": np.where(asked, chosen == added, np.nan),
+            "S-": np.where(gone, chosen != removed, np.nan),
+            "original": np.where(gone, chosen == removed, np.nan),
+        }
+        if variant == WITH_NONE:
+            scores["none"] = np.where(asked, chosen == -1, np.nan)
+        return scores, {name: 1 - chance if name == "S-" else chance for name in scores}
+
+
+def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bool) -> dict[str, list[Row]]:
+    """Return the rows of T_A and T: a concept is present where it is the one chosen of its group."""
+    kept = np.flatnonzero(asker.option_of[:-1] >= 0)
+    options, some = asker.option_of[kept], np.isin(kept, put_in)
+    groups, group_of = np.unique(asker.groups.numpy()[options], return_inverse=True)
+    found = {variant: RowBuffer() for variant in asker.variants}
+    for batch in _batches(loader, {}, len(asker.option_of) - 1, show):
+        if batch.concepts is None:
+            raise ValueError("Expected argument `seen` to give batches with concept labels but they have none.")
+        similarity, present = asker.similarity(batch.images), to_numpy(batch.concepts)[:, kept] > 0.5
+        asked = [asker.choose(similarity, torch.full((len(present),), int(group))) for group in groups]
+        for variant, *chosen in zip(asker.variants, *asked, strict=True):
+            right = (torch.stack(chosen, 1).cpu().numpy()[:, group_of] == options) == present
+            chance = asker.chance(options, variant)
+            chance = np.where(present, chance, 1 - chance)
+            parts = [each[:, columns].mean(1) for each in (right, chance) for columns in (some, some | True)]
+            found[variant].add(torch.from_numpy(np.stack([to_numpy(batch.labels), *parts], 1)))
+    rows = {}
+    for variant, buffer in found.items():
+        clusters, *columns = buffer.rows.numpy().T
+        rows[variant] = [
+            summed(metric, scores, clusters, chances)
+            for metric, scores, chances in zip(("T_A", "T"), columns[:2], columns[2:], strict=True)
+        ]
+    return rows
+
+
+def _batches(loader: Iterable[Any], bound: dict[str, np.ndarray | None], n_concepts: int, show: bool) -> Iterable[Any]:
+    batches = ConceptBatches(loader, bound, n_classes=None, n_concepts=n_concepts, last_part=-1, elsewhere=None)
+    return progress(batches, "evaluating", unit="batch", show=show)
+
+
+def _texts(options: Sequence[str], prompts: Any) -> list[str]:
+    """Return the text of each option."""
+    if isinstance(prompts, str):
+        if prompts.count("{}") != 1:
+            raise ValueError(f"Expected argument `prompts` to hold {{}} once, or to be texts, but got {prompts!r}.")
+        return [prompts.format(described(name)) for name in options]
+    texts = as_list("prompts", prompts, "texts")
+    if len(texts) != len(options) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f"Expected argument `prompts` to hold {len(options)} texts, one an option, but got {len(texts)}."
+        )
+    return texts
+
+
+def described(name: str) -> str:
+    """Return an attribute as words: "black crown color" of "has_crown_color::black"."""
+    group, _, option = name.partition("::")
+    return " ".join(f"{option} {group.removeprefix('has_')}".replace("_", " ").split())
