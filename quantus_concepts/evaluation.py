@@ -12,9 +12,16 @@ import pandas as pd
 from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
 
-from captum_concepts.checks import as_list, check_callable, check_mapping, check_materialised, check_shape, to_array
-from captum_concepts.running import evaluation_mode
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import (
+    as_list,
+    check_callable,
+    check_mapping,
+    check_materialised,
+    check_shape,
+    to_array,
+)
+from captum_concepts._support.running import evaluation_mode
+from captum_concepts._support.shown import one_line
 from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.call import Record
 from quantus_concepts.metrics.host.checks import check_explains

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from captum_concepts.checks import check_path, check_whole
-from captum_concepts.reading import check_plain_file, printable, shortened
+from captum_concepts._support.checks import check_path, check_whole
+from captum_concepts._support.files import check_plain_file, printable, shortened
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "control": ("control_low", "control_high")}

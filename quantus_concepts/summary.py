@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts.checks import as_list, check_mapping
+from captum_concepts._support.checks import as_list, check_mapping
 from quantus_concepts.functional.intervals import baseline_coverage, distribution, interval
 from quantus_concepts.metrics.host.call import Record
 

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from captum_concepts.checks import check_mapping
+from captum_concepts._support.checks import check_mapping
 from quantus_concepts.metrics.host.plotting import (
     CHANCE,
     SCORES,

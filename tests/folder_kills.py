@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from captum_concepts.whole_folder import MANIFEST, WORK, WholeFolder
+from captum_concepts._support.whole_folder import MANIFEST, WORK, WholeFolder
 from kills import killed
 
 OLD, NEW = {"--epochs": "1"}, {"--epochs": "2"}

@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from captum_concepts.whole_folder import WORK, WholeFolder
+from captum_concepts._support.whole_folder import WORK, WholeFolder
 from golden.runs import RUNS, do, smaller
 from kills import changes, contents, killed
 from quantus_concepts.studies.app import main

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from captum_concepts.whole_folder import MANIFEST, WORK
+from captum_concepts._support.whole_folder import MANIFEST, WORK
 
 #: By which files change their names, or come and go; before each of them a process may be killed.
 OPERATIONS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir")

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from captum_concepts import ConceptBank, method_from_spec
-from captum_concepts.checks import check_path
-from captum_concepts.running import run_file
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.running import run_file
 from fixtures_cub import write_cub
 from fixtures_pasta import write_pasta_release
 from quantus_concepts.datasets import (

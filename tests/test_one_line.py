@@ -33,8 +33,8 @@ from captum_concepts import (
     TCAVScore,
     explain_func,
 )
-from captum_concepts.shown import described, written
-from captum_concepts.tcav import LayerScore
+from captum_concepts._support.shown import described, written
+from captum_concepts.tcav.score import LayerScore
 from one_line import all_say_what_they_are, check_one_line
 from quantus_concepts import functional, metrics
 from refused.metric_classes import IMAGES, METRICS, MODEL, SCORER

@@ -24,8 +24,8 @@ from captum.attr import (
 from torch import Tensor, nn
 
 from captum_concepts import CoAM, ConceptBank, LayerFeatures, PostHocCBM, SteeredRISE, explain_func, tcav_score
-from captum_concepts.embedding import embed
-from captum_concepts.running import tensor_output
+from captum_concepts._support.running import tensor_output
+from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
 from quantus_concepts.pasta.robustness import robustness_pairs
 

@@ -11,8 +11,8 @@ from captum.attr import DeepLift, GuidedBackprop, LayerGradCam, NoiseTunnel, Occ
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM, SteeredRISE, build_method, explain_func, tcav_score
-from captum_concepts.embedding import embed
-from captum_concepts.running import evaluation_mode
+from captum_concepts._support.running import evaluation_mode
+from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, IDR, MCS, Faithfulness
 
 # Torch says that its own forms are deprecated, and that quantised layers have no gradient.

@@ -8,35 +8,35 @@ not need `quantus_concepts`.
 
 from typing import TYPE_CHECKING
 
-from captum_concepts.lazy import lazily
+from captum_concepts._support.lazy import lazily
 
 if TYPE_CHECKING:
-    from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision, from_transformers
-    from captum_concepts.bank import ConceptBank
-    from captum_concepts.bottleneck import BottleneckCBM
-    from captum_concepts.cbm import PostHocCBM
-    from captum_concepts.coam import CoAM
-    from captum_concepts.controls import RandomAttribution, SobelEdges
-    from captum_concepts.editing import prune
-    from captum_concepts.embedding import Embeddings, embed
-    from captum_concepts.explain import explain_func
-    from captum_concepts.heads import fit_elastic_net, fit_logistic
-    from captum_concepts.interventions import Levels
-    from captum_concepts.layers import LayerFeatures
-    from captum_concepts.method_spec import method_from_spec
-    from captum_concepts.paper_methods import (
+    from captum_concepts._support.visualise import gallery, overlay, plot_coam
+    from captum_concepts.attributions.coam import CoAM
+    from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
+    from captum_concepts.attributions.explain import explain_func
+    from captum_concepts.attributions.methods import (
         CONTROL_METHODS,
         PAPER_METHODS,
         SMOOTHED_METHODS,
         build_method,
         build_methods,
+        method_from_spec,
     )
-    from captum_concepts.pyc import from_pyc
-    from captum_concepts.residual import Contributions, ResidualCBM, fit_residual
-    from captum_concepts.steered_rise import SteeredRISE
-    from captum_concepts.tcav import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
-    from captum_concepts.tcav_sets import tcav_folders
-    from captum_concepts.visualise import gallery, overlay, plot_coam
+    from captum_concepts.attributions.steered_rise import SteeredRISE
+    from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision, from_transformers
+    from captum_concepts.backbones.embedding import Embeddings, embed
+    from captum_concepts.backbones.layers import LayerFeatures
+    from captum_concepts.bank.bank import ConceptBank
+    from captum_concepts.models.bottleneck import BottleneckCBM
+    from captum_concepts.models.cbm import PostHocCBM
+    from captum_concepts.models.editing import prune
+    from captum_concepts.models.heads import fit_elastic_net, fit_logistic
+    from captum_concepts.models.interventions import Levels
+    from captum_concepts.models.pyc import from_pyc
+    from captum_concepts.models.residual import Contributions, ResidualCBM, fit_residual
+    from captum_concepts.tcav.score import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
+    from captum_concepts.tcav.sets import tcav_folders
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 

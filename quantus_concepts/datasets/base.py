@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts.checks import check_range
-from captum_concepts.shown import described, one_line
+from captum_concepts._support.checks import check_range
+from captum_concepts._support.shown import described, one_line
 
 SPLITS = ("train", "test")
 

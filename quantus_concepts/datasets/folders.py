@@ -7,8 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts.folders import image_files, subfolders
-from captum_concepts.reading import quoted, shortened
+from captum_concepts._support.files import image_files, quoted, shortened, subfolders
 
 
 def leads_out(name: str) -> bool:

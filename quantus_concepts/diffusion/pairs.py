@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator
 
-from captum_concepts.checks import as_list, check_kind, check_whole
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import as_list, check_kind, check_whole
+from captum_concepts._support.shown import one_line
 from quantus_concepts.diffusion.schedule import TieSchedule
 from quantus_concepts.diffusion.scheduler import TiedScheduler
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from captum_concepts.checks import as_list, check_kind, check_range, check_weight, check_whole
+from captum_concepts._support.checks import as_list, check_kind, check_range, check_weight, check_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range
-from captum_concepts.shown import described
+from captum_concepts._support.checks import check_choice, check_range
+from captum_concepts._support.shown import described
 from quantus_concepts.diffusion.schedule import TieSchedule
 
 QUANTILES = ("element", "pixel")

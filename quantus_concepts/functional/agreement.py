@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 from torch import Tensor
 
-from captum_concepts.checks import check_shape, check_whole, to_numpy
+from captum_concepts._support.checks import check_shape, check_whole, to_numpy
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_binary, is_integral
+from captum_concepts._support.checks import check_binary, is_integral
 
 
 def check_floating(name: str, value: Any) -> None:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_device, check_finite, check_flag, check_shape, check_whole
-from captum_concepts.shown import described
+from captum_concepts._support.checks import (
+    check_choice,
+    check_device,
+    check_finite,
+    check_flag,
+    check_shape,
+    check_whole,
+)
+from captum_concepts._support.shown import described
 from quantus_concepts.functional.arguments import check_bool, check_floating, check_indices
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_range, check_shape
+from captum_concepts._support.checks import check_range, check_shape
 from quantus_concepts.functional.arguments import check_floating
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import as_list, check_shape, check_whole
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import as_list, check_shape, check_whole
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import check_floating, check_indices
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from captum_concepts.checks import to_array, to_numpy
+from captum_concepts._support.checks import to_array, to_numpy
 
 CONFIDENCE = 0.95
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import as_list, check_choice, check_seed, check_shape, check_whole, to_array
+from captum_concepts._support.checks import as_list, check_choice, check_seed, check_shape, check_whole, to_array
 from quantus_concepts.functional.arguments import check_floating, check_indices
 
 #: Which concept of an image is asked for first.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_range, to_array
+from captum_concepts._support.checks import check_range, to_array
 from quantus_concepts.functional.arguments import finite_rows
 
 Array = TypeVar("Array", np.ndarray, Tensor)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts.checks import check_choice, check_range, check_shape
+from captum_concepts._support.checks import check_choice, check_range, check_shape
 from quantus_concepts.functional.arguments import check_floating, check_size, finite_rows
 from quantus_concepts.functional.upsampling import check_maps
 

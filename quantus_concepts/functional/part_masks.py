@@ -11,7 +11,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from captum_concepts.checks import check_binary, check_shape, to_array
+from captum_concepts._support.checks import check_binary, check_shape, to_array
 from quantus_concepts.functional.arguments import check_bool
 from quantus_concepts.functional.regions import check_alphas, check_threshold, chunks
 from quantus_concepts.functional.upsampling import Resizer, check_maps, prepared_maps

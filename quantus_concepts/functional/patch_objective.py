@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import as_list, check_number, check_shape, check_weight
+from captum_concepts._support.checks import as_list, check_number, check_shape, check_weight
 from quantus_concepts.functional.arguments import check_floating
 
 

@@ -9,8 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_choice, check_finite, check_range, check_seed, check_shape, check_whole
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import (
+    check_choice,
+    check_finite,
+    check_range,
+    check_seed,
+    check_shape,
+    check_whole,
+)
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import check_floating, check_indices, check_top_l, finite_rows
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
@@ -72,7 +79,7 @@ def random_banks(
     n_concepts : int
         L.
     n_classes : int, optional
-        K, as in `captum_concepts.heads.fit_logistic`.
+        K, as in `captum_concepts.models.heads.fit_logistic`.
     n_banks : int
         How many.
     values : str
@@ -95,8 +102,8 @@ def random_banks(
         If a shape or setting is wrong.
     """
     # Both load scikit-learn, which not every user of this package needs.
-    from captum_concepts.cbm import VALUES
-    from captum_concepts.heads import fit_logistic
+    from captum_concepts.models.cbm import VALUES
+    from captum_concepts.models.heads import fit_logistic
 
     check_floating("features", features)
     check_shape("features", features, ("N", "d"), (None, None))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice
+from captum_concepts._support.checks import check_choice
 from quantus_concepts.functional.arguments import check_bool, check_floating
 
 #: Weights of cosine, squared and ranking loss.

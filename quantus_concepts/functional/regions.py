@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import as_list, check_number, check_range, check_shape
+from captum_concepts._support.checks import as_list, check_number, check_range, check_shape
 from quantus_concepts.functional.arguments import check_size
 from quantus_concepts.functional.upsampling import Resizer, check_maps, prepared_maps
 

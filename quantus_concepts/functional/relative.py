@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_seed, check_shape, check_whole
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_seed, check_shape, check_whole
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import check_bool, check_floating
 from quantus_concepts.functional.intervals import CONFIDENCE
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_finite, check_number, check_shape
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_finite, check_number, check_shape
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import check_floating, check_indices, check_zero_one
 
 #: In place of a concept's index: there is none.

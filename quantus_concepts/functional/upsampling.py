@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from captum_concepts.checks import check_shape
+from captum_concepts._support.checks import check_shape
 from quantus_concepts.functional.arguments import check_floating, check_size
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_choice, to_numpy
+from captum_concepts._support.checks import check_choice, to_numpy
 
 #: Ends of the scale.
 MIN_VOTE, MAX_VOTE = 1, 5

@@ -18,7 +18,7 @@ import pandas as pd
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     as_list,
     check_callable,
     check_choice,
@@ -30,9 +30,8 @@ from captum_concepts.checks import (
     check_whole,
     to_numpy,
 )
-from captum_concepts.progress import progress
-from captum_concepts.reading import read_json, reason_of, shortened
-from captum_concepts.writing import clear_abandoned, written
+from captum_concepts._support.files import clear_abandoned, read_json, reason_of, shortened, written
+from captum_concepts._support.progress import progress
 from quantus_concepts.metrics.ray_workers import (
     ENGINES,
     LOCAL,

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from captum_concepts.reading import reason_of, shortened
+from captum_concepts._support.files import reason_of, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -312,7 +312,7 @@ def _check_room(ray: Any, workers: Workers, number: int) -> None:
 
 def _shared(ray: Any, make_scorer: Callable[[], Any]) -> Any:
     """Put a factory where all workers find it, once."""
-    from captum_concepts.running import USER_FILE  # with PyTorch, which not every worker needs
+    from captum_concepts._support.running import USER_FILE  # with PyTorch, which not every worker needs
 
     for name, module in list(sys.modules.items()):
         if name.startswith(USER_FILE):  # no worker could import it by that name

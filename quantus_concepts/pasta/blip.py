@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_kind, check_path
-from captum_concepts.reading import check_files
+from captum_concepts._support.checks import check_kind, check_path
+from captum_concepts._support.files import check_files
 from quantus_concepts.pasta.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.preprocessing import Preprocessing
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_path
-from captum_concepts.shown import described
-from captum_concepts.writing import clear_abandoned, written
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.files import clear_abandoned, written
+from captum_concepts._support.shown import described
 
 _DIGEST = 16
 #: Read of an entry, which has some thousand numbers.

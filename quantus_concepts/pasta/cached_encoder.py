@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_shape
+from captum_concepts._support.checks import check_shape
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoder import Encoder
 from quantus_concepts.pasta.fingerprints import FileHashes

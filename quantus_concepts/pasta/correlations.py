@@ -11,9 +11,9 @@ import numpy as np
 from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
 
-from captum_concepts.checks import check_kind, check_numbers, check_shape
-from captum_concepts.progress import progress
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_kind, check_numbers, check_shape
+from captum_concepts._support.progress import progress
+from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.votes import join_votes

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_finite, check_numbers, check_shape
-from captum_concepts.transfer import to_host
+from captum_concepts._support.checks import check_finite, check_numbers, check_shape
+from captum_concepts._support.running import to_host
 
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3

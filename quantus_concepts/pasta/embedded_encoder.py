@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from captum_concepts.checks import check_device, check_whole
-from captum_concepts.running import without_autocast
+from captum_concepts._support.checks import check_device, check_whole
+from captum_concepts._support.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
 from quantus_concepts.pasta.encoder import BatchEncoder

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_kind, check_numbers, check_path, check_shape, check_whole
-from captum_concepts.progress import progress
+from captum_concepts._support.checks import check_kind, check_numbers, check_path, check_shape, check_whole
+from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_shape
-from captum_concepts.shown import described
-from captum_concepts.transfer import to_host
+from captum_concepts._support.checks import check_shape
+from captum_concepts._support.running import to_host
+from captum_concepts._support.shown import described
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import ROUNDING
 

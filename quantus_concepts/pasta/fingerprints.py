@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.reading import check_plain_file, read_json
-from captum_concepts.writing import written
+from captum_concepts._support.files import check_plain_file, read_json, written
 
 PROBE_TEXT = "Red wings, 2 long legs; a beak."
 #: Seconds within which a file may change again without its time telling.

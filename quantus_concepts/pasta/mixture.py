@@ -16,8 +16,8 @@ from matplotlib.ticker import MaxNLocator
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts.checks import check_kind, check_numbers, check_shape
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_kind, check_numbers, check_shape
+from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import question_named
 
 #: In `Mixture.choice`, where no explainer has a score.

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_shape
-from captum_concepts.running import evaluation_mode, without_autocast
+from captum_concepts._support.checks import check_shape
+from captum_concepts._support.running import evaluation_mode, without_autocast
 from quantus_concepts.pasta.encoder import PARTS, BatchEncoder
 from quantus_concepts.pasta.fingerprints import module_hash, tokenizer_hash
 from quantus_concepts.pasta.preprocessing import translated

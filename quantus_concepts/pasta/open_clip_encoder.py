@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_device, check_kind, check_path, check_whole
-from captum_concepts.reading import check_files
-from captum_concepts.running import without_autocast
+from captum_concepts._support.checks import check_choice, check_device, check_kind, check_path, check_whole
+from captum_concepts._support.files import check_files
+from captum_concepts._support.running import without_autocast
 from quantus_concepts.pasta.encoder import BatchEncoder
 from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
 

@@ -16,7 +16,7 @@ import torch
 from open_clip.tokenizer import HFTokenizer
 from torch import Tensor, nn
 
-from captum_concepts.weights import load_weights, read_weights
+from captum_concepts._support.weights import load_weights, read_weights
 from quantus_concepts.pasta.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
 from quantus_concepts.pasta.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
-from captum_concepts.checks import check_choice, check_kind, check_range, check_shape, check_whole
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_choice, check_kind, check_range, check_shape, check_whole
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import check_unit
 

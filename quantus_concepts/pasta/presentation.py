@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_shape, check_whole
-from captum_concepts.shown import described
-from captum_concepts.transfer import to_host
+from captum_concepts._support.checks import check_choice, check_range, check_shape, check_whole
+from captum_concepts._support.running import to_host
+from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.functional.arguments import finite_rows
 from quantus_concepts.functional.overlay import (

@@ -13,9 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_kind, to_numpy
-from captum_concepts.running import kept_numpy_state
-from captum_concepts.shown import described
+from captum_concepts._support.checks import check_choice, check_kind, to_numpy
+from captum_concepts._support.running import kept_numpy_state
+from captum_concepts._support.shown import described
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training_data import item_rows, training_data

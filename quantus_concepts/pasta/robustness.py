@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     check_choice,
     check_kind,
     check_numbers,
@@ -20,9 +20,9 @@ from captum_concepts.checks import (
     check_whole,
     to_numpy,
 )
-from captum_concepts.progress import progress
-from captum_concepts.running import evaluation_mode, predict_logits, to_model
-from captum_concepts.shown import one_line
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import evaluation_mode, predict_logits, to_model
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.perturbations import LARGEST, SEED, Perturbation, as_perturbations

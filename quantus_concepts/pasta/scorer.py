@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_kind, check_whole
-from captum_concepts.running import without_autocast
-from captum_concepts.shown import described
+from captum_concepts._support.checks import check_kind, check_whole
+from captum_concepts._support.running import without_autocast
+from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE

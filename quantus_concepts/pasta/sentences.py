@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from captum_concepts.checks import check_kind, check_whole
+from captum_concepts._support.checks import check_kind, check_whole
 
 SLOT = "{}"
 SENTENCES = ("ours", "release")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_shape, to_numpy
+from captum_concepts._support.checks import check_choice, check_shape, to_numpy
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.denormalising import Denormalisation

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.checks import check_choice, check_device, check_kind, check_range, check_whole
-from captum_concepts.progress import progress
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_choice, check_device, check_kind, check_range, check_whole
+from captum_concepts._support.progress import progress
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights
 from quantus_concepts.functional.rating_slopes import pasta_slopes

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_finite, check_numbers, check_shape, to_numpy
+from captum_concepts._support.checks import check_finite, check_numbers, check_shape, to_numpy
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from captum_concepts.reading import printable
+from captum_concepts._support.files import printable
 from quantus_concepts.metrics.host.errors import explained
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.command import command

@@ -56,7 +56,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Write ``~`` out in paths, and raise ValueError for what lies out of bounds or is no choice."""
-        from captum_concepts.checks import check_choice, check_range
+        from captum_concepts._support.checks import check_choice, check_range
 
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _without_tilde(getattr(self, field.name)))
@@ -163,7 +163,7 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     hints = typing.get_type_hints(options)
 
     def call(**given: Any) -> None:
-        from captum_concepts.reading import printable
+        from captum_concepts._support.files import printable
 
         # Bad options are told before anything is imported.
         asked = options(**given)

@@ -30,7 +30,7 @@ class ComposeOptions(ProgressOptions, OutOptions):
 
     def __post_init__(self) -> None:
         """Raise for what cannot be composed."""
-        from captum_concepts.checks import check_file, check_folder, check_range
+        from captum_concepts._support.checks import check_file, check_folder, check_range
 
         super().__post_init__()
         check_range("--test-share", self.test_share, 0, 1, open_low=True, open_high=True)

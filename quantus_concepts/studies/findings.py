@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from captum_concepts.reading import printable
+from captum_concepts._support.files import printable
 
 #: How a number stands to another.
 RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below"}

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from captum_concepts.writing import clear_abandoned, written
+from captum_concepts._support.files import clear_abandoned, written
 
 DAMAGE = (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError, ValueError, KeyError, TypeError)
 STATE = ("step", "network", "optimiser", "schedule")

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.running import error_text, nearest_functions, run_file
+from captum_concepts._support.weights import load_weights
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
-from captum_concepts.checks import check_path
-from captum_concepts.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
-from captum_concepts.running import error_text, nearest_functions, run_file
-from captum_concepts.weights import load_weights
+from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
 
 SMALL = "small"
 RESNET18_CUB = "resnet18_cub"

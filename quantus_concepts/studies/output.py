@@ -10,8 +10,8 @@ from types import TracebackType
 
 from safetensors import SafetensorError
 
-from captum_concepts.whole_folder import WholeFolder, WriteError, interrupted
-from captum_concepts.writing import written
+from captum_concepts._support.files import written
+from captum_concepts._support.whole_folder import WholeFolder, WriteError, interrupted
 
 
 class OutputFolder:

@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from captum_concepts.checks import check_shape
+from captum_concepts._support.checks import check_shape
 from quantus_concepts.studies.charts import INK
 
 #: Equal steps of the map look equal, also in grey and to colour-blind readers.

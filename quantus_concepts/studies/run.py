@@ -14,8 +14,8 @@ import pandas as pd
 import typer
 from torch import Tensor
 
-from captum_concepts.progress import beside_bars
-from captum_concepts.reading import printable
+from captum_concepts._support.files import printable
+from captum_concepts._support.progress import beside_bars
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies.command import OutOptions
 from quantus_concepts.studies.csv_files import write_csv

@@ -18,7 +18,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from captum_concepts.reading import printable
+from captum_concepts._support.files import printable
 from quantus_concepts.studies.findings import number
 
 #: Columns of a table in a file or a pipe.

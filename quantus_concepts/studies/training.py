@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.checks import check_range, check_shape
-from captum_concepts.progress import progress
-from captum_concepts.running import device_of, kept_generators, seed_generators
+from captum_concepts._support.checks import check_range, check_shape
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import device_of, kept_generators, seed_generators
 
 #: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.
 LEARNING_RATE = 2e-2

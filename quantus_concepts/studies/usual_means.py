@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.running import evaluation_mode, tensor_output, to_model
+from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.studies.loading import batch_labels, collate
 from quantus_concepts.studies.networks import IMAGENET

@@ -12,8 +12,8 @@ from sklearn.svm import SVC
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from captum_concepts.bank import ConceptBank
-from captum_concepts.directions import draw_samples
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.bank.directions import draw_samples
 from reference.concept_bank import mean_cav
 from untouched import untouched
 
@@ -266,7 +266,7 @@ class CountProducts(TorchDispatchMode):
 
 @pytest.mark.filterwarnings("ignore:.* concepts have a balanced")
 def test_mean_needs_no_solver_and_two_products_for_any_number_of_concepts(monkeypatch):
-    monkeypatch.setattr("captum_concepts.directions.SVC", None)
+    monkeypatch.setattr("captum_concepts.bank.directions.SVC", None)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 5, generator=generator)
     counts = []
@@ -661,7 +661,7 @@ def test_load_says_what_is_wrong_with_a_file(bank, tmp_path, kind, error, messag
 
 
 def test_a_solver_that_does_not_converge_ends_and_is_told(monkeypatch):
-    monkeypatch.setattr("captum_concepts.directions._MOST_STEPS", 20)
+    monkeypatch.setattr("captum_concepts.bank.directions._MOST_STEPS", 20)
     features = 700 * torch.randn(120, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.stack([torch.arange(120) % 2, (features[:, 0] > 0).long()], 1)
     with pytest.warns(UserWarning, match=r"SVMs of \d of 2 concepts did not converge; embeddings reach .*normalised"):

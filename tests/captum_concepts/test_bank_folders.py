@@ -15,7 +15,7 @@ from torchvision.transforms.functional import to_tensor
 
 from captum_concepts import ConceptBank, embed
 from captum_concepts.backbones import Backbone
-from captum_concepts.folder_directions import set_p_values
+from captum_concepts.bank.folders import set_p_values
 from simulated_device import simulated_device
 from untouched import untouched
 

@@ -11,11 +11,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts.backbones import Backbone
-from captum_concepts.bank import ConceptBank
-from captum_concepts.bottleneck import BottleneckCBM
-from captum_concepts.cbm import PostHocCBM
-from captum_concepts.embedding import embed
-from captum_concepts.heads import fit_elastic_net, fit_logistic
+from captum_concepts.backbones.embedding import embed
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.models.bottleneck import BottleneckCBM
+from captum_concepts.models.cbm import PostHocCBM
+from captum_concepts.models.heads import fit_elastic_net, fit_logistic
 from reference.concept_bank import concept_map
 from untouched import untouched
 

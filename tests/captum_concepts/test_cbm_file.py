@@ -244,7 +244,7 @@ def test_a_head_that_cannot_be_written_is_refused(path: Path, made: nn.Module) -
 
 def rewritten(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict, **changed: Any) -> None:
     """Write a file whose header differs and whose digest fits, as one of another program would."""
-    from captum_concepts import cbm_file
+    from captum_concepts.models import files as cbm_file
 
     with safe_open(path, framework="pt") as file:
         header = file.metadata()
@@ -370,7 +370,7 @@ def test_a_file_that_is_there_stays_if_writing_fails(path: Path, monkeypatch: py
     def fail(*arguments: Any) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("captum_concepts.cbm_file.save_file", fail)
+    monkeypatch.setattr("captum_concepts.models.files.save_file", fail)
     with pytest.raises(OSError, match="No space left"):
         cbm.save(path)
     assert path.read_bytes() == before

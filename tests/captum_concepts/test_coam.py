@@ -12,8 +12,8 @@ from captum.metrics import infidelity, sensitivity_max
 from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM
-from captum_concepts.coam import CoAM
-from captum_concepts.pooling import project_maps
+from captum_concepts.attributions.coam import CoAM
+from captum_concepts.backbones.pooling import project_maps
 from untouched import untouched
 
 

@@ -10,8 +10,8 @@ from captum.metrics import sensitivity_max
 from scipy import ndimage, stats
 from torch import Tensor, nn
 
-from captum_concepts.controls import RandomAttribution, SobelEdges
-from captum_concepts.explain import explain_func
+from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
+from captum_concepts.attributions.explain import explain_func
 from reference.chance import at_chance
 from untouched import untouched
 

@@ -27,9 +27,9 @@ from captum.attr import (
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.coam import CoAM
-from captum_concepts.controls import RandomAttribution
-from captum_concepts.explain import explain_func
+from captum_concepts.attributions.coam import CoAM
+from captum_concepts.attributions.controls import RandomAttribution
+from captum_concepts.attributions.explain import explain_func
 from untouched import untouched
 
 

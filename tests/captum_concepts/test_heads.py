@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from captum_concepts.heads import fit_elastic_net, fit_logistic
+from captum_concepts.models.heads import fit_elastic_net, fit_logistic
 from untouched import untouched
 
 

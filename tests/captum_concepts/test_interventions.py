@@ -21,7 +21,7 @@ from captum_concepts import (
     fit_residual,
     prune,
 )
-from captum_concepts.heads import fit_logistic
+from captum_concepts.models.heads import fit_logistic
 from untouched import untouched
 
 NAMES = ["red", "blue", "long"]

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torchvision import models
 
-from captum_concepts.layers import LayerFeatures, find_layer, last_spatial_layer, layer_channels, layer_name
+from captum_concepts.backbones.layers import LayerFeatures, find_layer, last_spatial_layer, layer_channels, layer_name
 from untouched import untouched
 
 

@@ -11,8 +11,7 @@ import torch
 from captum.attr import DeepLift, IntegratedGradients, LayerActivation, Occlusion, Saliency
 from torch import nn
 
-from captum_concepts.method_spec import method_from_spec
-from captum_concepts.paper_methods import build_method
+from captum_concepts.attributions.methods import build_method, method_from_spec
 
 
 @pytest.fixture

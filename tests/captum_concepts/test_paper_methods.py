@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.models.resnet import BasicBlock, ResNet
 
-from captum_concepts.controls import RandomAttribution, SobelEdges
-from captum_concepts.paper_methods import (
+from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
+from captum_concepts.attributions.methods import (
     CONTROL_METHODS,
     METHOD_NAMES,
     PAPER_METHODS,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM, from_pyc
-from captum_concepts.layers import LayerFeatures
+from captum_concepts.backbones.layers import LayerFeatures
 from quantus_concepts import CEM, CGIM
 
 torch_concepts = pytest.importorskip("torch_concepts", reason="the models are those of PyC")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from captum_concepts.progress import part, progress, whole_run
-from captum_concepts.running import run_file
-from captum_concepts.writing import written
+from captum_concepts._support.files import written
+from captum_concepts._support.progress import part, progress, whole_run
+from captum_concepts._support.running import run_file
 
 
 @pytest.mark.parametrize("show", [False, True])

@@ -12,9 +12,8 @@ from captum.metrics import infidelity, sensitivity_max
 from scipy import stats
 from torch import Tensor, nn
 
-from captum_concepts.explain import explain_func
-from captum_concepts.rise_masks import RandomMasks
-from captum_concepts.steered_rise import SteeredRISE
+from captum_concepts.attributions.explain import explain_func
+from captum_concepts.attributions.steered_rise import RandomMasks, SteeredRISE
 from untouched import untouched
 
 SETTINGS = {"n_masks": 40, "cells": (3, 4), "seed": 5}

@@ -14,8 +14,8 @@ from scipy import stats
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank
-from captum_concepts.tcav import LayerScore, TCAVScore, _draw, tcav_contrast, tcav_score
-from captum_concepts.tcav_classifier import ConceptBankClassifier
+from captum_concepts.tcav.experiments import ConceptBankClassifier
+from captum_concepts.tcav.score import LayerScore, TCAVScore, _draw, tcav_contrast, tcav_score
 from untouched import untouched
 
 

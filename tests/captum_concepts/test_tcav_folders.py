@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captum_concepts import tcav_folders
-from captum_concepts.tcav import TCAVScore
+from captum_concepts.tcav.score import TCAVScore
 from simulated_device import simulated_device
 from untouched import untouched
 
@@ -66,7 +66,7 @@ def found_in(root: Path, model: nn.Module | None = None, **settings: object) -> 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_scores_by_hand(root: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Four sets are fewer than a test needs, and as many as one can follow by hand.
-    monkeypatch.setattr("captum_concepts.tcav_sets.LEAST_SETS", 4)
+    monkeypatch.setattr("captum_concepts.tcav.sets.LEAST_SETS", 4)
     found = found_in(root, method=method)
     assert list(found) == ["bright", "nothing", "own"]
     bright, nothing, own = (each.layers["mean"] for each in found.values())

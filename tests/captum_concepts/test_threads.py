@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM, CoAM, ConceptBank, LayerFeatures, PostHocCBM
-from captum_concepts.layers import last_spatial_layer
+from captum_concepts.backbones.layers import last_spatial_layer
 
 PATIENCE = 60.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from captum_concepts.transfer import to_host
+from captum_concepts._support.running import to_host
 from simulated_device import simulated_device
 
 

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from captum_concepts.visualise import gallery, overlay, plot_coam
+from captum_concepts._support.visualise import gallery, overlay, plot_coam
 
 # The lowest colour of jet, as matplotlib has it; the highest is (0.5, 0, 0).
 BLUE = [0.0, 0.0, 0.5]

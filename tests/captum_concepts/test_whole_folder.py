@@ -14,7 +14,7 @@ import filelock
 import pytest
 
 import folder_kills
-from captum_concepts.whole_folder import MANIFEST, WORK, WholeFolder, WriteError, interrupted
+from captum_concepts._support.whole_folder import MANIFEST, WORK, WholeFolder, WriteError, interrupted
 from folder_kills import MINE, NEW, NEW_FILES, OLD, OLD_FILES, texts, write, write_old
 from kills import changes, contents
 
@@ -113,7 +113,7 @@ def test_a_finished_run_is_not_replaced_by_going_on_with_another(folder):
 HOLD = """
 import sys
 from pathlib import Path
-from captum_concepts.whole_folder import WholeFolder
+from captum_concepts._support.whole_folder import WholeFolder
 with WholeFolder(Path(sys.argv[1]), {}):
     print("in", flush=True)
     sys.stdin.read()

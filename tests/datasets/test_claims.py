@@ -23,8 +23,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts.images import image_size, load_image
-from captum_concepts.weights import load_weights
+from captum_concepts._support.images import image_size, load_image
+from captum_concepts._support.weights import load_weights
 from damaged import in_room
 from fixtures_cub import write_cub
 from fixtures_pasta import read_records, write_pasta_release, write_records
@@ -177,7 +177,7 @@ def test_weights_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
 
 
 def test_metadata_of_a_bank_nested_deep(tmp_path: Path) -> None:
-    from captum_concepts.bank_file import BankContents, read_bank, write_bank
+    from captum_concepts.bank.files import BankContents, read_bank, write_bank
 
     bank = ConceptBank(torch.rand(2, 3))
     bank.save(tmp_path / "bank.safetensors")

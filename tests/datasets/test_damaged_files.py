@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from captum_concepts import ConceptBank, method_from_spec
-from captum_concepts.weights import load_weights
+from captum_concepts._support.weights import load_weights
 from damaged import DAMAGES, Loader, check_damaged
 from fixtures_cub import write_cub
 from fixtures_pasta import write_pasta_release

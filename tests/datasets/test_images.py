@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from captum_concepts.images import Head, image_head, image_size, load_image, turned_points
+from captum_concepts._support.images import Head, image_head, image_size, load_image, turned_points
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, ConceptFolder
 from quantus_concepts.datasets.scenes.bam_masks import PNGMasks

@@ -26,7 +26,7 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts import tcav_score
-from captum_concepts.paper_methods import build_methods
+from captum_concepts.attributions.methods import build_methods
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release

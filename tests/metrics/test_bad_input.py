@@ -13,7 +13,7 @@ import torch
 from captum.attr import Saliency
 from torch import nn
 
-from captum_concepts.running import predict_logits
+from captum_concepts._support.running import predict_logits
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch, score_concepts, score_contrasts
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 

@@ -12,7 +12,7 @@ import torch
 from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor, nn
 
-from captum_concepts.running import kept_numpy_state
+from captum_concepts._support.running import kept_numpy_state
 from quantus_concepts import Faithfulness
 from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, descended, solved
 from reference import faithfulness as reference

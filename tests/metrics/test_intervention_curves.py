@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts.interventions import Levels
+from captum_concepts.models.interventions import Levels
 from quantus_concepts import intervention_curve, plot_interventions, score_concepts
 from telling_models import Shown, TellingModel, told
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel

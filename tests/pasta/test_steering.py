@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.steered_rise import SteeredRISE
+from captum_concepts.attributions.steered_rise import SteeredRISE
 from pooling_encoder import PoolingEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 
-from captum_concepts.whole_folder import WORK
+from captum_concepts._support.whole_folder import WORK
 from fixtures_cub import write_cub
 from golden.runs import smaller
 from quantus_concepts.studies import page as pages

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from captum_concepts.progress import progress
-from captum_concepts.reading import printable
+from captum_concepts._support.files import printable
+from captum_concepts._support.progress import progress
 from quantus_concepts.studies.csv_files import as_cell, from_cell, write_csv
 from quantus_concepts.studies.findings import Finding
 from quantus_concepts.studies.page import Page, Section, render

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 from safetensors import SafetensorError
 
-from captum_concepts.whole_folder import MANIFEST
+from captum_concepts._support.whole_folder import MANIFEST
 from quantus_concepts.studies.output import OutputFolder
 
 NOW = datetime(2025, 3, 1, 9, 5, 7)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from captum_concepts.whole_folder import WORK
+from captum_concepts._support.whole_folder import WORK
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies import app
 from quantus_concepts.studies.command import OutOptions, ProgressOptions, command, option

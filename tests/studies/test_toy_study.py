@@ -11,7 +11,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from captum_concepts.whole_folder import WORK
+from captum_concepts._support.whole_folder import WORK
 from kills import contents
 from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.studies.charts import Chart, grouped_bars

@@ -12,9 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_callable, check_choice, check_kind, check_module, check_shape, check_whole
-from captum_concepts.shown import one_line
-from captum_concepts.wrappers import unwrapped
+from captum_concepts._support.checks import (
+    check_callable,
+    check_choice,
+    check_kind,
+    check_module,
+    check_shape,
+    check_whole,
+)
+from captum_concepts._support.shown import one_line
+from captum_concepts.backbones.wrappers import unwrapped
 
 #: Mean and standard deviation of each channel of images in [0, 1].
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from captum_concepts._support.checks import image_remedy
 from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, width
 from captum_concepts.backbones.pools import MeanThen, TokenPool, with_class_token
-from captum_concepts.checks import image_remedy
 
 
 def from_torchvision(model: nn.Module | str) -> Backbone:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts._support.checks import image_remedy
 from captum_concepts.backbones.backbone import Backbone, Normalisation, check_model, is_family, refusal, shared_copy
 from captum_concepts.backbones.pools import MeanThen, TokenPool, to_grid, token_backbone
-from captum_concepts.checks import image_remedy
 
 _KNOWN = ("ResNet", "ConvNext", "Swin", "ViT", "DeiT", "Dinov2", "CLIP vision", "Siglip vision")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
+from captum_concepts._support.checks import check_choice, check_kind
+from captum_concepts._support.lazy import check_extra
+from captum_concepts._support.running import error_text
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.families_open_clip import from_open_clip
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.families_transformers import CUTS, from_transformers
-from captum_concepts.checks import check_choice, check_kind
-from captum_concepts.lazy import check_extra
-from captum_concepts.running import error_text
 
 _WITH_WEIGHTS = ("open_clip", "transformers")
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_file, check_index, check_path, check_whole
-from captum_concepts.folders import subfolders
-from captum_concepts.images import image_size as size_of_image
-from captum_concepts.images import load_image
+from captum_concepts._support.checks import check_choice, check_file, check_index, check_path, check_whole
+from captum_concepts._support.files import subfolders
+from captum_concepts._support.images import image_size as size_of_image
+from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,

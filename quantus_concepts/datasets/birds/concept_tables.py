@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts.checks import check_path
-from captum_concepts.images import image_head
-from captum_concepts.reading import check_plain_file, quoted
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.files import check_plain_file, quoted
+from captum_concepts._support.images import image_head
 
 POINT_COLUMNS = ("image", "part", "x", "y")
 PART_COLUMNS = ("concept", "part")

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_index
-from captum_concepts.images import image_head, load_image, turned_points
-from captum_concepts.reading import printable
+from captum_concepts._support.checks import check_choice, check_index
+from captum_concepts._support.files import printable
+from captum_concepts._support.images import image_head, load_image, turned_points
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS
 from quantus_concepts.datasets.birds.cub200_attributes import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from captum_concepts.checks import check_path
-from captum_concepts.reading import shortened
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.files import shortened
 from quantus_concepts.datasets.birds.cub200_attributes import N_ATTRIBUTES, OFFICIAL_PARTS, attribute_group
 
 CHUNK = 400_000

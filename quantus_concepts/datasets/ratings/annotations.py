@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.reading import read_json, shortened
+from captum_concepts._support.files import read_json, shortened
 from quantus_concepts.datasets.folders import leads_out
 from quantus_concepts.datasets.ratings.files import (
     FileName,

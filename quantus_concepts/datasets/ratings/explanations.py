@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from captum_concepts.shown import one_line
+from captum_concepts._support.shown import one_line
 
 MODALITIES = ("map", "drawing", "concepts")
 

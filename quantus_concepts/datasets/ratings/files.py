@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.images import MAX_PIXELS
-from captum_concepts.reading import no_file, printable, read_json, reason_of, shortened
+from captum_concepts._support.files import no_file, printable, read_json, reason_of, shortened
+from captum_concepts._support.images import MAX_PIXELS
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_whole
+from captum_concepts._support.checks import check_choice, check_whole
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, BirdView, GradedExplainer
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation, MapExplanation

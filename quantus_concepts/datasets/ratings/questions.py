@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from captum_concepts.checks import check_choice
+from captum_concepts._support.checks import check_choice
 
 
 @dataclass(frozen=True)

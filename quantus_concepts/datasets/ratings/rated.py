@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_numbers, check_shape, to_numpy
-from captum_concepts.shown import described
+from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
+from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, Explanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_numbers, check_range, check_shape, check_whole, to_numpy
+from captum_concepts._support.checks import check_numbers, check_range, check_shape, check_whole, to_numpy
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations

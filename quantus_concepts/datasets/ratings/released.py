@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts.checks import check_choice, check_path
-from captum_concepts.images import load_image
+from captum_concepts._support.checks import check_choice, check_path
+from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts.checks import check_range, check_shape, check_whole, to_numpy
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_range, check_shape, check_whole, to_numpy
+from captum_concepts._support.shown import one_line
 
 PARTS = ("train", "validation", "test")
 

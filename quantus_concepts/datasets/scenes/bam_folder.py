@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_path, check_whole
-from captum_concepts.folders import image_files, subfolders
-from captum_concepts.images import image_size as size_of_image
-from captum_concepts.images import load_pixels
+from captum_concepts._support.checks import check_choice, check_path, check_whole
+from captum_concepts._support.files import image_files, subfolders
+from captum_concepts._support.images import image_size as size_of_image
+from captum_concepts._support.images import load_pixels
 from quantus_concepts.datasets.base import SPLITS
 from quantus_concepts.datasets.folders import some_names
 from quantus_concepts.datasets.scenes.bam_layout import (

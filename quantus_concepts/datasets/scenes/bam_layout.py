@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from captum_concepts.reading import quoted, read_text, shortened
+from captum_concepts._support.files import quoted, read_text, shortened
 from quantus_concepts.datasets.base import SPLITS
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from captum_concepts.images import MAX_PIXELS, load_pixels
-from captum_concepts.reading import no_file, reason_of
+from captum_concepts._support.files import no_file, reason_of
+from captum_concepts._support.images import MAX_PIXELS, load_pixels
 from quantus_concepts.datasets.scenes.bam_layout import FOLDERS, MASKS_PER_OBJECT, SPLIT_FOLDERS, parse_name
 from quantus_concepts.datasets.scenes.composed import Box
 

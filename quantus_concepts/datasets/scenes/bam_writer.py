@@ -11,9 +11,9 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
-from captum_concepts.checks import check_path, check_whole
-from captum_concepts.progress import progress
-from captum_concepts.whole_folder import WholeFolder
+from captum_concepts._support.checks import check_path, check_whole
+from captum_concepts._support.progress import progress
+from captum_concepts._support.whole_folder import WholeFolder
 from quantus_concepts.datasets.base import SPLITS, check_test_share
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from captum_concepts.checks import check_choice, check_index, check_path, check_range, check_whole
-from captum_concepts.images import MAX_PIXELS, image_head, load_pixels, turned
-from captum_concepts.reading import quoted, read_json, reason_of
+from captum_concepts._support.checks import check_choice, check_index, check_path, check_range, check_whole
+from captum_concepts._support.files import quoted, read_json, reason_of
+from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turned
 from quantus_concepts.datasets.folders import inside, some_names
 from quantus_concepts.datasets.scenes.pasting import cut_out
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource

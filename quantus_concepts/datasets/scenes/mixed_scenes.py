@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from captum_concepts.checks import check_index, check_whole
+from captum_concepts._support.checks import check_index, check_whole
 from quantus_concepts.datasets.base import check_pair
 from quantus_concepts.datasets.scenes.sources import SceneSource, check_source
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_index, check_range, check_whole
+from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
 from quantus_concepts.datasets.base import SPLITS, check_pair, check_test_share
 from quantus_concepts.datasets.scenes.composed import (
     GREY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts.checks import check_index, check_whole
+from captum_concepts._support.checks import check_index, check_whole
 from quantus_concepts.datasets.scenes.object_shapes import INK, MAIN, NOTHING, PATTERN, SHAPES, Drawing, draw_shape
 from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.pasting import cut_out

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts.checks import check_index, check_whole
+from captum_concepts._support.checks import check_index, check_whole
 from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import SceneSource
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from captum_concepts.shown import described, one_line
+from captum_concepts._support.shown import described, one_line
 
 
 class Cutout(NamedTuple):

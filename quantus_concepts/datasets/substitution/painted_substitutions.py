@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts.checks import as_list, check_choice, check_index, check_kind, check_seed, check_whole
-from captum_concepts.shown import described, one_line
+from captum_concepts._support.checks import as_list, check_choice, check_index, check_kind, check_seed, check_whole
+from captum_concepts._support.shown import described, one_line
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
 

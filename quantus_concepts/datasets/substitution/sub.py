@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts.checks import check_callable, check_index, check_kind, check_whole
-from captum_concepts.reading import shortened
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_callable, check_index, check_kind, check_whole
+from captum_concepts._support.files import shortened
+from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
     LICENCE,

@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts.checks import check_folder
-from captum_concepts.images import FORMATS, MAX_PIXELS
-from captum_concepts.reading import check_plain_file, parse_json, quoted, reason_of, shortened
+from captum_concepts._support.checks import check_folder
+from captum_concepts._support.files import check_plain_file, parse_json, quoted, reason_of, shortened
+from captum_concepts._support.images import FORMATS, MAX_PIXELS
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
 COLUMNS = (IMAGE, ATTRIBUTE, BIRD)

@@ -11,10 +11,17 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts.checks import as_list, check_choice, check_flag, check_kind, check_path, check_shape, check_whole
-from captum_concepts.progress import progress
-from captum_concepts.reading import check_plain_file
-from captum_concepts.writing import clear_abandoned, written
+from captum_concepts._support.checks import (
+    as_list,
+    check_choice,
+    check_flag,
+    check_kind,
+    check_path,
+    check_shape,
+    check_whole,
+)
+from captum_concepts._support.files import check_plain_file, clear_abandoned, written
+from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.substitution.sub_files import (
     ATTRIBUTE,
     BIRD,

@@ -9,8 +9,8 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice
-from captum_concepts.running import predict_logits
+from captum_concepts._support.checks import check_choice
+from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.host.arguments import QuantusArguments
 from quantus_concepts.metrics.host.base import ConceptMetric

@@ -9,7 +9,7 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_finite, check_number, check_range, check_whole
+from captum_concepts._support.checks import check_choice, check_finite, check_number, check_range, check_whole
 from quantus_concepts.functional import (
     mask_centres,
     mask_shares,

@@ -9,8 +9,8 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_finite, check_number
-from captum_concepts.running import predict_logits
+from captum_concepts._support.checks import check_choice, check_finite, check_number
+from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.host.arguments import QuantusArguments

@@ -10,8 +10,8 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_flag, check_weight, to_array, to_numpy
-from captum_concepts.transfer import to_host
+from captum_concepts._support.checks import check_flag, check_weight, to_array, to_numpy
+from captum_concepts._support.running import to_host
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.patch_optimisation import patch_progress

@@ -9,8 +9,8 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
-from captum_concepts.checks import check_flag, check_materialised, check_module, check_seed
-from captum_concepts.running import evaluation_mode
+from captum_concepts._support.checks import check_flag, check_materialised, check_module, check_seed
+from captum_concepts._support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.arguments import QuantusArguments

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_finite, to_array, to_numpy
-from captum_concepts.running import to_model
-from captum_concepts.shown import one_line
+from captum_concepts._support.checks import check_finite, to_array, to_numpy
+from captum_concepts._support.running import to_model
+from captum_concepts._support.shown import one_line
 from quantus_concepts.metrics.contrast.patch_optimisation import (
     ETA1,
     PatchResult,

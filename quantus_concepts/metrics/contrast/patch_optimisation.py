@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     check_binary,
     check_callable,
     check_finite,
@@ -21,9 +21,8 @@ from captum_concepts.checks import (
     to_array,
     to_tensor,
 )
-from captum_concepts.running import alone_with, evaluation_mode, tensor_output, to_model
-from captum_concepts.shown import one_line
-from captum_concepts.transfer import to_host
+from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host, to_model
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.patch_objective import check_values_range, patch_objective
 from quantus_concepts.metrics.host.call import WholeProgress
 from quantus_concepts.metrics.host.checks import listed

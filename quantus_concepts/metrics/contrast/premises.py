@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     check_finite,
     check_materialised,
     check_module,
@@ -19,9 +19,9 @@ from captum_concepts.checks import (
     check_whole,
     to_tensor,
 )
-from captum_concepts.progress import progress
-from captum_concepts.running import evaluation_mode, tensor_output, to_model
-from captum_concepts.shown import one_line
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
+from captum_concepts._support.shown import one_line
 from quantus_concepts.metrics.contrast.regions import Subject, batches
 
 # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.

@@ -12,8 +12,8 @@ import torch
 from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_range
-from captum_concepts.running import predict_logits
+from captum_concepts._support.checks import check_range
+from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.regions import region_attribution
 from quantus_concepts.metrics.host.arguments import OF_REGIONS

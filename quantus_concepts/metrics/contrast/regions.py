@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, RandomSampler
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     as_list,
     check_mapping,
     check_module,
@@ -22,9 +22,9 @@ from captum_concepts.checks import (
     to_numpy,
     to_tensor,
 )
-from captum_concepts.progress import progress
-from captum_concepts.running import evaluation_mode, floating_images, predict_logits
-from captum_concepts.shown import one_line
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.host.checks import check_explains, check_mask_size, class_labels, region_masks
 from quantus_concepts.metrics.host.row_buffer import RowBuffer

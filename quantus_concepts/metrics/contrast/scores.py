@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     check_binary,
     check_mapping,
     check_module,

@@ -10,8 +10,8 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_choice, check_whole
-from captum_concepts.running import alone_with, tensor_output, to_model
+from captum_concepts._support.checks import check_choice, check_whole
+from captum_concepts._support.running import alone_with, tensor_output, to_model
 from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, Prepared
 from quantus_concepts.metrics.host.arguments import QuantusArguments

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.checks import as_list, check_choice, check_finite, check_range, check_seed, to_array
+from captum_concepts._support.checks import as_list, check_choice, check_finite, check_range, check_seed, to_array
 
 #: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.
 NOISE = {"black": 0.0, "uniform": 0.2, "gaussian": 0.2, "road": 0.01}

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from captum_concepts.checks import check_callable, check_flag, check_mapping
+from captum_concepts._support.checks import check_callable, check_flag, check_mapping
 from quantus_concepts.functional.normalisation import positive_percentile
 
 

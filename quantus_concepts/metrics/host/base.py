@@ -15,7 +15,7 @@ from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     check_device,
     check_finite,
     check_flag,
@@ -24,7 +24,7 @@ from captum_concepts.checks import (
     to_array,
     to_numpy,
 )
-from captum_concepts.running import alone_with, evaluation_mode
+from captum_concepts._support.running import alone_with, evaluation_mode
 from quantus_concepts.metrics.host.arguments import DEFAULTS, QuantusArguments, check_keywords
 from quantus_concepts.metrics.host.call import (
     Call,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from captum_concepts.checks import to_numpy
-from captum_concepts.progress import progress
+from captum_concepts._support.checks import to_numpy
+from captum_concepts._support.progress import progress
 
 
 def nanmean(scores: Any) -> float:

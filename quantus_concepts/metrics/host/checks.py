@@ -12,7 +12,7 @@ from captum.attr import Attribution
 from quantus.helpers import asserts
 from torch import Tensor, nn
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     check_binary,
     check_callable,
     check_finite,

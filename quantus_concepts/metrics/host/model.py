@@ -10,9 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.chain import linear_part
-from captum_concepts.checks import check_choice
-from captum_concepts.running import alone_with, device_of, first_floating, tensor_output, to_model, without_autocast
+from captum_concepts._support.checks import check_choice
+from captum_concepts._support.running import (
+    alone_with,
+    device_of,
+    first_floating,
+    tensor_output,
+    to_model,
+    without_autocast,
+)
+from captum_concepts.models.chain import linear_part
 from quantus_concepts.metrics.host.checks import checked_classes
 from quantus_concepts.metrics.host.protocols import ConceptModel, FeatureSharing, shares_features
 

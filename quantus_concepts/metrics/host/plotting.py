@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from quantus.helpers.enums import ScoreDirection
 
-from captum_concepts.checks import as_list, check_kind, to_array
-from captum_concepts.shown import described
+from captum_concepts._support.checks import as_list, check_kind, to_array
+from captum_concepts._support.shown import described
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.arguments import DEFAULTS, QuantusArguments
 from quantus_concepts.metrics.host.call import Record

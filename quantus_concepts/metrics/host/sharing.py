@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_weight
+from captum_concepts._support.checks import check_weight
 
 R = TypeVar("R")
 

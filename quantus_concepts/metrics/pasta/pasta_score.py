@@ -12,7 +12,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     as_list,
     check_callable,
     check_choice,
@@ -22,7 +22,7 @@ from captum_concepts.checks import (
     to_array,
     to_numpy,
 )
-from captum_concepts.running import device_of, to_model
+from captum_concepts._support.running import device_of, to_model
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.host.arguments import QuantusArguments
 from quantus_concepts.metrics.host.base import ConceptMetric

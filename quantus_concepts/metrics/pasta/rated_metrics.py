@@ -14,7 +14,7 @@ from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts.checks import (
+from captum_concepts._support.checks import (
     check_callable,
     check_finite,
     check_mapping,
@@ -24,9 +24,9 @@ from captum_concepts.checks import (
     check_whole,
     to_array,
 )
-from captum_concepts.progress import progress
-from captum_concepts.running import evaluation_mode, predict_logits
-from captum_concepts.shown import one_line
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import evaluation_mode, predict_logits
+from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.arguments import check_size

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from captum_concepts.checks import check_flag, check_seed, check_whole
-from captum_concepts.embedding import check_loader
-from captum_concepts.interventions import Levels
+from captum_concepts._support.checks import check_flag, check_seed, check_whole
+from captum_concepts.backbones.embedding import check_loader
+from captum_concepts.models.interventions import Levels
 from quantus_concepts.metrics.host.checks import (
     checked_points,
     checked_presence,

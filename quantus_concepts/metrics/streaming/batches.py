@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
-from captum_concepts.checks import check_binary, check_shape, to_tensor
-from captum_concepts.running import floating_images
+from captum_concepts._support.checks import check_binary, check_shape, to_tensor
+from captum_concepts._support.running import floating_images
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 
 FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")

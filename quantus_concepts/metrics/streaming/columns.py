@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_range, check_shape, check_whole, to_numpy
-from captum_concepts.interventions import Levels
-from captum_concepts.running import to_model
+from captum_concepts._support.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts._support.running import to_model
+from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional import ClassMeans, cgim, rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.regions import check_places, hits_of_places

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import as_list, check_choice, check_seed, check_shape, check_whole
-from captum_concepts.interventions import Levels
+from captum_concepts._support.checks import as_list, check_choice, check_seed, check_shape, check_whole
+from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import (
     ORDERS,
     checked_groups,

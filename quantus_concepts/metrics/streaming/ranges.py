@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from captum_concepts.checks import check_flag, check_seed, check_whole
-from captum_concepts.shown import described
+from captum_concepts._support.checks import check_flag, check_seed, check_whole
+from captum_concepts._support.shown import described
 from quantus_concepts.metrics.host.checks import checked_substitutes
 from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints

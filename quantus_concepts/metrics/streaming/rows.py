@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts.checks import to_numpy
+from captum_concepts._support.checks import to_numpy
 from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.host.call import nanmean

@@ -14,10 +14,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import as_list, check_finite, check_number, check_whole
-from captum_concepts.interventions import Levels, check_levels
-from captum_concepts.progress import progress
-from captum_concepts.running import device_of, evaluation_mode
+from captum_concepts._support.checks import as_list, check_finite, check_number, check_whole
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import device_of, evaluation_mode
+from captum_concepts.models.interventions import Levels, check_levels
 from quantus_concepts.metrics.host.checks import check_concept_order, checked_class_concepts, checked_parts, concepts_of
 from quantus_concepts.metrics.host.model import IMPORTANCES, backbone_features
 from quantus_concepts.metrics.host.protocols import REMEDY, ConceptModel, is_concept_model, lacking, shares_features

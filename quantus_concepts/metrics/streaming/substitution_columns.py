@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_shape, to_numpy
+from captum_concepts._support.checks import check_shape, to_numpy
 from quantus_concepts.functional.substitution import (
     MAJORITY,
     NO_CONCEPT,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.checks import check_range
+from captum_concepts._support.checks import check_range
 
 
 @dataclass(frozen=True)

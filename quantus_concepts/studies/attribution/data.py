@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from captum_concepts.checks import check_choice
+from captum_concepts._support.checks import check_choice
 from quantus_concepts.datasets import (
     BAMFolder,
     COCOObjects,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import method_from_spec
-from captum_concepts.paper_methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
+from captum_concepts.attributions.methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, optimise_patch
 from quantus_concepts.metrics.contrast.scores import (

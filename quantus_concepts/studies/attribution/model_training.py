@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_range
+from captum_concepts._support.checks import check_range
 from quantus_concepts.studies.attribution.augmentation import Augmentation
 from quantus_concepts.studies.attribution.training_samples import (
     ComposedImages,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_range
+from captum_concepts._support.checks import check_range
 from quantus_concepts.studies.networks import NO_WEIGHTS, SMALL, Network, load_network
 from quantus_concepts.studies.training import STRIDE, FineResNet, seeded
 

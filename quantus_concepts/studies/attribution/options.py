@@ -122,7 +122,7 @@ class AttributionOptions(WorkerOptions, RunOptions):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what cannot be run."""
-        from captum_concepts.checks import check_range
+        from captum_concepts._support.checks import check_range
         from quantus_concepts.studies.networks import said_normalisation
 
         super().__post_init__()
@@ -144,7 +144,7 @@ class AttributionOptions(WorkerOptions, RunOptions):
         self.torch_device()
 
     def _check_files(self) -> None:
-        from captum_concepts.checks import check_file, check_folder, check_path
+        from captum_concepts._support.checks import check_file, check_folder, check_path
 
         needed = FILES[self.data]
         for name in ("objects", "annotations", "scenes", "root"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from captum_concepts.paper_methods import CONTROL_METHODS
+from captum_concepts.attributions.methods import CONTROL_METHODS
 from quantus_concepts.metrics import PremiseCheck
 from quantus_concepts.studies.attribution.global_method import TCAV
 from quantus_concepts.studies.results import against, names, one, pick

@@ -11,7 +11,7 @@ import pandas as pd
 import typer
 from torch import nn
 
-from captum_concepts.layers import find_layer
+from captum_concepts.backbones.layers import find_layer
 from quantus_concepts.metrics import PremiseCheck, check_premise
 from quantus_concepts.studies.attribution.augmentation import Augmentation
 from quantus_concepts.studies.attribution.data import AttributionData, load_data

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from captum_concepts.checks import check_choice, check_shape
-from captum_concepts.progress import progress
+from captum_concepts._support.checks import check_choice, check_shape
+from captum_concepts._support.progress import progress
 
 Target = Literal["object", "scene"]
 TARGETS: tuple[Target, ...] = ("object", "scene")

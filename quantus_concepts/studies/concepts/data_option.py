@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from captum_concepts.progress import part
+from captum_concepts._support.progress import part
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions

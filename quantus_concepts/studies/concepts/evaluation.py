@@ -16,14 +16,14 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from captum_concepts._support.progress import part
+from captum_concepts._support.running import device_of
 from captum_concepts.backbones import Backbone
-from captum_concepts.bank import ConceptBank
-from captum_concepts.bottleneck import BottleneckCBM
-from captum_concepts.cbm import ConceptLayer, PostHocCBM
-from captum_concepts.embedding import Embeddings, embed
-from captum_concepts.heads import fit_logistic
-from captum_concepts.progress import part
-from captum_concepts.running import device_of
+from captum_concepts.backbones.embedding import Embeddings, embed
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.models.bottleneck import BottleneckCBM
+from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
+from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import intervention_counts, random_banks
 from quantus_concepts.metrics import score_concepts

@@ -9,9 +9,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_concepts.cbm import PostHocCBM
-from captum_concepts.running import alone_with, to_model
-from captum_concepts.visualise import gallery
+from captum_concepts._support.running import alone_with, to_model
+from captum_concepts._support.visualise import gallery
+from captum_concepts.models.cbm import PostHocCBM
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.functional import rank_concepts
 from quantus_concepts.metrics.host.model import concept_importance, concept_outputs

@@ -21,7 +21,7 @@ DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
 PAINTED_SIZES = 32, 512
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
-#: As `captum_concepts.directions` and `cbm` have them, which load what takes seconds, before the first bird is painted.
+#: As in `captum_concepts.bank.directions` and `models.cbm`, whose import takes seconds.
 METHODS, VALUES = ("svm", "mean"), ("margin", "raw")
 
 _DATA, _BACKBONE, _BANK = "Data", "Backbone", "Concept bank"
@@ -95,7 +95,7 @@ class ConceptOptions(WorkerOptions, RunOptions):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what is out of bounds or does not go together."""
-        from captum_concepts.checks import check_range
+        from captum_concepts._support.checks import check_range
         from quantus_concepts.studies.training import STRIDE
 
         super().__post_init__()
@@ -129,7 +129,7 @@ class ConceptOptions(WorkerOptions, RunOptions):
         return self.precision == BFLOAT16
 
     def _check_files(self) -> None:
-        from captum_concepts.checks import check_file, check_folder
+        from captum_concepts._support.checks import check_file, check_folder
 
         for name in _NEEDED[self.data]:
             if getattr(self, name) is None:

@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.checks import check_shape
+from captum_concepts._support.checks import check_shape
 from quantus_concepts.datasets.base import ConceptDataset
 
 

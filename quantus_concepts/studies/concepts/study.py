@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from captum_concepts.layers import find_layer
-from captum_concepts.progress import whole_run
+from captum_concepts._support.progress import whole_run
+from captum_concepts.backbones.layers import find_layer
 from quantus_concepts.studies.concepts.data_option import DRAWING, SCORING, TRAINING, load_data
 from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions

@@ -13,8 +13,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS, build_methods
-from captum_concepts.steered_rise import SteeredRISE
+from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS, build_methods
+from captum_concepts.attributions.steered_rise import SteeredRISE
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import t_interval

@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from captum_concepts.paper_methods import build_methods
-from captum_concepts.running import device_of
-from captum_concepts.steered_rise import SteeredRISE
+from captum_concepts._support.running import device_of
+from captum_concepts.attributions.methods import build_methods
+from captum_concepts.attributions.steered_rise import SteeredRISE
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations

@@ -67,7 +67,7 @@ def whole_numbers(text: str, argument: str) -> tuple[int, ...]:
 
 def check_folder(data: Path | None) -> None:
     """Raise unless a folder of ratings that is named is there, and holds some."""
-    from captum_concepts.checks import check_file, check_folder
+    from captum_concepts._support.checks import check_file, check_folder
 
     if data is not None:
         check_folder("--data", data)
@@ -76,7 +76,7 @@ def check_folder(data: Path | None) -> None:
 
 def check_cache(cache: Path | None) -> None:
     """Raise where no folder can be made, or is, at the place of a cache."""
-    from captum_concepts.checks import check_path
+    from captum_concepts._support.checks import check_path
 
     if cache is not None and check_path("--cache", cache).exists() and not cache.is_dir():
         raise ValueError(f"Expected argument `--cache` to name a folder but {cache} is a file.")
@@ -84,7 +84,7 @@ def check_cache(cache: Path | None) -> None:
 
 def check_encoder_files(options: Any) -> None:
     """Raise unless the files of an encoder are there, and it is one that takes files."""
-    from captum_concepts.checks import check_file, check_folder
+    from captum_concepts._support.checks import check_file, check_folder
 
     for name, check in (("encoder_weights", check_file), ("encoder_tokenizer", check_folder)):
         if (path := getattr(options, name)) is not None:
@@ -119,7 +119,7 @@ class SplitOptions(WorkerOptions, DeviceCheckedOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
         super().__post_init__()
-        from captum_concepts.checks import check_range
+        from captum_concepts._support.checks import check_range
 
         check_range("--train-share", self.train_share, 0, 1, open_low=True, open_high=True)
         _ = self.questions

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from captum_concepts.paper_methods import build_methods
+from captum_concepts.attributions.methods import build_methods
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder

@@ -12,7 +12,7 @@ from quantus.functions.similarity_func import correlation_pearson
 from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
 from torch import nn
 
-from captum_concepts.running import device_of, seeded_generators
+from captum_concepts._support.running import device_of, seeded_generators
 
 
 def subset_correlations(

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from captum_concepts.images import load_image
-from captum_concepts.progress import progress
-from captum_concepts.reading import printable
+from captum_concepts._support.files import printable
+from captum_concepts._support.images import load_image
+from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
     DrawingExplanation,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from captum_concepts.checks import check_path
+from captum_concepts._support.checks import check_path
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,

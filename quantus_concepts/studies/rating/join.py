@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from captum_concepts.reading import check_plain_file, printable, read_json
+from captum_concepts._support.files import check_plain_file, printable, read_json
 from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_SUFFIX,

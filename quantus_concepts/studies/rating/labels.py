@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from captum_concepts.checks import check_path
-from captum_concepts.reading import check_plain_file, reason_of, shortened
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.files import check_plain_file, reason_of, shortened
 from quantus_concepts.datasets.ratings.files import list_some
 from quantus_concepts.studies.rating.files import ExplanationFile
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS

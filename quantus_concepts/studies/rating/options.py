@@ -41,7 +41,7 @@ class ExplanationOptions(Options):
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
-        from captum_concepts.checks import check_file, check_folder
+        from captum_concepts._support.checks import check_file, check_folder
 
         super().__post_init__()
         check_folder("--images", self.images)
@@ -93,7 +93,7 @@ class ScoreOptions(ExplanationOptions, WorkerOptions, ProgressOptions, OutOption
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
-        from captum_concepts.checks import check_path
+        from captum_concepts._support.checks import check_path
         from quantus_concepts.studies.pasta.options import check_cache, check_encoder_files, question_names
 
         super().__post_init__()
@@ -135,7 +135,7 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
-        from captum_concepts.checks import check_folder
+        from captum_concepts._support.checks import check_folder
 
         super().__post_init__()
         for name in ("light", "strong"):
@@ -153,7 +153,7 @@ class JoinOptions(OutOptions):
 
     def __post_init__(self) -> None:
         """Raise for what is not there."""
-        from captum_concepts.checks import check_file, check_folder
+        from captum_concepts._support.checks import check_file, check_folder
 
         super().__post_init__()
         for file in self.files:

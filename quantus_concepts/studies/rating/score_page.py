@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts.images import load_image
+from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.mixture import Mixture, plot_mixture

@@ -11,8 +11,8 @@ from typing import Any
 from markupsafe import Markup
 from torch import Tensor
 
-from captum_concepts.images import load_image
-from captum_concepts.progress import progress
+from captum_concepts._support.images import load_image
+from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import Question, question_named
 from quantus_concepts.studies.page import render_page

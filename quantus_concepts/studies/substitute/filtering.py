@@ -7,10 +7,9 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
-from captum_concepts.images import load_pixels
-from captum_concepts.progress import progress
-from captum_concepts.reading import check_plain_file, quoted
-from captum_concepts.writing import written
+from captum_concepts._support.files import check_plain_file, quoted, written
+from captum_concepts._support.images import load_pixels
+from captum_concepts._support.progress import progress
 from quantus_concepts.studies.csv_files import from_cell, write_csv
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.substitute.answering import LetterModel, load_letter_model

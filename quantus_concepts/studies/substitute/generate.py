@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from captum_concepts.lazy import check_extra
-from captum_concepts.progress import progress
-from captum_concepts.reading import read_json
-from captum_concepts.writing import clear_abandoned, written
+from captum_concepts._support.files import clear_abandoned, read_json, written
+from captum_concepts._support.lazy import check_extra
+from captum_concepts._support.progress import progress
 from quantus_concepts.pasta.downloads import first_line
 from quantus_concepts.studies.rating.options import words
 from quantus_concepts.studies.substitute.options import GenerateOptions

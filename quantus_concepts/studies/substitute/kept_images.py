@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from captum_concepts.reading import shortened
+from captum_concepts._support.files import shortened
 from quantus_concepts.datasets.folders import inside
 from quantus_concepts.studies.substitute.filtering import MANIFEST, read_manifest
 from quantus_concepts.studies.substitute.pairs import images_of, read_pairs

@@ -54,7 +54,7 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
-        from captum_concepts.checks import check_path
+        from captum_concepts._support.checks import check_path
         from quantus_concepts.studies.naming import named_as_typed
         from quantus_concepts.studies.substitute.pairs import choose_pairs
 
@@ -80,7 +80,7 @@ class GeneratedOptions(ProgressOptions, OutOptions):
 
     def __post_init__(self) -> None:
         """Raise for what is not there."""
-        from captum_concepts.checks import check_folder
+        from captum_concepts._support.checks import check_folder
         from quantus_concepts.studies.substitute.pairs import read_pairs
 
         super().__post_init__()
@@ -125,7 +125,7 @@ class FilteredOptions(GeneratedOptions):
 
     def __post_init__(self) -> None:
         """Raise for what is not there."""
-        from captum_concepts.checks import check_folder
+        from captum_concepts._support.checks import check_folder
 
         super().__post_init__()
         if self.filtered is not None:
@@ -167,7 +167,7 @@ class ExportOptions(FilteredOptions):
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
-        from captum_concepts.checks import check_file
+        from captum_concepts._support.checks import check_file
 
         super().__post_init__()
         for file in self.ratings or ():

@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from captum_concepts.checks import check_choice
-from captum_concepts.reading import read_json
-from captum_concepts.writing import written
+from captum_concepts._support.checks import check_choice
+from captum_concepts._support.files import read_json, written
 
 PAIRS = Path(__file__).with_name("pairs.json")
 #: In the folder of a pair: what it is.

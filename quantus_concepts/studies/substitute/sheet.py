@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts.progress import progress
+from captum_concepts._support.progress import progress
 from quantus_concepts.studies.output import OutputFolder
 from quantus_concepts.studies.page import render_page
 from quantus_concepts.studies.rating.sheet import PAGE

@@ -65,7 +65,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what is out of bounds or does not go together."""
-        from captum_concepts.checks import check_range
+        from captum_concepts._support.checks import check_range
         from quantus_concepts.studies.training import STRIDE
 
         super().__post_init__()
@@ -83,7 +83,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         self.torch_device()
 
     def _check_data(self) -> None:
-        from captum_concepts.checks import check_file, check_folder
+        from captum_concepts._support.checks import check_file, check_folder
 
         for name in (name for name in _OF_SUB if getattr(self, name) not in (None, False)):
             if self.data == PAINTED:

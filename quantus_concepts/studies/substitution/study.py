@@ -6,7 +6,7 @@ from functools import partial
 
 import pandas as pd
 
-from captum_concepts.progress import whole_run
+from captum_concepts._support.progress import whole_run
 from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.studies.naming import named_as_typed
 from quantus_concepts.studies.run import Run, Study

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from captum_concepts._support.files import shortened
 from captum_concepts.backbones import Backbone
-from captum_concepts.cbm import PostHocCBM
-from captum_concepts.reading import shortened
+from captum_concepts.models.cbm import PostHocCBM
 from quantus_concepts.datasets import CUB200, SUB
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from block_sources import Discs, Noise, Plains
-from captum_concepts.whole_folder import MANIFEST
+from captum_concepts._support.whole_folder import MANIFEST
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.datasets.scenes.bam_writer import write_bam
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from block_sources import Blocks, Plains
-from captum_concepts.running import to_model
+from captum_concepts._support.running import to_model
 from quantus_concepts.datasets import ObjectsOnScenes
 from quantus_concepts.studies.attribution import evaluation
 from quantus_concepts.studies.attribution.evaluation import score_robustness

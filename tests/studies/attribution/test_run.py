@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
-from captum_concepts.paper_methods import CONTROL_METHODS, PAPER_METHODS
+from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS
 from fixtures_attribution import FOLDERS, TINY, write_folders
 from golden.runs import NO_FIGURES
 from kills import contents

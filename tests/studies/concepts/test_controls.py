@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from captum_concepts import ConceptBank
 from captum_concepts.backbones import Backbone
-from captum_concepts.embedding import embed
+from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, score_concepts
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from captum_concepts.cbm import VALUES
-from captum_concepts.directions import METHODS
+from captum_concepts.bank.directions import METHODS
+from captum_concepts.models.cbm import VALUES
 from golden.runs import NO_FIGURES
 from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.studies import charts

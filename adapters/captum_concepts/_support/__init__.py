@@ -1,0 +1,1 @@
+"""What every module uses: checks, running a model, files, progress, drawing."""

@@ -1,0 +1,271 @@
+"""How a user's model is run: device, dtype, eval mode, generators, errors; copies between devices."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.files import check_plain_file, reason_of
+
+
+PACKAGE = "captum_concepts"
+
+
+def warn_user(message: str) -> None:
+    """Warn at the line outside this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
+def first_floating(module: nn.Module) -> Tensor | None:
+    """Return the parameter or buffer that tells device and type of a module; None without any."""
+    tensors = chain(module.parameters(), module.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+
+
+def device_of(module: Any, default: torch.device | None = None) -> torch.device:
+    """Return the device of a module; without parameters and buffers the default, which is the CPU."""
+    reference = first_floating(module) if hasattr(module, "parameters") else None
+    return (default or torch.device("cpu")) if reference is None else reference.device
+
+
+def to_model(model: nn.Module, array: Any) -> Tensor:
+    """Put an array on a model's device, in its precision; without parameters, on the CPU in float32."""
+    reference = first_floating(model)
+    if reference is None:
+        return torch.as_tensor(np.asarray(array), dtype=torch.float32)
+    return torch.as_tensor(array).to(device=reference.device, dtype=reference.dtype)
+
+
+def floating_images(images: Tensor) -> Tensor:
+    """Return images in floating point, those of uint8 divided by 255, as torchvision does it."""
+    if images.dtype == torch.uint8:
+        return images.float() / 255
+    return images if images.is_floating_point() else images.float()
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values of half precision in float32, and others as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
+
+
+def tensor_output(output: Any, source: str = "the model") -> Tensor:
+    """Return the tensor a model gives: itself, its `.logits`, or the first tensor of a tuple, list or mapping."""
+    # A tuple or list of maps (N, d, h, w) alone, as timm's ``features_only=True`` gives it, is a pyramid, whose
+    # last and deepest maps are returned.
+    if isinstance(output, Tensor):
+        return output
+    logits = getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    if isinstance(output, Mapping):
+        values = [output["logits"], *output.values()] if "logits" in output else list(output.values())
+    else:
+        values = list(output) if isinstance(output, tuple | list) else []
+    if not isinstance(output, Mapping) and all(isinstance(value, Tensor) and value.ndim == 4 for value in values):
+        values.reverse()
+    found = next((value for value in values if isinstance(value, Tensor)), None)
+    if found is None:
+        raise TypeError(
+            f"Expected {source} to return a tensor, an object with `.logits`, or a tuple, list or mapping that holds "
+            f"a tensor, but got {type(output).__name__}. Wrap it in a module whose forward returns the logits."
+        )
+    return found
+
+
+def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
+    # Asked around every pass; the generators of `nn.Module.modules` take several times as long.
+    found: dict[int, nn.Module] = {}
+    waiting = [each for each in modules if isinstance(each, nn.Module)]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in found:
+            found[id(part)] = part
+            waiting += [each for each in part._modules.values() if each is not None]
+    return found
+
+
+_flags_lock = threading.Lock()
+# How many evaluations hold a module (by its id) in eval mode, and the mode it had before the first of them.
+_flags: dict[int, tuple[int, bool]] = {}
+
+
+@contextmanager
+def evaluation_mode(*modules: Any) -> Iterator[None]:
+    """Put modules into eval mode, and every part back into its own mode when the last thread has left."""
+    parts = {key: part for key, part in _parts(modules).items() if hasattr(part, "training")}
+    with _flags_lock:
+        for key, part in parts.items():
+            count, training = _flags.get(key, (0, part.training))
+            _flags[key] = count + 1, training
+            if training:
+                part.training = False
+    try:
+        yield
+    finally:
+        with _flags_lock:
+            for key, part in parts.items():
+                count, training = _flags.pop(key)
+                if count > 1:
+                    _flags[key] = count - 1, training
+                elif part.training != training:
+                    part.training = training
+
+
+_turn = threading.Condition()
+# Which thread holds a part of a model (by its id), and how often.
+_held: dict[int, tuple[int, int]] = {}
+
+
+@contextmanager
+def alone_with(*models: Any) -> Iterator[None]:
+    """Keep other threads away from models while hooks are on them; a thread may enter again for the same models."""
+    # Captum's hooks fire in whatever thread runs the layer, so that a pass of another thread would be recorded.
+    # Held around single passes and explanations, never around a whole evaluation: two threads that each hold a
+    # model and want the other's would wait for ever.
+    parts = _parts(models)
+    me = threading.get_ident()
+    with _turn:
+        _turn.wait_for(lambda: all(_held.get(part, (me, 0))[0] == me for part in parts))
+        for part in parts:
+            _held[part] = me, _held.get(part, (me, 0))[1] + 1
+    try:
+        yield
+    finally:
+        with _turn:
+            for part in parts:
+                count = _held.pop(part)[1]
+                if count > 1:
+                    _held[part] = me, count - 1
+            _turn.notify_all()
+
+
+def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
+    """Return a model's outputs for a batch, without gradient and on its device."""
+    with alone_with(model), torch.no_grad():
+        return tensor_output(model(to_model(model, inputs), **kwargs))
+
+
+# One thread at a time: two that seed the same generators draw each other's numbers, and put back each other's states.
+_one_seed = threading.RLock()
+
+
+@contextmanager
+def kept_generators(device: torch.device) -> Iterator[None]:
+    """Put PyTorch's generators of the CPU and of a device back as they were."""
+    on_device = device.type != "cpu"
+    with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
+        yield
+
+
+@contextmanager
+def kept_numpy_state() -> Iterator[None]:
+    """Put NumPy's global generator back as it was, whatever a library draws from it inside."""
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+
+
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed PyTorch's generators of the CPU and of a device; `torch.manual_seed` would seed the other devices too."""
+    torch.default_generator.manual_seed(seed)
+    module = getattr(torch, device.type, None)
+    if device.type != "cpu" and module is not None:
+        with module.device(device) if hasattr(module, "device") else nullcontext():
+            module.manual_seed(seed)
+
+
+@contextmanager
+def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
+    """Seed the generators of PyTorch and NumPy, and put them back as they were."""
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    # GradientShap draws from NumPy's global generator.
+    with _one_seed, kept_generators(device), kept_numpy_state():
+        seed_generators(device, seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        yield
+
+
+#: How the names of modules begin that are files of a user's.
+USER_FILE = "_captum_concepts_user_file_"
+
+
+class _WithoutCache(importlib.machinery.SourceFileLoader):
+    """Loads a file and leaves no bytecode beside it, where the user may not look for it."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Write nothing."""
+
+
+def run_file(path: str | os.PathLike[str]) -> ModuleType:
+    """Run a user's Python file as a module; a ValueError says what it raised."""
+    # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is: the file may be
+    # called as a library is.
+    path = check_path("path", path)
+    check_plain_file(path, "Python file")
+    name = f"{USER_FILE}{path.stem}"
+    loader = _WithoutCache(name, str(path))
+    found = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if path.suffix != ".py" or found is None:
+        raise ValueError(f"Expected a Python file but got {path}.")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
+        del sys.modules[name]
+        raise ValueError(f"{path} cannot be run: {error_text(error)}.") from error
+    return module
+
+
+def nearest_functions(module: ModuleType, name: str, shown: int = 5) -> list[str]:
+    """Return the functions of a user's module whose names are nearest; the first ones where none is near."""
+    functions = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
+    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or functions[:shown]
+
+
+def error_text(error: BaseException) -> str:
+    """Return the kind of an error and what it says, on one line."""
+    kind, reason = type(error).__name__, reason_of(error)
+    return kind if reason == kind else f"{kind}: {reason}"
+
+
+def to_host(*tensors: Tensor) -> list[Tensor]:
+    """Return tensors of any shapes and types on the CPU, without gradient, in one transfer from each device."""
+    found = [tensor.detach() for tensor in tensors]
+    for place in dict.fromkeys(tensor.device for tensor in found):
+        if place.type == "cpu":
+            continue
+        here = [index for index, tensor in enumerate(found) if tensor.device == place]
+        parts = [found[index].reshape(-1).view(torch.uint8) for index in here]
+        # Bytes of one tensor begin anywhere among those of the others, and so they are copied.
+        packed = torch.cat(parts).cpu().split([len(part) for part in parts])
+        for index, part in zip(here, packed, strict=True):
+            found[index] = part.clone().view(found[index].dtype).view(found[index].shape)
+    return found

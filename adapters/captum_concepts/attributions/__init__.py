@@ -1,0 +1,1 @@
+"""Captum-compatible attributions: CoAM, SteeredRISE, controls, `explain_func`."""

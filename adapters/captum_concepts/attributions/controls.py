@@ -1,0 +1,207 @@
+"""Control attributions that know nothing of what a model has learned: random numbers, and edges."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from captum.attr import Attribution
+from captum.log import log_usage
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captum_concepts._support.checks import check_callable, check_seed, check_shape
+from captum_concepts._support.running import to_host
+from captum_concepts._support.shown import described, written
+from captum_concepts.attributions.outputs import input_tensors
+
+# Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
+_ENTRIES = 64
+
+
+class RandomAttribution(Attribution):
+    """Random attribution, uniform in [0, 1), the same whenever the same question is asked.
+
+    A metric calls an explanation with two models or with two versions of an image, and again to see that it
+    does not change. So the numbers are drawn, for each sample, from a generator seeded by the seed, the
+    sample, its target and the parameters of the model: independent between samples, targets and models,
+    alike in every call and every batch. No global generator is used. One bit of images or weights that differs, as
+    between kinds of processors that computed them or where they are cast to half precision, gives another draw.
+
+    Parameters
+    ----------
+    forward_func : callable or nn.Module
+        The model; it is not run. A callable that is no module counts as a model without parameters.
+    seed : int
+        Of the draw, not negative.
+
+    Raises
+    ------
+    TypeError
+        If `forward_func` cannot be called, or `seed` is no whole number.
+    ValueError
+        If `seed` is negative.
+
+    Examples
+    --------
+    >>> control = RandomAttribution(nn.Identity())
+    >>> bool((control.attribute(torch.ones(2, 3, 4, 4)) == control.attribute(torch.ones(1, 3, 4, 4))).all())
+    True
+    """
+
+    def __init__(self, forward_func: Callable[..., Any], seed: int = 0) -> None:
+        check_callable("forward_func", forward_func)
+        super().__init__(forward_func)
+        self.seed = check_seed(seed)
+
+    def __repr__(self) -> str:
+        return described(self, written(self.forward_func), seed=self.seed)
+
+    @log_usage()
+    def attribute(
+        self, inputs: Tensor | tuple[Tensor, ...], target: Any = None, additional_forward_args: Any = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Draw an attribution.
+
+        Parameters
+        ----------
+        inputs : Tensor or tuple of Tensor
+            (N, ...), images are (N, C, H, W).
+        target : int, tuple, Tensor or list, optional
+            As in all of Captum: one for all samples, or one for each.
+        additional_forward_args : Any
+            Ignored.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            Of the shape, type and device of the inputs.
+
+        Raises
+        ------
+        ValueError
+            If there is neither one target for all samples nor one for each.
+        """
+        tensors = input_tensors(inputs)
+        n = len(tensors[0])
+        # Adding 0 makes one of the two zeros: what compares equal shall be one question.
+        questions = [each.detach().float() + 0 for each in tensors]
+        some = _some_entries(self.forward_func)
+        targets = [target] if isinstance(target, Tensor) else []
+        on_host = to_host(*targets, *questions, *some)
+        asked = _per_sample(on_host.pop(0) if targets else target, n)
+        arrays = [each.numpy() for each in on_host[: len(tensors)]]
+        model = _fingerprint(some, on_host[len(tensors) :])
+        drawn = [np.empty_like(each) for each in arrays]
+        for i in range(n):
+            digest = hashlib.blake2b(f"{self.seed} {asked[i]} ".encode() + model, digest_size=16)
+            for array in arrays:
+                digest.update(str(array.shape[1:]).encode() + array[i].tobytes())
+            generator = np.random.default_rng(int.from_bytes(digest.digest()))
+            for result in drawn:
+                result[i] = generator.random(result.shape[1:], dtype=np.float32)
+        results = tuple(torch.from_numpy(each).to(tensor) for each, tensor in zip(drawn, tensors, strict=True))
+        return results if isinstance(inputs, tuple) else results[0]
+
+
+class SobelEdges(Attribution):
+    r"""Edges of the image: the magnitude of the Sobel gradient of each channel.
+
+    .. math:: e = \sqrt{(S_x * x)^2 + (S_y * x)^2}
+
+    with the 3 x 3 Sobel kernels, not divided by 8, and the border pixels repeated, as
+    ``scipy.ndimage.sobel(mode="nearest")`` does. It does not know the model: an explanation that scores no
+    better than this one may be no more than an edge detector.
+
+    Parameters
+    ----------
+    forward_func : callable or nn.Module
+        Kept, and never run.
+    """
+
+    def __repr__(self) -> str:
+        return described(self, written(self.forward_func))
+
+    @log_usage()
+    def attribute(
+        self, inputs: Tensor | tuple[Tensor, ...], target: Any = None, additional_forward_args: Any = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Return the edges.
+
+        Parameters
+        ----------
+        inputs : Tensor or tuple of Tensor
+            (N, C, H, W).
+        target : int, tuple, Tensor or list, optional
+            Ignored.
+        additional_forward_args : Any
+            Ignored.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            (N, C, H, W), at least 0, of the type and on the device of the inputs.
+
+        Raises
+        ------
+        ValueError
+            If `inputs` has another rank.
+        TypeError
+            If it is no tensor of a floating-point dtype.
+        """
+        edges = tuple(_edges(each) for each in input_tensors(inputs))
+        return edges if isinstance(inputs, tuple) else edges[0]
+
+
+def _edges(images: Tensor) -> Tensor:
+    check_shape("inputs", images, ("N", "C", "H", "W"), (None,) * 4)
+    if not images.is_floating_point():
+        raise TypeError(f"Expected argument `inputs` to be of a floating-point dtype but got {images.dtype}.")
+    padded = functional.pad(images.detach(), (1, 1, 1, 1), mode="replicate")
+    # Sums of slices rather than a convolution, which a GPU may compute in the reduced precision of TF32.
+    across = padded[..., 2:] - padded[..., :-2]
+    down = padded[..., 2:, :] - padded[..., :-2, :]
+    horizontal = across[..., :-2, :] + 2 * across[..., 1:-1, :] + across[..., 2:, :]
+    vertical = down[..., :-2] + 2 * down[..., 1:-1] + down[..., 2:]
+    return (horizontal.square() + vertical.square()).sqrt()
+
+
+def _per_sample(target: Any, n: int) -> list[str]:
+    """Return one text for each sample that tells its target."""
+    if isinstance(target, Tensor | np.ndarray):
+        target = target.tolist()
+        # As Captum reads it: a tensor of one element counts for all samples.
+        if isinstance(target, list) and len(target) == 1:
+            target = target[0]
+    if isinstance(target, float) or (isinstance(target, list) and any(isinstance(each, float) for each in target)):
+        raise TypeError(f"Expected argument `target` to hold indices of outputs but got {target!r}.")
+    if not isinstance(target, list):
+        return [repr(target)] * n
+    if len(target) != n:
+        raise ValueError(
+            f"Expected argument `target` to be one target, or to hold one for each of N = {n} inputs, but got "
+            f"{len(target)}."
+        )
+    return [repr(each) for each in target]
+
+
+def _some_entries(model: Any) -> list[Tensor]:
+    """Return some entries of all parameters, where they are."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return [
+        each.detach().flatten()[:: max(1, each.numel() // _ENTRIES)][:_ENTRIES].double()
+        for each in parameters
+        if not each.is_complex()
+    ]
+
+
+def _fingerprint(entries: list[Tensor], on_host: list[Tensor]) -> bytes:
+    """Return a digest of entries of parameters; the same on every device."""
+    digest = hashlib.blake2b(digest_size=16)
+    for place in sorted({each.device for each in entries}, key=str):
+        here = [values for each, values in zip(entries, on_host, strict=True) if each.device == place]
+        digest.update(torch.cat(here).numpy().tobytes())
+    return digest.digest()

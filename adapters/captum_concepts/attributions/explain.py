@@ -1,0 +1,447 @@
+"""Any Captum attribution as a Quantus `explain_func`."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from captum.attr import Attribution, NoiseTunnel
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captum_concepts._support.checks import (
+    check_callable,
+    check_choice,
+    check_device,
+    check_finite,
+    check_flag,
+    check_mapping,
+    check_materialised,
+    check_seed,
+    check_whole,
+    is_integral,
+    to_array,
+    to_tensor,
+)
+from captum_concepts._support.running import alone_with, evaluation_mode, first_floating, seeded_generators
+from captum_concepts._support.shown import described, written
+from captum_concepts.attributions.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
+from captum_concepts.backbones.layers import find_layer
+
+
+def check_factory(factory: Any, layer: Any) -> None:
+    """Raise unless a factory is a class, or a function, that makes an attribution of a model."""
+    owner = getattr(factory, "__self__", factory)
+    if not isinstance(owner, type) and isinstance(owner, Attribution):
+        raise TypeError(
+            f"Expected argument `factory` to be a class or a function of the model but got a "
+            f"{type(owner).__name__} already bound to one. Metrics call it with other models, whose place "
+            f"the bound one would take unnoticed. Pass {type(owner).__name__} itself, or `lambda model: ...`."
+        )
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise TypeError(
+            f"Expected argument `factory` to be a Captum attribution class, or a function from model to "
+            f"attribution, but got {factory!r}. Pass captum.attr.Saliency, for instance."
+        )
+    check_layer_name(layer)
+    if not isinstance(factory, type):
+        return
+    if issubclass(factory, NoiseTunnel):
+        raise TypeError(
+            "Expected argument `factory` to build an attribution of a model but NoiseTunnel wraps another. "
+            "Pass a function: `lambda model: NoiseTunnel(Saliency(model))`."
+        )
+    parameter = inspect.signature(factory).parameters.get("layer")
+    if parameter is not None and parameter.default is parameter.empty and layer is None:
+        raise ValueError(
+            f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but got None."
+        )
+    if "layer" not in constructor_names(factory) and layer is not None:
+        raise ValueError(f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}.")
+
+
+def check_layer_name(layer: Any) -> None:
+    """Raise unless a layer is None, or given by name."""
+    if layer is not None and not isinstance(layer, str):
+        raise TypeError(
+            f"Expected argument `layer` to be the dotted name of a module but got {type(layer).__name__}. A "
+            "module belongs to one model, and metrics call with others; `model.named_modules()` lists names."
+        )
+
+
+def check_arguments(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
+    """Raise where a class does not know an argument, or lacks one."""
+    for name in ("inputs", "target"):
+        if name in attribute_kwargs:
+            raise ValueError(
+                f"Expected arguments of `attribute` without `{name}`, which comes with each call, but got it."
+            )
+    method = getattr(factory, "attribute", None) if isinstance(factory, type) else None
+    if method is None:
+        return
+    for name, parameter in list(inspect.signature(factory).parameters.items())[1:]:
+        optional = parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if name not in ("layer", *constructor_kwargs) and not optional:
+            raise ValueError(f"Expected argument `{name}`, which {factory.__name__} needs, but it is missing.")
+    parameters = inspect.signature(method).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    allowed = (set(parameters) | constructor_names(factory)) - {"self", "inputs", "target"}
+    for name in attribute_kwargs:
+        check_choice(f"an argument of {factory.__name__}", name, sorted(allowed))
+
+
+def constructor_names(factory: Any) -> set[str]:
+    """Return the names of the constructor's arguments, without the model."""
+    return set(list(inspect.signature(factory).parameters)[1:])
+
+
+def takes_target(attribution: Any) -> bool:
+    """Whether an attribution explains one output, which has to be named."""
+    parameters = inspect.signature(attribution.attribute).parameters
+    if "target" in parameters:
+        return True
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return False
+    # NoiseTunnel hands everything on to what it wraps.
+    inner = getattr(attribution, "attribution_method", None)
+    return True if inner is None else takes_target(inner)
+
+
+def check_same_model(attribution: Any, model: Any) -> None:
+    """Raise if an attribution explains a model that shares nothing with the one asked for."""
+    explained = getattr(attribution, "forward_func", None)
+    if not isinstance(explained, nn.Module) or not isinstance(model, nn.Module):
+        return
+    ours = {id(module) for module in model.modules()}
+    if not any(id(module) in ours for module in explained.modules()):
+        raise ValueError(
+            "Expected argument `factory` to explain the model it is given but it explains another "
+            f"{type(explained).__name__}. Use the argument of the function, not a model from outside it."
+        )
+
+
+# The linear modes of torch are named by the number of dimensions.
+_LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
+
+# What Captum says on every call, of hooks that it takes off again and of batches that it takes apart itself.
+_CHATTER = (
+    r"You are providing multiple inputs for Lime / Kernel SHAP",
+    r"\s*Setting forward, backward hooks and attributes on non-linear",
+    r"Setting backward hooks on ReLU activations",
+)
+
+
+def explain_func(
+    factory: Callable[..., Any],
+    *,
+    layer: str | None = None,
+    attribute_kwargs: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    interpolate: str = "bilinear",
+    channels: str = "auto",
+    rescale: bool = False,
+    device: torch.device | str | None = None,
+    seed: int | None = 0,
+    **kwargs: Any,
+) -> ExplainFunc:
+    """Make a Captum attribution the callable that Quantus wants.
+
+    The result goes into the `xai_methods` of `quantus.evaluate` (with ``explain_func_kwargs={}``) or is the
+    `explain_func` of a metric. It builds the attribution anew for the model of each call, since metrics call
+    it with other models too: that is why `factory` is a class or a function, and a layer is given by name.
+
+    Parameters
+    ----------
+    factory : class or function
+        A Captum attribution class, built as ``factory(model)`` or ``factory(model, layer_module)``, or a
+        function of the same arguments that returns an attribution, for instance
+        ``lambda model: NoiseTunnel(Saliency(model))``.
+    layer : str, optional
+        Dotted name of the layer in whichever model comes with the call.
+    attribute_kwargs : mapping, optional
+        Arguments of `attribute`, for names that this function has itself.
+    batch_size : int, optional
+        Inputs explained at once; by default 64, or `internal_batch_size` if that is given and smaller.
+    interpolate : {"bilinear", "bicubic", "nearest"}
+        How layer maps (N, c, h, w) are brought to the size (H, W) of the inputs; "bilinear" with
+        ``align_corners=False``, and for series (N, c, t) the linear counterpart.
+    channels : {"auto", "sum", "keep"}
+        "auto" sums attributions over channels where these are not the channels of the input, so that a layer
+        map becomes (N, 1, H, W); "sum" does so for pixel attributions (N, C, H, W) too, as Quantus's
+        localisation metrics with one mask need; "keep" never does.
+    rescale : bool
+        Whether the explanation of each sample is stretched to [0, 1], a constant one to 0. Quantus refuses
+        explanations that are negative throughout, as concept maps may well be: they leave out the intercept.
+    device : torch.device or str, optional
+        Where to work if the model has neither parameters nor buffers; otherwise it is where the model is.
+    seed : int, optional
+        For methods that draw at random: the same seed gives the same result in every call, for the same
+        `batch_size`. None draws afresh each time. The global generators are left as they were. A class whose
+        constructor has a `seed` gets it too.
+    **kwargs : Any
+        Further arguments: those that the constructor of a class names go there, the others to `attribute`
+        (``n_steps=20``, ``abs=False``). Arrays and tensors are brought to the model's device and type;
+        `baselines` may be a function of the inputs.
+
+    Returns
+    -------
+    ExplainFunc
+        A callable ``(model, inputs, targets, **ignored) -> np.ndarray``.
+
+    Raises
+    ------
+    TypeError
+        If `factory` is an attribution already bound to a model, which would explain the wrong one, or is
+        no class or function; if `layer` is a module.
+    ValueError
+        If a class needs a layer and none is given, or does not know an argument, or a choice or number is
+        out of range.
+
+    Examples
+    --------
+    >>> from captum.attr import LayerGradCam, Saliency
+    >>> explain_func(LayerGradCam, layer="features")
+    explain_func(LayerGradCam, layer='features')
+    >>> explain_func(Saliency, abs=False)
+    explain_func(Saliency, abs=False)
+    """
+    check_factory(factory, layer)
+    check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
+    check_choice("channels", channels, ("auto", "sum", "keep"))
+    check_flag("rescale", rescale)
+    check_device("device", device)
+    if seed is not None:
+        check_seed(seed)
+    to_attribute = {} if attribute_kwargs is None else dict(check_mapping("attribute_kwargs", attribute_kwargs))
+    to_constructor: dict[str, Any] = {}
+    known = constructor_names(factory) if isinstance(factory, type) else set()
+    for name, value in kwargs.items():
+        (to_constructor if name in known else to_attribute)[name] = value
+    if "seed" in known and seed is not None:
+        # A class that draws by a seed of its own (RandomAttribution) would else give the same under every seed.
+        to_constructor["seed"] = seed
+    check_arguments(factory, to_constructor, to_attribute)
+    if batch_size is None:
+        internal = to_attribute.get("internal_batch_size")
+        batch_size = 64 if internal is None else min(64, check_whole("internal_batch_size", internal, 1))
+    batch_size = check_whole("batch_size", batch_size, 1)
+    return ExplainFunc(
+        factory=factory,
+        layer=layer,
+        constructor_kwargs=to_constructor,
+        attribute_kwargs=to_attribute,
+        batch_size=batch_size,
+        interpolate=interpolate,
+        channels=channels,
+        rescale=rescale,
+        device=device,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class ExplainFunc:
+    """What `explain_func` returns; it can be pickled where its factory can."""
+
+    factory: Callable[..., Any]
+    layer: str | None
+    constructor_kwargs: dict[str, Any]
+    attribute_kwargs: dict[str, Any]
+    batch_size: int
+    interpolate: str
+    channels: str
+    rescale: bool
+    device: torch.device | str | None
+    seed: int | None
+
+    def __call__(
+        self,
+        model: Callable[..., Any],
+        inputs: np.ndarray | Tensor,
+        targets: np.ndarray | Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Explain the outputs `targets` of a model for a batch of inputs."""
+        # The model is in eval mode meanwhile and gets its flags back, submodule by submodule. Other threads that
+        # ask for explanations of it wait. What it returns is a tensor, has `.logits`, or is a tuple, list or
+        # mapping whose first tensor is explained.
+        if not isinstance(inputs, Tensor):
+            inputs = to_array("inputs", inputs)
+        if inputs.ndim == 0:
+            raise ValueError(f"Expected argument `inputs` to have shape (N, ...) but got {tuple(inputs.shape)}.")
+        check_callable("model", model)
+        check_materialised("model", model)
+        place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
+        check_finite("inputs", inputs)
+        n = len(inputs)
+        if n == 0:
+            raise ValueError("Expected argument `inputs` to hold at least one sample but got none.")
+        chosen = _as_targets(targets, n)
+        results = []
+        with contextlib.ExitStack() as stack:
+            # The hooks of Captum fire in whatever thread runs the model.
+            stack.enter_context(alone_with(model))
+            # Metrics may ask for explanations from within no_grad or inference mode.
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+            attribution = self._build(hookable(model))
+            settings = {name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()}
+            if chosen is not None and takes_target(attribution):
+                settings["target"] = chosen.to(place, copy=True)
+            # A wrapper that the factory has built is in train mode, whatever the modules in it are.
+            explained = getattr(attribution, "forward_func", None)
+            stack.enter_context(evaluation_mode(model, explained))
+            stack.enter_context(tensor_outputs(explained, chosen if "target" in settings else None))
+            stack.enter_context(seeded_generators(place, self.seed))
+            stack.enter_context(_without_chatter())
+            for start in range(0, n, self.batch_size):
+                part = slice(start, start + self.batch_size)
+                batch = _as_batch(inputs[part], place, dtype)
+                here = dict(settings)
+                if "target" in here:
+                    here["target"] = here["target"][part]
+                if callable(here.get("baselines")):
+                    here["baselines"] = here["baselines"](batch.detach())
+                result = self._fit_to_inputs(attribution.attribute(batch, **here), batch)
+                if self.rescale:
+                    result = _stretched(result)
+                results.append(result.cpu().numpy())
+        return np.concatenate(results)
+
+    def __repr__(self) -> str:
+        line = described(
+            self, written(self.factory), layer=self.layer, **{**self.constructor_kwargs, **self.attribute_kwargs}
+        )
+        return line.replace("ExplainFunc", "explain_func", 1)
+
+    def _build(self, model: Callable[..., Any]) -> Any:
+        if self.layer is None:
+            attribution = self.factory(model, **self.constructor_kwargs)
+        else:
+            if not isinstance(model, nn.Module):
+                raise TypeError(
+                    f"Expected argument `model` to be an nn.Module, to look the layer {self.layer!r} up in, "
+                    f"but got {type(model).__name__}."
+                )
+            if isinstance(model, Hookable):
+                raise ValueError(scripted(f"layer {self.layer!r}"))
+            attribution = self.factory(model, find_layer(model, self.layer), **self.constructor_kwargs)
+        if isinstance(attribution, type) or not callable(getattr(attribution, "attribute", None)):
+            raise TypeError(
+                f"Expected argument `factory` to return an attribution, an object with a method `attribute`, "
+                f"but it returned {attribution!r}."
+            )
+        check_scripted(attribution, model)
+        check_same_model(attribution, model)
+        return attribution
+
+    def _fit_to_inputs(self, result: Any, batch: Tensor) -> Tensor:
+        """Bring an attribution to the shape of the inputs, or to one channel of it."""
+        if isinstance(result, tuple) and len(result) == 1:
+            result = result[0]
+        if not isinstance(result, Tensor):
+            raise ValueError(
+                f"Expected the attribution to be one tensor but got {type(result).__name__}. "
+                "Leave out `return_convergence_delta` and layers of several outputs."
+            )
+        result = result.detach()
+        if result.dtype in (torch.float16, torch.bfloat16):
+            # NumPy has no bfloat16, and scores computed in half precision are none.
+            result = result.float()
+        own_channels = result.shape == batch.shape
+        if result.ndim != batch.ndim or len(result) != len(batch) or (batch.ndim == 2 and not own_channels):
+            raise ValueError(
+                f"Expected the attribution to have shape {tuple(batch.shape)}, or that of a layer map with "
+                f"{batch.ndim} dimensions, but got {tuple(result.shape)}. Choose a layer that keeps the "
+                "spatial dimensions, or pass a function whose attribution brings them back."
+            )
+        if batch.ndim == 2:
+            return result
+        # Summed before it is upsampled: both are linear, and so only one channel is.
+        if self.channels == "sum" or (self.channels == "auto" and not own_channels):
+            result = result.sum(1, keepdim=True)
+        size = batch.shape[2:]
+        if result.shape[2:] == size:
+            return result
+        mode = _LINEAR[batch.ndim] if self.interpolate == "bilinear" else self.interpolate
+        align = None if mode == "nearest" else False
+        return functional.interpolate(result, size, mode=mode, align_corners=align)
+
+
+def _stretched(result: Tensor) -> Tensor:
+    """Return explanations with each sample's lowest value at 0 and its highest at 1; constant ones at 0."""
+    axes = tuple(range(1, result.ndim))
+    above = result - result.amin(axes, keepdim=True)
+    span = above.amax(axes, keepdim=True)
+    return above / span.masked_fill(span == 0, 1)
+
+
+def _place(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dtype]:
+    """Return device and floating type of the model, or where it has none those of the arguments."""
+    reference = first_floating(model) if isinstance(model, nn.Module) else None
+    if reference is not None:
+        return reference.device, reference.dtype
+    check_device("device", device)
+    dtype = torch.float64 if str(inputs.dtype).endswith("float64") else torch.float32
+    return torch.device(device or "cpu"), dtype
+
+
+def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
+    if isinstance(values, Tensor):
+        batch = values.detach().to(device, dtype, copy=True)
+    else:
+        # A copy, since torch warns of arrays that cannot be written, and knows no negative strides.
+        batch = torch.tensor(np.ascontiguousarray(values), device=device, dtype=dtype)
+    # On our own copy, or every gradient method warns that it has to ask for gradients itself.
+    return batch.requires_grad_()
+
+
+def _as_targets(targets: Any, n: int) -> Tensor | None:
+    if targets is None:
+        return None
+    values = to_tensor("targets", targets if isinstance(targets, Tensor) else np.array(to_array("targets", targets)))
+    if not is_integral(values):
+        raise ValueError(
+            f"Expected argument `targets` to hold indices of outputs (integers) but got {str(values.dtype)[6:]}."
+        )
+    if values.ndim == 0:
+        values = values.expand(n)
+    if values.shape != (n,):
+        raise ValueError(
+            f"Expected argument `targets` to have shape (N,) = ({n},), one index for each input, but got "
+            f"{tuple(values.shape)}."
+        )
+    negative = (values < 0).nonzero().flatten()
+    if len(negative):
+        # Torch would take the last outputs for them, now and then.
+        raise ValueError(
+            f"Expected argument `targets` to hold indices of outputs from 0 but got {int(values[negative[0]])} at "
+            f"{int(negative[0])}."
+        )
+    return values.long()
+
+
+def _as_setting(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    if isinstance(value, np.ndarray):
+        value = torch.tensor(value)
+    if isinstance(value, Tensor):
+        return value.to(device, dtype if value.is_floating_point() else None)
+    return value
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    with warnings.catch_warnings():
+        for message in _CHATTER:
+            warnings.filterwarnings("ignore", message=message, category=UserWarning)
+        yield

@@ -1,0 +1,454 @@
+"""RISE steered by a score: random masks, weighted by how much they change it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from captum.attr import Attribution
+from captum.log import log_usage
+from torch import Tensor
+from torch.nn import functional
+
+from captum_concepts._support.checks import (
+    as_list,
+    check_callable,
+    check_choice,
+    check_finite,
+    check_materialised,
+    check_number,
+    check_range,
+    check_seed,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, without_autocast
+from captum_concepts._support.shown import described, written
+from captum_concepts.attributions.outputs import as_targets, input_tensors
+
+
+@dataclass(frozen=True)
+class RandomMasks:
+    """The masks of RISE: random grids, and where each is cut out once it is enlarged."""
+
+    grids: Tensor
+    rows: Tensor
+    columns: Tensor
+    size: tuple[int, int]
+
+    @classmethod
+    def draw(
+        cls, n_masks: int, size: tuple[int, int], cells: int | Sequence[int] = (7, 7), p: float = 0.5, seed: int = 0
+    ) -> RandomMasks:
+        """Draw masks; no global generator is touched, and every device gets the same."""
+        n_masks = check_whole("n_masks", n_masks, 1)
+        check_range("p", p, 0, 1, open_low=True)
+        pair = tuple(as_list("cells", cells, "numbers")) if isinstance(cells, Iterable) else (cells, cells)
+        if len(pair) != 2:
+            raise ValueError(f"Expected argument `cells` to be a whole number or two but got {cells!r}.")
+        s1, s2 = (check_whole("cells", each, 2, side) for each, side in zip(pair, size, strict=True))
+        generator = torch.Generator().manual_seed(check_seed(seed))
+        grids = (torch.rand(n_masks, s1, s2, generator=generator) < p).float()
+        rows, columns = (
+            torch.randint(math.ceil(side / s), (n_masks,), generator=generator)
+            for side, s in zip(size, (s1, s2), strict=True)
+        )
+        return cls(grids, rows, columns, size)
+
+    def __len__(self) -> int:
+        return len(self.grids)
+
+    def render(self, some: slice, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return some of the masks, enlarged and cut out."""
+        grids = self.grids[some].to(device, dtype)
+        # Bilinear enlarging is separable, and the rows cut out of a matrix are rows of it: two products do all.
+        down, across = (
+            _enlarging(side, s, device, dtype)[(cut[some, None] + torch.arange(side)).to(device)]
+            for side, s, cut in zip(self.size, self.grids.shape[1:], (self.rows, self.columns), strict=True)
+        )
+        with without_autocast(grids.device):
+            # Products of a convex combination may leave [0, 1] by rounding.
+            return (down @ grids @ across.mT).clamp_(0, 1)
+
+
+def _enlarging(side: int, cells: int, device: torch.device | str, dtype: torch.dtype) -> Tensor:
+    """Return the matrix that enlarges `cells` numbers to one cell more than `side` pixels."""
+    length = (cells + 1) * math.ceil(side / cells)
+    unit = torch.eye(cells, device=device, dtype=dtype)
+    return functional.interpolate(unit[None], length, mode="linear", align_corners=False)[0].T
+
+
+ACTIVATIONS = ("softmax", "sigmoid", "none")
+
+# How far rounding may carry a score out of [0, 1].
+_ROUNDING = 1e-6
+
+ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+class SteeredRISE(Attribution):
+    r"""RISE whose masks are weighted by a score of how people would rate them, too.
+
+    Kazmierczak et al., "Benchmarking XAI Explanations with Human-Aligned Evaluations" (PASTA), Eq. 4, on RISE of
+    Petsiuk, Das and Saenko (2018). Images are seen through n random masks M_i, and the map is
+
+    .. math:: S = \frac{1}{n p} \sum_{i=1}^{n} w_i M_i, \qquad
+        w_i = \lambda \, s(x, M_i) + (1 - \lambda) \, f_c(x \odot M_i),
+
+    with f_c the probability of the class, s the score of the mask laid over the image, and p the probability that
+    a cell of a mask is kept. Both f_c and s lie in [0, 1]. ``lam=0`` is RISE itself; ``lam=1`` no longer asks the
+    model.
+
+    A mask is a grid of ``cells``, each kept with probability p, enlarged bilinearly
+    (``align_corners=False``) to one cell more than the image in each direction and cut out at a random place. A cell
+    has ceil(H / s) pixels, as in the release of RISE; the paper rounds down, and images whose size is no multiple
+    would not be covered. The masks depend on ``seed`` and on the size of the images alone: all images share them, so
+    that a map depends neither on the batch an image comes in nor on `batch_size` (but for rounding). What they share
+    is also the sampling error: use several seeds to learn how large that is.
+
+    Parameters
+    ----------
+    forward_func : callable or nn.Module
+        The model, (N, C, H, W) to (N, K), or to what holds these outputs as `.logits` or first. A module is in eval
+        mode meanwhile, and gets its flags back.
+    score_func : callable, optional
+        ``score_func(images, masks, targets)`` with images (n, C, H, W) as given, masks (n, H, W) in [0, 1] and
+        targets (n,) or None returns (n,) scores in [0, 1], higher is better;
+        `quantus_concepts.pasta.steering.score_masks` makes one of a scorer. Without it only ``lam=0`` is possible.
+
+    Raises
+    ------
+    TypeError
+        If `score_func` cannot be called.
+
+    Examples
+    --------
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 5))
+    >>> SteeredRISE(model).attribute(torch.rand(2, 3, 8, 8), target=1, lam=0, n_masks=10, cells=4).shape
+    torch.Size([2, 1, 8, 8])
+    """
+
+    def __init__(self, forward_func: Callable[..., Any], score_func: ScoreFunction | None = None) -> None:
+        check_callable("forward_func", forward_func)
+        super().__init__(forward_func)
+        if score_func is not None and not callable(score_func):
+            raise TypeError(
+                "Expected argument `score_func` to be a function of images, masks and targets but got "
+                f"{type(score_func).__name__}."
+            )
+        self.score_func = score_func
+
+    def __repr__(self) -> str:
+        return described(self, written(self.forward_func), score_func=self.score_func)
+
+    @log_usage()
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Tensor, ...],
+        target: int | Tensor | list[int] | np.ndarray | None = None,
+        additional_forward_args: Any = None,
+        lam: float = 0.5,
+        n_masks: int = 4000,
+        cells: int | Sequence[int] = (7, 7),
+        p: float = 0.5,
+        seed: int = 0,
+        batch_size: int = 64,
+        baselines: float | Tensor | tuple[Any, ...] = 0.0,
+        activation: str = "softmax",
+        input_shaped: bool = False,
+        display_progressbar: bool = False,
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Return a map for each image.
+
+        Through `captum_concepts.explain_func`, which has a `batch_size` and a `seed` of its own, give these two in
+        its `attribute_kwargs`.
+
+        Parameters
+        ----------
+        inputs : Tensor or tuple of Tensor
+            (N, C, H, W), or a tuple of one.
+        target : int, Tensor, list or array, optional
+            Class explained, the same for all images (int, or a tensor of one element), or one for each (N,). None
+            for a model of one output.
+        additional_forward_args : Any
+            Handed to `forward_func` behind the images. A tensor of length N has one entry for each image, and is
+            repeated with the images.
+        lam : float
+            Weight of the score against the class probability, in [0, 1].
+        n_masks : int
+            Masks; the paper of RISE uses 4000 to 8000. The model runs so often for each image, and so does
+            `score_func` unless `lam` is 0.
+        cells : int or sequence of int
+            Cells (s1, s2) of a mask, at least 2 and at most the size of the image.
+        p : float
+            Probability that a cell is kept, in (0, 1].
+        seed : int
+            Of the masks.
+        batch_size : int
+            Masked images on the device at once; memory is bounded by it.
+        baselines : float or Tensor
+            What shows where a mask hides the image: a number, or (1, C, H, W) or (N, C, H, W). As in RISE, 0: the mean
+            colour where images are normalised, black where they are in [0, 1].
+        activation : {"softmax", "sigmoid", "none"}
+            What makes probabilities of the model's outputs; "none" where they are such already. With ``lam=0`` any
+            output may be explained with "none", the value of a concept for instance.
+        input_shaped : bool
+            Whether to share a map out equally among the C channels, as `captum.metrics.infidelity` needs.
+        display_progressbar : bool
+            Whether to show progress.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            (N, 1, H, W), or (N, C, H, W) if `input_shaped`; contiguous, without gradient, on the device of the
+            inputs, float32 for images of half precision. A tuple of one if `inputs` is a tuple. NaN where
+            the model's output is.
+
+        Raises
+        ------
+        TypeError
+            If `target`, `n_masks`, `cells`, `seed` or `batch_size` are no whole numbers.
+        ValueError
+            If an argument is out of range or has the wrong shape, `lam` is above 0 without a `score_func`, scores
+            are not in [0, 1], or outputs are no probabilities where they have to be.
+        """
+        images = _only_image(inputs)
+        check_materialised("forward_func", self.forward_func, images)
+        n, channels, *size = images.shape
+        check_range("lam", lam, 0, 1)
+        if lam > 0 and self.score_func is None:
+            raise ValueError(
+                f"Expected argument `score_func` for `lam` = {lam} but it is None. Give the constructor one, or use "
+                "lam=0, which is RISE itself."
+            )
+        check_choice("activation", activation, ACTIVATIONS)
+        batch_size = check_whole("batch_size", batch_size, 1)
+        masks = RandomMasks.draw(n_masks, (size[0], size[1]), cells, p, seed)
+        targets = _as_targets(target, n)
+        asked = _Asked(
+            images,
+            None if targets is None else targets.to(images.device),
+            -1 if targets is None or not n else int(targets.max()),
+            _as_baselines(baselines, images),
+            _as_extra(additional_forward_args),
+            _Extremes(_check_scores),
+            _Extremes(partial(_check_probabilities, lam)),
+        )
+        dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
+        total = torch.zeros(n, size[0] * size[1], dtype=dtype, device=images.device)
+        with torch.no_grad(), evaluation_mode(self.forward_func):
+            bar = progress(description="RISE", total=n * len(masks), show=display_progressbar, leave=True)
+            for some, rows in _portions(len(masks), n, batch_size):
+                seen = masks.render(some, images.device, dtype)
+                weights = self._weights(asked, seen, rows, lam, activation)
+                with without_autocast(images.device):
+                    total[rows] += weights.to(dtype).T @ seen.flatten(1)
+                bar.update(weights.numel())
+            bar.close()
+            asked.scores.check()
+            asked.probabilities.check()
+        maps = (total / (len(masks) * p)).view(n, 1, *size)
+        if input_shaped:
+            maps = (maps / channels).expand(n, channels, *size).contiguous()
+        return (maps,) if isinstance(inputs, tuple) else maps
+
+    def _weights(self, asked: _Asked, seen: Tensor, rows: slice, lam: float, activation: str) -> Tensor:
+        """Return the weights (k, n) of k masks for n images."""
+        k, n = len(seen), rows.stop - rows.start
+        images = asked.images[rows].repeat(k, 1, 1, 1)
+        masks = seen.repeat_interleave(n, 0)
+        targets = None if asked.targets is None else asked.targets[rows].repeat(k)
+        weights: Tensor = torch.zeros((), device=seen.device)
+        if lam < 1:
+            with alone_with(self.forward_func):
+                outputs = tensor_output(self.forward_func(asked.masked(images, masks, rows), *asked.extra_of(rows, k)))
+            chosen = _probabilities(outputs, targets, asked.largest, activation, len(images))
+            if lam > 0 and activation == "none":
+                # NaN is no reason to stop: the map of that image becomes NaN.
+                asked.probabilities.add(chosen.masked_fill(chosen.isnan(), 0))
+            weights = (1 - lam) * chosen
+        if lam > 0 and self.score_func is not None:
+            scores = _as_scores(self.score_func(images, masks.to(images.dtype), targets), images)
+            asked.scores.add(scores)
+            weights = weights + lam * scores
+        return weights.view(k, n)
+
+
+class _Extremes:
+    """The least and the largest of many values, checked after the first batch and at the end: it waits for them all."""
+
+    def __init__(self, check: Callable[[float, float], None]) -> None:
+        self._check = check
+        self._found: Tensor | None = None
+
+    def add(self, values: Tensor) -> None:
+        """Take the values of a batch, which stay where they are."""
+        low, high = torch.aminmax(values)
+        if self._found is not None:
+            # They hand NaN on.
+            low, high = torch.minimum(self._found[0], low), torch.maximum(self._found[1], high)
+        first, self._found = self._found is None, torch.stack([low, high])
+        if first:
+            self.check()
+
+    def check(self) -> None:
+        """Raise if a value is none that is allowed."""
+        if self._found is not None:
+            self._check(*self._found.tolist())
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a call of `attribute` is about, and what it has seen."""
+
+    images: Tensor
+    targets: Tensor | None
+    largest: int
+    baselines: float | Tensor
+    extra: tuple[Any, ...]
+    scores: _Extremes
+    probabilities: _Extremes
+
+    def masked(self, images: Tensor, masks: Tensor, rows: slice) -> Tensor:
+        """Return images of `rows`, repeated, behind as many masks."""
+        visible = masks.to(images.dtype).unsqueeze(1)
+        shown = images * visible
+        if isinstance(self.baselines, Tensor):
+            own = self.baselines[rows] if len(self.baselines) > 1 else self.baselines
+            hidden = own.repeat(len(images) // len(own), 1, 1, 1)
+            return shown + hidden * (1 - visible)
+        return shown + self.baselines * (1 - visible) if self.baselines else shown
+
+    def extra_of(self, rows: slice, k: int) -> tuple[Any, ...]:
+        """Return the further arguments of the images of `rows`, k times."""
+        return tuple(
+            each[rows].repeat(k, *[1] * (each.ndim - 1))
+            if isinstance(each, Tensor) and each.ndim and len(each) == len(self.images)
+            else each
+            for each in self.extra
+        )
+
+
+def _portions(n_masks: int, n_images: int, batch_size: int) -> Iterator[tuple[slice, slice]]:
+    """Yield which masks meet which images at once, so that no more than `batch_size` pairs do."""
+    groups = math.ceil(n_images / batch_size)
+    # Groups of one size, or a last small one would run as often as the others for little.
+    group = math.ceil(n_images / groups) if groups else 1
+    at_once = max(1, batch_size // group)
+    for start in range(0, n_images, group):
+        rows = slice(start, min(start + group, n_images))
+        for first in range(0, n_masks, at_once):
+            yield slice(first, min(first + at_once, n_masks)), rows
+
+
+def _only_image(inputs: Any) -> Tensor:
+    tensors = input_tensors(inputs)
+    if len(tensors) != 1:
+        raise ValueError(
+            f"Expected argument `inputs` to be one tensor of images but got {len(tensors)}. Pass what else the model "
+            "takes as `additional_forward_args`."
+        )
+    images: Tensor = tensors[0].detach()
+    check_shape("inputs", images, ("N", "C", "H", "W"), (None,) * 4)
+    if not images.is_floating_point():
+        raise ValueError(
+            f"Expected argument `inputs` to be of a floating-point dtype but got {images.dtype}. Convert it with "
+            ".float()."
+        )
+    return images
+
+
+def _as_targets(target: Any, n: int) -> Tensor | None:
+    if target is None:
+        return None
+    values = as_targets(target, n, "class", "classes").cpu().expand(n)
+    if n and int(values.min()) < 0:
+        raise ValueError(f"Expected argument `target` to be at least 0 but got {int(values.min())}.")
+    return values
+
+
+def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
+    if isinstance(baselines, tuple) and len(baselines) == 1:
+        (baselines,) = baselines
+    if not isinstance(baselines, Tensor | np.ndarray):
+        check_number("baselines", baselines)
+        check_finite("baselines", baselines)
+        return float(baselines)
+    values = to_tensor("baselines", baselines).to(images.device, images.dtype)
+    if values.ndim == 0:
+        return float(values)
+    n = len(images) if len(values) != 1 else 1
+    check_shape("baselines", values, ("N", "C", "H", "W"), (n, *images.shape[1:]))
+    return values
+
+
+def _as_extra(arguments: Any) -> tuple[Any, ...]:
+    if arguments is None:
+        return ()
+    return arguments if isinstance(arguments, tuple) else (arguments,)
+
+
+def _as_scores(scores: Any, images: Tensor) -> Tensor:
+    """Return the scores of masks, or raise if they are none."""
+    values = torch.as_tensor(scores).detach().to(images.device)
+    remedy = "It must return one score for each mask, as a tensor"
+    if values.shape != (len(images),):
+        raise ValueError(
+            f"Expected argument `score_func` to return shape (n,) = ({len(images)},) but got {tuple(values.shape)}. "
+            f"{remedy}."
+        )
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _check_scores(low: float, high: float) -> None:
+    # NaN compares false.
+    if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
+        got = "NaN" if math.isnan(low) else f"scores from {low:.3g} to {high:.3g}"
+        raise ValueError(
+            f"Expected argument `score_func` to return scores in [0, 1] but got {got}. Bring a rating from 1 to 5 "
+            "there by (rating - 1) / 4, one where low is good by (5 - rating) / 4; give a mask that cannot be rated 0."
+        )
+
+
+def _probabilities(outputs: Tensor, targets: Tensor | None, largest: int, activation: str, n: int) -> Tensor:
+    """Return the probability (n,) of each masked image's class."""
+    if outputs.ndim not in (1, 2) or len(outputs) != n:
+        got = tuple(outputs.shape)
+        raise ValueError(f"Expected argument `forward_func` to return shape (N, K) with N = {n} but got {got}.")
+    outputs = outputs.detach()
+    outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
+    if outputs.ndim == 1:
+        outputs = outputs.unsqueeze(1)
+    k = outputs.shape[1]
+    if k == 1 and activation == "softmax":
+        raise ValueError(
+            "Expected argument `activation` to be 'sigmoid' or 'none' for a model of one output, whose softmax is "
+            "always 1, but got 'softmax'."
+        )
+    if targets is None:
+        if k != 1:
+            raise ValueError(
+                f"Expected argument `target` to name one of {k} classes but got None. Pass the class to be explained."
+            )
+        targets = torch.zeros(n, dtype=torch.long, device=outputs.device)
+    if largest >= k:
+        raise ValueError(f"Expected argument `target` to lie in 0..{k - 1} but got {largest}.")
+    if activation != "none":
+        outputs = outputs.softmax(1) if activation == "softmax" else outputs.sigmoid()
+    return outputs.gather(1, targets[:, None].to(outputs.device))[:, 0]
+
+
+def _check_probabilities(lam: float, low: float, high: float) -> None:
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
+        raise ValueError(
+            "Expected argument `forward_func` to return probabilities in [0, 1], since `activation` is 'none' and they "
+            f"are mixed with scores (`lam` = {lam}), but got values from {low:.3g} to {high:.3g}. Use 'softmax' or "
+            "'sigmoid'."
+        )

@@ -1,0 +1,225 @@
+"""Running a backbone once over many images and keeping the pooled embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_binary, check_materialised, check_shape
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import (
+    device_of,
+    evaluation_mode,
+    first_floating,
+    floating_images,
+    kept_generators,
+    warn_user,
+)
+from captum_concepts._support.shown import one_line
+from captum_concepts.backbones.backbone import factory_of
+from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
+
+
+class Embeddings(NamedTuple):
+    """Pooled embeddings of a data set, with what the loader said of its images.
+
+    Attributes
+    ----------
+    features : Tensor
+        (N, d), on the device of the backbone.
+    labels : Tensor or None
+        (N,) of int64: classes, where the loader gives them.
+    concept_labels : Tensor or None
+        (N, L) of 0 and 1, where the loader gives them.
+    """
+
+    features: Tensor
+    labels: Tensor | None
+    concept_labels: Tensor | None
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+
+def embed(
+    features: Any,
+    loader: Iterable[Any],
+    *,
+    pool: Pool = "mean",
+    maps: Maps | None = None,
+    display_progressbar: bool = False,
+) -> Embeddings:
+    """Run a backbone once over the images of a loader, in eval mode and without gradient.
+
+    What comes back can be kept and used for many banks and heads (`ConceptBank.fit`, `fit_logistic`).
+
+    Parameters
+    ----------
+    features : nn.Module or Backbone
+        As in `PostHocCBM`; left as it was.
+    loader : iterable
+        Of batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``. Images
+        are brought to the device and type of the backbone; those of uint8 are divided by 255, and no more: what the
+        backbone wants normalised has to come so.
+    pool : "mean" or callable
+        As in `PostHocCBM`.
+    maps : callable, optional
+        As in `PostHocCBM`.
+    display_progressbar : bool
+        Whether to show progress over the batches.
+
+    Returns
+    -------
+    Embeddings
+        In the order of the loader.
+
+    Raises
+    ------
+    ValueError
+        If the loader is empty or its batches are not as said.
+    """
+    module, pooling = resolve_stages(features, pool, maps)
+    return run(module, pooling, check_loader(loader), 1, display_progressbar)
+
+
+def run(
+    features: nn.Module,
+    pooling: Pooling,
+    loader: Iterable[Any],
+    required: int,
+    display_progressbar: bool,
+    width: int | None = None,
+) -> Embeddings:
+    """Do the work of `embed`, insisting on the first items of each batch, and on a width of the embeddings."""
+    check_materialised("features", features)
+    reference = first_floating(features)
+    rows: list[Tensor] = []
+    labels: list[Tensor] = []
+    concepts: list[Tensor] = []
+    # A loader draws a seed for its workers, and often its order, from the global generator.
+    with kept_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
+        for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
+            items = _items(batch, required)
+            images = floating_images(items[0])
+            if not rows:
+                _warn_of_levels(images, pooling.normalisation)
+            images = images if reference is None else images.to(reference)
+            given = _features(features, images)
+            if not rows and pooling.pool == "mean":
+                _warn_of_logits(features, given)
+            rows.append(pooling(given, width))
+            # Or the maps of two batches would be in memory at once.
+            del given
+            n = len(rows[-1])
+            if len(items) > 1:
+                labels.append(_check_labels(items[1], n))
+            if len(items) > 2:
+                check_shape("concept_labels", items[2], ("N", "L"), (n, None))
+                check_binary("concept_labels", items[2])
+                concepts.append(items[2])
+    if not rows:
+        raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
+    embeddings = torch.cat(rows)
+    return Embeddings(
+        embeddings,
+        torch.cat(labels).to(embeddings.device) if labels else None,
+        torch.cat(concepts).to(embeddings.device) if concepts else None,
+    )
+
+
+def check_loader(loader: Any) -> Iterable[Any]:
+    """Return a loader that can be gone through, or raise."""
+    if isinstance(loader, str) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
+        raise TypeError(
+            f"Expected argument `loader` to give batches, as a torch.utils.data.DataLoader does, but got "
+            f"{type(loader).__name__}."
+        )
+    return loader
+
+
+def _features(features: nn.Module, images: Tensor) -> Any:
+    """Run a backbone; what it raises itself is told with what it was given."""
+    try:
+        return features(images)
+    except RuntimeError as error:
+        error.add_note(
+            f"Raised by `features` (or `backbone`), of type {type(features).__name__}, on images of shape "
+            f"{tuple(images.shape)}. It has to take images: a layer inside a network does not; "
+            "`LayerFeatures(model, layer)` runs the network up to it."
+        )
+        raise
+
+
+def _warn_of_levels(images: Tensor, normalisation: tuple[Sequence[float], Sequence[float]] | None) -> None:
+    """Warn of images that seem to hold levels of 0 to 255 or of 0 to 1, as no normalisation leaves them."""
+    if images.ndim != 4 or images.shape[1] != 3 or not images.numel() or images.amin() < 0:
+        return
+    highest = float(images.amax())
+    # Of a normalised image what is darker than the mean is negative.
+    if highest <= 1 and images.amin() < highest and normalisation is not None and min(normalisation[0]) > 0:
+        mean, deviation = ([round(float(each), 3) for each in values] for values in normalisation)
+        warn_user(
+            f"Images of the first batch lie in 0 to 1: they seem not to be normalised, though the model wants a mean "
+            f"of {mean} and a deviation of {deviation} taken out. `Backbone.normalise` does, and so does the model's "
+            "own transform or processor."
+        )
+    if highest > 50:
+        warn_user(
+            f"Images of the first batch reach {highest:.0f}: they seem to hold levels of 0 to 255. Give "
+            "what the network was trained on, in general levels divided by 255 and normalised."
+        )
+
+
+def _warn_of_logits(features: nn.Module, given: Any) -> None:
+    """Warn where a network that ends in a linear layer is run to its end: its classes are no embedding."""
+    # In eval mode these two do nothing.
+    idle = (nn.Identity, nn.Dropout)
+    leaves = [(name, part) for name, part in features.named_modules() if not any(part.children())]
+    name, last = next((each for each in reversed(leaves) if not isinstance(each[1], idle)), ("", None))
+    # Models of transformers give an object.
+    given = getattr(given, "logits", given)
+    if type(last) is nn.Linear and getattr(given, "shape", ())[1:] == (last.out_features,):
+        warn_user(
+            f"Argument `features` (or `backbone`) is run to its last layer, the linear {name!r}, whose "
+            f"{last.out_features} outputs are taken for the embedding. If they are class logits, cut the network: "
+            f"`{factory_of(features) or 'from_torchvision'}(model)`, or `LayerFeatures(model, layer)` with the last "
+            "layer that gives maps (N, d, h, w)."
+        )
+
+
+def _items(batch: Any, required: int) -> list[Tensor]:
+    """Return images, labels and concept labels, as many as there are."""
+    items = [batch] if isinstance(batch, Tensor) else batch
+    wanted = ("images", "labels", "concept_labels")
+    if not isinstance(items, list | tuple) or len(items) < required:
+        got = f"{len(items)} items" if isinstance(items, list | tuple) else type(batch).__name__
+        told = "To `PostHocCBM.fit` concept labels can also be passed as `concept_labels` (N, L), or a fitted `bank`."
+        if isinstance(batch, Mapping):
+            told = "Make tuples of them in the `collate_fn` of the DataLoader."
+        raise ValueError(
+            f"Expected argument `loader` to give batches that start with ({', '.join(wanted[:required])}) "
+            f"but got {got}. {told}"
+        )
+    kept = list(items[:3])
+    for name, item in zip(wanted, kept, strict=False):
+        if not isinstance(item, Tensor):
+            raise ValueError(
+                f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}. A data set "
+                "gives single images: pass DataLoader(dataset, batch_size=50)."
+            )
+    if kept[0].ndim < 2:
+        raise ValueError(f"Expected argument `loader` to give images but got shape {tuple(kept[0].shape)}.")
+    return kept
+
+
+def _check_labels(labels: Tensor, n: int) -> Tensor:
+    check_shape("labels", labels, ("N",), (n,))
+    if labels.is_floating_point() or labels.dtype == torch.bool or (labels < 0).any():
+        raise ValueError(
+            f"Expected argument `loader` to give `labels` that are class indices (integers from 0) but got "
+            f"{labels.dtype} with smallest value {labels.min().item()}."
+        )
+    return labels.long()

@@ -1,0 +1,249 @@
+"""Layers of a user's own network: found by name, run up to, chosen by default."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.jit._trace import TopLevelTracedModule
+
+from captum_concepts._support.checks import check_materialised, check_module, check_shape
+from captum_concepts._support.running import device_of, evaluation_mode
+
+
+class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
+    """Ends a forward pass at the layer wanted; carries whose pass it is."""
+
+    def __init__(self, owner: object) -> None:
+        super().__init__("The layer was reached.")
+        self.owner = owner
+
+
+@contextmanager
+def watched(layer: nn.Module, note: Callable[[Any], None], of_input: bool = False) -> Iterator[None]:
+    """Call `note` with what a layer gives, or its inputs, in this thread; passes of other threads are left alone."""
+    me = threading.get_ident()
+
+    def hook(_module: nn.Module, inputs: Any, output: Any = None) -> None:
+        if threading.get_ident() == me:
+            note(inputs if of_input else output)
+
+    handle = layer.register_forward_pre_hook(hook) if of_input else layer.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def check_hookable(layer: nn.Module) -> None:
+    """Raise unless hooks on a layer are called; of TorchScript that is only a whole trace."""
+    if isinstance(layer, torch.jit.ScriptModule) and not isinstance(layer, TopLevelTracedModule):
+        raise TypeError(
+            "Expected argument `layer` to be a layer of an eager model but got one of a TorchScript module, which runs "
+            "its layers without telling. Pass the model from before `torch.jit.script` or `torch.jit.trace`."
+        )
+
+
+class LayerFeatures(nn.Module):
+    """A model up to one of its layers: images to that layer's output.
+
+    The forward pass ends at the layer, so what comes after it costs nothing. A layer that the model calls
+    several times gives its first output; a quantised one gives it in float32. Several threads may run it at once.
+    The model is registered once, as ``model``.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network.
+    layer : str or nn.Module
+        Dotted name of one of its submodules, as in `named_modules`, or that submodule.
+
+    Raises
+    ------
+    TypeError
+        If `model` is no module, or the layer none and no name either, or of a TorchScript module.
+    ValueError
+        If the model has no such layer.
+    """
+
+    def __init__(self, model: nn.Module, layer: str | nn.Module) -> None:
+        check_module("model", model)
+        super().__init__()
+        self.model = model
+        # Kept by name: a second registration would double the keys, and a copy finds its own layer.
+        self.layer = layer_name(model, layer)
+        check_hookable(find_layer(model, self.layer) if self.layer else model)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the output of the layer.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, C, H, W), or whatever the model takes.
+
+        Returns
+        -------
+        Tensor
+            The output of the layer, with its gradient.
+
+        Raises
+        ------
+        TypeError
+            If the output of the layer is not a tensor.
+        ValueError
+            If the model is on the meta device and the images are not.
+        RuntimeError
+            If the model does not call the layer on these images.
+        """
+        check_materialised("model", self.model, images)
+        captured: list[Any] = []
+        owner = object()
+
+        def stop(output: Any) -> None:
+            # Kept here as well, should the model itself catch every exception.
+            captured.append(output)
+            raise _LayerReached(owner)
+
+        with watched(self.model.get_submodule(self.layer), stop):
+            try:
+                self.model(images)
+            except _LayerReached as reached:
+                # Another LayerFeatures inside this model, or around it, may stop at the same layer.
+                if reached.owner is not owner:
+                    raise
+        if not captured:
+            raise RuntimeError(
+                f"Expected {type(self.model).__name__} to run its layer {self.layer!r} but it did not. "
+                "Name a layer that takes part in the forward pass."
+            )
+        output = captured[0]
+        if not isinstance(output, Tensor):
+            raise TypeError(
+                f"Expected layer {self.layer!r} to give a tensor but got {type(output).__name__}. "
+                "Name a layer inside it, or one after it."
+            )
+        return output.dequantize() if output.is_quantized else output
+
+    def extra_repr(self) -> str:
+        """Return the name of the layer."""
+        return f"layer={self.layer!r}"
+
+
+def find_layer(model: nn.Module, name: str) -> nn.Module:
+    """Return a submodule by its dotted name."""
+    # Names of a module registered under several names are all good.
+    layers = {known: layer for known, layer in model.named_modules(remove_duplicate=False) if known}
+    if name in layers:
+        return layers[name]
+    near = difflib.get_close_matches(name, layers, n=5, cutoff=0.4)
+    hint = f"Nearest: {near}" if near else f"Its outermost layers: {[n for n in layers if '.' not in n]}"
+    raise ValueError(f"Expected argument `layer` to name a layer of {type(model).__name__} but got {name!r}. {hint}.")
+
+
+def layer_name(model: nn.Module, layer: str | nn.Module) -> str:
+    """Return the dotted name of a layer."""
+    if not isinstance(layer, str | nn.Module):
+        raise TypeError(
+            f"Expected argument `layer` to be the name of a layer, or that layer, but got {type(layer).__name__}."
+        )
+    if isinstance(layer, str):
+        find_layer(model, layer)
+        return layer
+    for name, module in model.named_modules():
+        if module is layer:
+            return name
+    raise ValueError(
+        f"Expected argument `layer` to be part of {type(model).__name__} but got a {type(layer).__name__} "
+        "that is not. Give its name, or the module itself and not a copy."
+    )
+
+
+def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
+    """Return the name of the layer that gives the last maps before a model pools."""
+    # That is the layer whose call ends last among those with an output (N, d, h, w) of more than one position; of
+    # nested ones the outermost, ``layer4`` rather than ``layer4.1.relu``. Not counted are outputs that are not maps
+    # of the image (h, w must have its proportions, which tells (N, h, w, c) apart), Identity layers, the model
+    # itself, and layers called more than once, whose first output is not the last. What a model does to the maps
+    # afterwards by a function, not a layer (the ReLU of DenseNet), is not seen.
+    check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
+    size = (int(images.shape[2]), int(images.shape[3]))
+    calls: Counter[str] = Counter()
+    maps: list[str] = []
+    # How many maps there were when a block gave tokens, or maps with the channels last.
+    tokens: list[int] = []
+
+    def note(name: str, is_block: bool, output: Any) -> None:
+        calls[name] += 1
+        if isinstance(output, tuple) and output:
+            output = output[0]
+        if not isinstance(output, Tensor):
+            return
+        if _is_map(output, size) and len(output) == len(images):
+            maps.append(name)
+        elif is_block and _are_tokens(output, size, len(images)):
+            tokens.append(len(maps))
+
+    with ExitStack() as hooks:
+        for name, layer in model.named_modules():
+            if name and not isinstance(layer, nn.Identity):
+                hooks.enter_context(watched(layer, partial(note, name, any(layer.children()))))
+        _run(model, images)
+    for index, name in reversed(list(enumerate(maps))):
+        if calls[name] > 1:
+            continue
+        if tokens and tokens[-1] > index:
+            raise ValueError(
+                f"Expected argument `layer` to be given for {type(model).__name__}, since its blocks work on tokens "
+                f"after {name!r}, the last layer that gives maps (N, d, h, w), but got None. Pass `layer={name!r}` if "
+                "that layer is what you want, or use a method without a layer; concept maps of tokens come from "
+                "`CoAM.of` and the backbones of `from_torchvision`, `from_timm` and `from_open_clip`."
+            )
+        return name
+    raise ValueError(
+        f"Expected argument `layer` to name a layer of {type(model).__name__}, since none that gives maps (N, d, h, w) "
+        f"was found for images of shape {tuple(images.shape)}, but got None. Name it, or pass `features`, `pool` and "
+        "`maps` to PostHocCBM yourself."
+    )
+
+
+def layer_channels(model: nn.Module, layer: str | nn.Module, images: Tensor) -> int:
+    """Return the number of channels d of a layer's maps."""
+    features = LayerFeatures(model, layer)
+    output: Tensor = _run(features, images)
+    if output.ndim != 4:
+        raise ValueError(
+            f"Expected layer {features.layer!r} to give maps (N, d, h, w) but got shape "
+            f"{tuple(output.shape)}. Name an earlier layer."
+        )
+    return int(output.shape[1])
+
+
+def _is_map(output: Tensor, size: tuple[int, int]) -> bool:
+    """Whether a tensor may be maps of an image of a size (H, W)."""
+    if output.ndim != 4:
+        return False
+    h, w = output.shape[2:]
+    H, W = size
+    # Each layer with a stride rounds both sides on its own, so the proportions hold up to a position each.
+    return h * w > 1 and h <= H and w <= W and abs(h * W - w * H) <= H + W
+
+
+def _are_tokens(output: Tensor, size: tuple[int, int], n_samples: int) -> bool:
+    """Whether a tensor may be tokens (N, t, c) or (t, N, c), or maps (N, h, w, c)."""
+    if output.ndim == 4:
+        return _is_map(output.movedim(3, 1), size)
+    return output.ndim == 3 and n_samples in output.shape[:2] and output.shape[0] * output.shape[1] > n_samples
+
+
+def _run(model: nn.Module, images: Tensor) -> Any:
+    """Run a model in eval mode, without gradient, on its own device, and put its modes back."""
+    with evaluation_mode(model), torch.no_grad():
+        return model(images.to(device_of(model, images.device)))

@@ -1,0 +1,164 @@
+"""From what a backbone gives to an embedding (pool), and to maps of its channels (maps)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_callable, check_module, is_integral, to_tensor
+from captum_concepts._support.running import at_least_float32, tensor_output, without_autocast
+
+Pool = str | Callable[[Tensor], Tensor]
+Maps = Callable[[Tensor], Tensor]
+
+
+class Pooling(nn.Module):
+    """The two readings of a backbone's output."""
+
+    # ``pooling(features)`` is the embedding (N, d), `feature_maps` are the maps (N, d, h, w).
+
+    pool: Any
+    maps: Any
+
+    def __init__(
+        self, pool: Pool = "mean", maps: Maps | None = None, owner: nn.Module | None = None, linear: bool | None = None
+    ) -> None:
+        super().__init__()
+        if isinstance(pool, str) and pool != "mean":
+            raise ValueError(f"Expected argument `pool` to be 'mean' or a callable but got {pool!r}.")
+        if not isinstance(pool, str):
+            check_callable("pool", pool)
+        if maps is not None:
+            check_callable("maps", maps)
+        self.linear = pool == "mean" if linear is None else linear
+        #: What the library of the model says of its images, where it is known.
+        self.normalisation: Any = None
+        self._hold("pool", pool, [owner])
+        self._hold("maps", maps, [owner, pool])
+
+    def _hold(self, name: str, function: Any, owners: list[Any]) -> None:
+        if isinstance(function, nn.Module) and _is_part(function, owners):
+            # Registered through its owner already; twice would duplicate its keys in the state dict, which
+            # safetensors refuses.
+            self.__dict__[name] = function
+        else:
+            setattr(self, name, function)
+
+    def forward(self, features: Tensor, channels: int | None = None) -> Tensor:
+        """Return embeddings."""
+        features = _dequantised(features)
+        if self.pool != "mean":
+            embedding = self.pool(features)
+            if embedding.ndim != 2 or channels not in (None, embedding.shape[1]):
+                raise ValueError(
+                    f"Expected argument `pool` to give embeddings (N, d) = (*, {channels or '*'}) but got "
+                    f"{tuple(embedding.shape)}."
+                )
+            return embedding
+        if self.maps is None:
+            features = tensor_output(features, "`features`")
+        if self.maps is None and features.ndim == 2:
+            _check_channels(features, channels)
+            return features
+        return self.feature_maps(features, channels).mean(dim=(2, 3))
+
+    def feature_maps(self, features: Tensor, channels: int | None = None) -> Tensor:
+        """Return maps."""
+        features = _dequantised(features)
+        maps = tensor_output(features, "`features`") if self.maps is None else self.maps(features)
+        if maps.ndim != 4:
+            source = "`features`, with `maps=None`," if self.maps is None else "`maps`"
+            raise ValueError(
+                f"Expected {source} to give maps (N, d, h, w) but got {tuple(maps.shape)}. Pass `maps`, a "
+                f"callable from the output of `features` to such maps, or features that stop before "
+                f"the pooling."
+            )
+        _check_channels(maps, channels)
+        return maps
+
+
+def resolve_stages(features: Any, pool: Pool, maps: Maps | None, name: str = "features") -> tuple[nn.Module, Pooling]:
+    """Take backbone, pool and maps from the arguments, or all three from a Backbone."""
+    if isinstance(features, type):
+        check_module(name, features)
+    if isinstance(features, nn.Module):
+        return features, Pooling(pool, maps, owner=features)
+    if not all(hasattr(features, name) for name in ("features", "pool", "maps")):
+        raise TypeError(
+            f"Expected argument `{name}` to be an nn.Module or a Backbone but got {type(features).__name__}."
+        )
+    if not (isinstance(pool, str) and pool == "mean" and maps is None):
+        raise ValueError("Expected arguments `pool` and `maps` to be left out, since the Backbone has its own.")
+    module: nn.Module = features.features
+    linear = getattr(features, "linear_pool", None)
+    pooling = Pooling(features.pool, features.maps, owner=module, linear=linear)
+    pooling.normalisation = getattr(features, "normalisation", None)
+    return module, pooling
+
+
+def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
+    """Weight maps by concept vectors, ``F_ij = (1/d) sum_k c_jk E_i(:, :, k)`` (Aysel et al. 2025, Eq. 2)."""
+    n, d, h, w = maps.shape
+    maps = at_least_float32(maps)
+    rows = weights.to(maps) / d
+    if concepts is not None:
+        rows = rows[check_concepts(concepts, n, len(weights)).to(rows.device)]
+    rows = rows.expand(n, -1, -1) if rows.ndim == 2 else rows
+    with without_autocast(maps.device):
+        return torch.bmm(rows, maps.flatten(2)).reshape(n, rows.shape[1], h, w)
+
+
+def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
+    """Return concept indices, checked."""
+    indices = to_tensor("concepts", concepts)
+    if not is_integral(indices):
+        raise TypeError(f"Expected argument `concepts` to hold concept indices but got {indices.dtype}.")
+    if indices.ndim not in (1, 2) or (indices.ndim == 2 and len(indices) != n_samples):
+        raise ValueError(
+            f"Expected argument `concepts` to have shape (k,) or (N, k) = ({n_samples}, *) but got "
+            f"{tuple(indices.shape)}."
+        )
+    # Those on an accelerator are not looked at, which would wait for all that is queued there.
+    if indices.numel() and n_concepts is not None and indices.device.type == "cpu":
+        low, high = indices.min().item(), indices.max().item()
+        if low < 0 or high >= n_concepts:
+            raise ValueError(
+                f"Expected argument `concepts` to lie in 0..{n_concepts - 1}, an index of each of the "
+                f"{n_concepts} concepts, but got {low if low < 0 else high}."
+            )
+    return indices.long()
+
+
+def _is_part(module: nn.Module, owners: list[Any]) -> bool:
+    own = _tensors(module)
+    owned = set().union(*(_tensors(owner) for owner in owners if isinstance(owner, nn.Module)))
+    return bool(own) and own <= owned
+
+
+def _tensors(module: nn.Module) -> set[int]:
+    return {id(each) for group in (module.parameters(), module.buffers()) for each in group}
+
+
+def _dequantised(features: Tensor) -> Tensor:
+    return features.dequantize() if isinstance(features, Tensor) and features.is_quantized else features
+
+
+def _check_channels(features: Tensor, channels: int | None) -> None:
+    shape = tuple(features.shape)
+    last = " It looks as if channels came last: pass `maps=lambda f: f.permute(0, 3, 1, 2)`."
+    if channels is None:
+        # Swin gives (N, h, w, C). Square maps with more channels than rows betray that.
+        if features.ndim == 4 and shape[1] == shape[2] < shape[3]:
+            raise ValueError(
+                f"Expected `features` to give maps (N, d, h, w) but got {shape}.{last} If they are right as "
+                f"they are, pass `maps=torch.nn.Identity()`."
+            )
+    elif shape[1] != channels:
+        axes = "(N, d)" if features.ndim == 2 else "(N, d, h, w)"
+        raise ValueError(
+            f"Expected `features` to give {axes} with d = {channels}, the width of the concepts, but "
+            f"got {shape}." + (last if features.ndim == 4 and shape[3] == channels else "")
+        )

@@ -1,0 +1,1 @@
+"""Banks of concepts: one direction in feature space for each."""

@@ -1,0 +1,283 @@
+"""A bank of concepts: one direction in feature space for each, with its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import (
+    as_list,
+    check_finite,
+    check_kind,
+    check_names,
+    check_seed,
+    check_shape,
+    check_whole,
+)
+from captum_concepts.bank.directions import as_embeddings, some
+from captum_concepts.bank.files import P_VALUES, TENSORS
+from captum_concepts.bank.fitting import FittedBank
+from captum_concepts.bank.sources import check_texts, embed_texts, read_cavs
+from captum_concepts.bank.value import BankValue
+
+
+class ConceptBank(FittedBank):
+    """Concept activation vectors (CAVs), one for each concept.
+
+    A bank is a plain value: all methods that change something return a new one.
+
+    Parameters
+    ----------
+    cavs : Tensor or array
+        (L, d), the vectors c_j; copied. Integers become float32, floating-point types stay.
+    intercepts : Tensor or array, optional
+        (L,), the offsets b_j; zeros by default.
+    names : sequence of str, optional
+        L different names; "concept 0", "concept 1", ... by default.
+    train_accuracy : Tensor or array, optional
+        (L,), balanced accuracy (mean of the shares of samples with and without the concept that are on the right
+        side of its boundary) among those it was fitted on; NaN where unknown.
+    test_accuracy : Tensor or array, optional
+        The same among samples held back.
+    p_values : Tensor or array, optional
+        (L,), those of `from_folders`; NaN where unknown.
+    settings : mapping, optional
+        How the bank was made; kept with it in files.
+
+    Attributes
+    ----------
+    cavs : Tensor
+        (L, d).
+    intercepts : Tensor
+        (L,).
+    names : list of str
+        L names.
+    train_accuracy : Tensor
+        (L,), NaN where unknown.
+    test_accuracy : Tensor
+        (L,), NaN where unknown.
+    p_values : Tensor
+        (L,), how likely random images were to be told from others as well as the concept is; NaN where unknown.
+        `PostHocCBM` does not keep them.
+    settings : dict
+        What JSON can hold.
+    weak : list of str
+        Names of concepts whose `test_accuracy` is below .6, chance being .5: their directions say little.
+
+    Raises
+    ------
+    TypeError
+        If an array is masked or complex.
+    ValueError
+        If a shape differs, an entry of `cavs` or `intercepts` is not finite, or a name occurs twice.
+
+    Examples
+    --------
+    >>> bank = ConceptBank([[1.0, 0.0], [0.0, 2.0]], names=["red wing", "long tail"])
+    >>> bank.select(["long tail"]).cavs
+    tensor([[0., 2.]])
+    """
+
+    @classmethod
+    def from_text(
+        cls,
+        model: Any,
+        tokenizer: Callable[..., Any],
+        prompts: Sequence[str],
+        names: Sequence[str] | None = None,
+        batch_size: int = 256,
+        *,
+        templates: Sequence[str] | None = None,
+    ) -> Self:
+        """Take the text embeddings of a CLIP-like model as directions.
+
+        Parameters
+        ----------
+        model : nn.Module
+            With ``encode_text(tokens)`` giving (n, d), as the models of open_clip, or ``get_text_features``, as
+            CLIP and SigLIP of transformers. It runs in eval mode and without gradient, and is left as it was.
+        tokenizer : callable
+            List of texts to tokens (n, length), as ``open_clip.get_tokenizer`` gives it; for a model of transformers
+            its tokenizer or processor (texts are cut, and for SigLIP filled up, to the length of the model), or what
+            gives tokens or a mapping of arguments.
+        prompts : sequence of str
+            L texts.
+        names : sequence of str, optional
+            L names; the prompts by default.
+        batch_size : int
+            Texts encoded at once.
+        templates : sequence of str, optional
+            Texts with ``{}``, "a photo of a {}." for instance. Each prompt is put into each; their embeddings are
+            brought to length 1, averaged, and brought to length 1 again, as in CLIP's zero-shot classification.
+
+        Returns
+        -------
+        ConceptBank
+            Rows of length 1, no intercepts, on the device of the model (half precision becomes float32).
+
+        Raises
+        ------
+        ValueError
+            If there are no prompts, names and prompts differ in number, or a template has no ``{}``.
+        TypeError
+            If `model` has neither method, or `prompts` or `templates` is one string.
+        """
+        texts = check_texts("prompts", prompts)
+        names = check_names(texts if names is None else names, len(texts))
+        rows = embed_texts(model, tokenizer, texts, templates, batch_size)
+        settings: dict[str, Any] = {"method": "text"}
+        if templates is not None:
+            settings["templates"] = list(templates)
+        return cls(rows, names=names, settings=settings)
+
+    @classmethod
+    def from_captum(
+        cls, cavs: Any, names: Sequence[str] | None = None, *, concept: int | str = 0, layer: str | None = None
+    ) -> Self:
+        """Take the concept activation vectors that Captum has trained.
+
+        Captum keeps one row of weights for each concept of an experiment, in the order of
+        ``stats["classes"]`` (concept ids) and pointing towards that concept, also where there are only two.
+        The row of the chosen concept is taken. Captum keeps no intercept: it is 0 here, so that margins are
+        those of a boundary through the origin.
+
+        Parameters
+        ----------
+        cavs : CAV, sequence of CAV, or mapping
+            `captum.concept` objects, or a TCAV's ``cavs`` (experiment to layer to CAV).
+        names : sequence of str, optional
+            L names; those of the chosen concepts by default.
+        concept : int or str
+            Which concept of each experiment: its position in ``cav.concepts`` (the first by default) or its
+            name.
+        layer : str, optional
+            Which layer, where the mapping holds several.
+
+        Returns
+        -------
+        ConceptBank
+            One concept for each experiment. Accuracies are unknown (NaN): with two concepts,
+            ``stats["accs"]`` of Captum 0.9.0 is only the share of the one with the lower id.
+
+        Raises
+        ------
+        ValueError
+            If a CAV is not trained, lacks the concept, or the CAVs are of different layers or widths.
+        TypeError
+            If an object is not a CAV.
+        """
+        found_layer, own_names, rows = read_cavs(cavs, concept, layer)
+        settings = {"method": "captum", "layer": found_layer}
+        return cls(rows, names=own_names if names is None else names, settings=settings)
+
+    @classmethod
+    def random(
+        cls,
+        n_concepts: int,
+        n_features: int,
+        names: Sequence[str] | None = None,
+        seed: int = 0,
+        *,
+        mean: Tensor | None = None,
+    ) -> Self:
+        """Draw directions that know nothing: the control that a bank of concepts has to beat.
+
+        One draw is one observation of chance; compare with many seeds.
+
+        Parameters
+        ----------
+        n_concepts : int
+            L.
+        n_features : int
+            d, the width of the embeddings.
+        names : sequence of str, optional
+            L names, those of the concepts whose place the directions take; numbered by default.
+        seed : int
+            Of the draw; the global generators are left alone.
+        mean : Tensor, optional
+            (d,), the mean embedding: each boundary goes through it, so that about half of all images are on
+            either side. Device and type are those of the bank. By default boundaries go through the origin.
+
+        Returns
+        -------
+        ConceptBank
+            L directions, evenly spread over the sphere, of length 1.
+
+        Raises
+        ------
+        TypeError
+            If a number is not whole.
+        ValueError
+            If a number is too small, or `names` or `mean` do not fit.
+        """
+        check_whole("n_concepts", n_concepts, 1)
+        check_whole("n_features", n_features, 1)
+        check_seed(seed)
+        centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
+        check_shape("mean", centre, ("d",), (n_features,))
+        check_finite("mean", centre)
+        drawn = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
+        cavs = nn.functional.normalize(torch.as_tensor(drawn).to(centre), dim=1)
+        return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})
+
+    @classmethod
+    def join(cls, banks: Iterable[BankValue], names: Sequence[str] | None = None) -> Self:
+        """Put the concepts of several banks into one.
+
+        Parameters
+        ----------
+        banks : sequence of ConceptBank
+            Of one width, the embeddings being those of one backbone.
+        names : sequence of str, optional
+            Names of all concepts in the order of the banks; by default they keep theirs.
+
+        Returns
+        -------
+        ConceptBank
+            On the device of the first, with the accuracies and p-values of all. Settings that are the same in all
+            stay as they are; else "method" is "joined" and "banks" has those of each.
+
+        Raises
+        ------
+        TypeError
+            If one is no bank.
+        ValueError
+            If there are none, they differ in width, or a name occurs twice.
+
+        Examples
+        --------
+        >>> colours = ConceptBank([[1.0, 0.0]], names=["red"])
+        >>> ConceptBank.join([colours, ConceptBank([[0.0, 2.0]], names=["long"])]).names
+        ['red', 'long']
+        """
+        parts = as_list("banks", banks, "banks")
+        for part in parts:
+            check_kind("banks", part, BankValue, "a sequence of ConceptBank")
+        if not parts:
+            raise ValueError("Expected argument `banks` to hold at least one bank but it is empty.")
+        widths = [part.cavs.shape[1] for part in parts]
+        if len(set(widths)) > 1:
+            raise ValueError(
+                f"Expected argument `banks` to hold banks of one width, that of the embeddings of one backbone, but "
+                f"got {widths}."
+            )
+        every = [name for part in parts for name in part.names]
+        twice = sorted(name for name, count in Counter(every).items() if count > 1)
+        if names is None and twice:
+            raise ValueError(
+                f"Expected argument `banks` to have concepts of different names but {some([*map(repr, twice)])} occur "
+                "more than once. Rename them first (`bank.rename({'old': 'new'})`), or pass `names`."
+            )
+        tensors = {
+            name: torch.cat([getattr(part, name).to(parts[0].device) for part in parts])
+            for name in (*TENSORS, P_VALUES)
+        }
+        settings = [part.settings for part in parts]
+        same = all(each == settings[0] for each in settings)
+        joined = settings[0] if same else {"method": "joined", "banks": settings}
+        return cls(**tensors, names=every if names is None else names, settings=joined)

@@ -1,0 +1,277 @@
+"""Concept directions from labelled embeddings: drawing samples, linear SVM, mean difference."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC
+from torch import Tensor
+
+from captum_concepts._support.checks import (
+    check_binary,
+    check_choice,
+    check_finite,
+    check_number,
+    check_seed,
+    check_shape,
+    to_array,
+    to_tensor,
+)
+from captum_concepts._support.files import printable
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import warn_user
+
+METHODS = ("svm", "mean")
+
+HOLD_BACK = 0.2
+"""Share of the images of either side that directions are not fitted on."""
+
+WEAK = 0.6
+"""Balanced accuracy on held-out images below which a direction is called weak."""
+
+#: Steps of the SVM's solver; it takes some thousands where it converges, and none are enough for huge embeddings.
+_MOST_STEPS = 1_000_000
+
+
+class Directions(NamedTuple):
+    """Fitted directions of L concepts."""
+
+    cavs: Tensor
+    intercepts: Tensor
+    train_accuracy: Tensor
+    test_accuracy: Tensor
+
+
+def draw_samples(
+    labels: np.ndarray, n_pos: int, n_neg: int, seed: int, hold_back: float = HOLD_BACK
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw images with and without each concept, without replacement, and leave some of either kind."""
+    # The images are put into one random order, and each concept takes the first of either kind. Each concept's draw
+    # is a fair one, and does not change when concepts are added to the bank. Returned are two (N, L) of bool: the
+    # images drawn with and without each concept.
+    n_images = len(labels)
+    order = np.random.default_rng(seed).permutation(n_images)
+    shuffled = labels[order]
+    # The 1-based rank of each image among those with the concept; the others' follows by subtraction.
+    rank = np.cumsum(shuffled, axis=0, dtype=np.int32)
+    rank_without = np.arange(1, n_images + 1, dtype=np.int32)[:, None] - rank
+    positive = np.empty_like(shuffled)
+    negative = np.empty_like(shuffled)
+    counts = shuffled.sum(axis=0)
+    positive[order] = shuffled & (rank <= drawn_of(counts, n_pos, hold_back))
+    negative[order] = ~shuffled & (rank_without <= drawn_of(n_images - counts, n_neg, hold_back))
+    return positive, negative
+
+
+def drawn_of(counts: np.ndarray, wanted: int, hold_back: float) -> np.ndarray:
+    """How many of a side's images are drawn: a share, at least one, is held back, but a single image is drawn."""
+    held_back = np.maximum((counts * hold_back).astype(int), 1) if hold_back else 0
+    return np.minimum(wanted, np.maximum(counts - held_back, 1))
+
+
+def svm_directions(
+    features: Tensor,
+    labels: np.ndarray,
+    positive: np.ndarray,
+    negative: np.ndarray,
+    C: float,
+    display_progressbar: bool = False,
+) -> Directions:
+    """Fit one linear SVM for each concept (scikit-learn's ``SVC(kernel="linear")``)."""
+    # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
+    # libsvm computes in float64 on the CPU: converted once for all concepts.
+    array = features.detach().cpu().double().numpy()
+    n_concepts = labels.shape[1]
+    normals = np.empty((n_concepts, array.shape[1]))
+    offsets = np.empty(n_concepts)
+    unfinished = 0
+    concepts = progress(range(n_concepts), "Concept SVMs", show=display_progressbar, leave=True)
+    for j in concepts:
+        rows = np.flatnonzero(positive[:, j] | negative[:, j])
+        svm = SVC(kernel="linear", C=C, random_state=0, max_iter=_MOST_STEPS)
+        with warnings.catch_warnings():
+            # Told once, for all concepts.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            svm.fit(array[rows], labels[rows, j])
+        unfinished += svm.fit_status_
+        normals[j], offsets[j] = svm.coef_[0], svm.intercept_[0]
+    if unfinished:
+        warn_user(
+            f"The SVMs of {unfinished} of {n_concepts} concepts did not converge; embeddings reach "
+            f"{np.abs(array).max():.3g}. Are the images normalised as the backbone wants them? Else scale the "
+            "embeddings, or lower `C`."
+        )
+    cavs = torch.from_numpy(normals).to(features)
+    intercepts = torch.from_numpy(offsets).to(features)
+    scores = torch.addmm(intercepts, features, cavs.T)
+    return Directions(cavs, intercepts, *_accuracies(scores, labels, positive | negative))
+
+
+def mean_directions(features: Tensor, labels: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Directions:
+    """Take the mean difference of each concept (FastCAV), all concepts in one matrix product."""
+    n_pos = positive.sum(axis=0)
+    n_neg = negative.sum(axis=0)
+    # With m the means: m_pos - m_drawn = n_neg / (n_pos + n_neg) * (m_pos - m_neg).
+    share = n_neg / (n_pos + n_neg)
+    drawn = positive | negative
+    rows = np.flatnonzero(drawn.any(axis=1))
+    weights = positive[rows] * (share / n_pos) - negative[rows] * (share / n_neg)
+    selected = features[torch.from_numpy(rows).to(features.device)]
+    cavs = torch.from_numpy(weights).to(features).T @ selected
+    scores = features @ cavs.T
+    halves = torch.from_numpy(positive[rows] * (0.5 / n_pos) + negative[rows] * (0.5 / n_neg)).to(features)
+    intercepts = -(scores[torch.from_numpy(rows).to(features.device)] * halves).sum(dim=0)
+    return Directions(cavs, intercepts, *_accuracies(scores + intercepts, labels, drawn))
+
+
+def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Return balanced accuracies (L,) among the images drawn and among those left, NaN where a side is empty."""
+    correct = (scores >= 0).cpu().numpy() == labels
+
+    def balanced(chosen: np.ndarray) -> Tensor:
+        sides = np.stack([chosen & labels, chosen & ~labels])
+        counts = sides.sum(axis=1)
+        shares = np.where(counts > 0, (sides & correct).sum(axis=1) / np.maximum(counts, 1), np.nan)
+        return torch.from_numpy(shares.mean(axis=0)).to(scores)
+
+    return balanced(drawn), balanced(~drawn)
+
+
+def fit_directions(
+    features: Any,
+    labels: Any,
+    names: list[str] | None,
+    method: str,
+    n_pos: int,
+    n_neg: int,
+    C: float,
+    seed: int,
+    display_progressbar: bool,
+    hold_back: float,
+) -> Directions:
+    """Check all, draw and fit; parameters and errors as in `ConceptBank.fit`."""
+    check_settings(method, n_pos, n_neg, C, seed, hold_back)
+    x, present = _check_samples(features, labels)
+    names = names or [f"concept {j}" for j in range(present.shape[1])]
+    _check_counts(present, names)
+    positives = present.sum(axis=0)
+    tell_short(names, positives, len(present) - positives, n_pos, n_neg, hold_back)
+    fitted = fit_checked(x, present, method, n_pos, n_neg, C, seed, hold_back, display_progressbar)
+    tell_weak(fitted.test_accuracy, names)
+    return fitted
+
+
+def check_settings(method: str, n_pos: int, n_neg: int, C: float, seed: int, hold_back: float) -> None:
+    """Raise unless directions can be drawn and fitted so."""
+    check_choice("method", method, METHODS)
+    for name, count in (("n_pos", n_pos), ("n_neg", n_neg)):
+        if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
+            raise ValueError(f"Expected argument `{name}` to be a whole number of at least 1 but got {count}.")
+    if not (math.isfinite(check_number("C", C)) and C > 0):
+        raise ValueError(f"Expected argument `C` to be positive and finite but got {C}.")
+    check_seed(seed)
+    if not 0 <= check_number("hold_back", hold_back) < 1:
+        raise ValueError(f"Expected argument `hold_back` to lie in [0, 1) but got {hold_back}.")
+
+
+def fit_checked(
+    features: Tensor,
+    present: np.ndarray,
+    method: str,
+    n_pos: int,
+    n_neg: int,
+    C: float,
+    seed: int,
+    hold_back: float,
+    display_progressbar: bool = False,
+) -> Directions:
+    """Draw and fit, of samples and with settings that are checked."""
+    positive, negative = draw_samples(present, n_pos, n_neg, seed, hold_back)
+    if method == "svm":
+        return svm_directions(features, present, positive, negative, C, display_progressbar)
+    return mean_directions(features, present, positive, negative)
+
+
+def as_embeddings(value: Any, name: str = "features") -> Tensor:
+    """Return a tensor in float32 or float64: half precision is too coarse to fit or normalise in."""
+    tensor = to_tensor(name, value)
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
+    x = as_embeddings(features)
+    check_shape("features", x, ("N", "d"), (None, None))
+    y = to_array("labels", labels)
+    check_shape("labels", y, ("N", "L"), (len(x), None))
+    if x.numel() == 0 or y.size == 0:
+        raise ValueError(
+            f"Expected arguments `features` and `labels` to hold samples and concepts but got shapes "
+            f"{tuple(x.shape)} and {y.shape}."
+        )
+    # A sum is finite only if all its terms are: one pass, and no copy to the CPU unless something is wrong.
+    if not torch.isfinite(x.sum()):
+        check_finite("features", x)
+    check_binary("labels", y)
+    return x, y.astype(bool)
+
+
+def _check_counts(present: np.ndarray, names: list[str]) -> None:
+    positives = present.sum(axis=0)
+    negatives = len(present) - positives
+    for kind, counts in (("with", positives), ("without", negatives)):
+        none = [names[j] for j in np.flatnonzero(counts == 0)]
+        if none:
+            raise ValueError(
+                f"No image is {kind} {some([repr(name) for name in none])}. A direction needs images with and "
+                "without its concept: leave these concepts out, or add images."
+            )
+    groups: dict[bytes, list[str]] = {}
+    for name, column in zip(names, np.packbits(present, axis=0).T, strict=True):
+        groups.setdefault(column.tobytes(), []).append(name)
+    twins = [group for group in groups.values() if len(group) > 1]
+    if twins:
+        listed = [" = ".join(map(repr, group)) for group in twins]
+        warn_user(
+            f"{sum(map(len, twins))} of {len(names)} concepts have the labels of another one on all images, so that "
+            f"nothing tells them apart and their directions are the same: {some(listed)}. Keep one of each."
+        )
+
+
+def tell_short(
+    names: list[str], positives: np.ndarray, negatives: np.ndarray, n_pos: int, n_neg: int, hold_back: float
+) -> None:
+    """Warn of concepts with fewer images than asked for."""
+    too_few = (drawn_of(positives, n_pos, hold_back) < n_pos) | (drawn_of(negatives, n_neg, hold_back) < n_neg)
+    short = np.flatnonzero(too_few)
+    if len(short):
+        listed = [f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)" for j in short]
+        warn_user(
+            f"{len(short)} of {len(names)} concepts have fewer images than n_pos={n_pos} with and n_neg={n_neg} "
+            f"without, beside the share of {hold_back:g} that is held back; what there is was used: {some(listed)}."
+        )
+
+
+def weak_concepts(test_accuracy: Tensor, names: list[str]) -> list[str]:
+    """Return the names of concepts that are hardly told from chance on images held back."""
+    return [names[j] for j in torch.nonzero(test_accuracy < WEAK).flatten().tolist()]
+
+
+def tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
+    """Warn of concepts that are hardly told from chance."""
+    weak = weak_concepts(test_accuracy, names)
+    if weak:
+        warn_user(
+            f"{len(weak)} of {len(names)} concepts have a balanced accuracy below {WEAK} on images held back (chance "
+            f"is 0.5), so that their directions say little: {some([repr(name) for name in weak])}. See `bank.weak`."
+        )
+
+
+def some(items: list[str]) -> str:
+    """Write out the first few."""
+    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+    return ", ".join(map(printable, items[:5])) + more

@@ -1,0 +1,105 @@
+"""The file of a concept bank: safetensors, with names and settings as metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, uint8
+
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.files import check_target, parse_json, shortened, written
+
+TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
+#: Only where they are known: files of banks that have none are as they were before there were any.
+P_VALUES = "p_values"
+_KIND = "captum_concepts.ConceptBank"
+
+
+class BankContents(NamedTuple):
+    """What the file of a bank holds."""
+
+    tensors: dict[str, Tensor]
+    names: list[str]
+    settings: dict[str, Any]
+
+
+def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
+    """Write a file that appears under its name only when it is complete."""
+    target = check_target(check_path("path", path), "a concept bank")
+    tensors = {name: each for name, each in contents.tensors.items() if name != P_VALUES or not each.isnan().all()}
+    header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
+    header["sha256"] = _checksum(header, tensors)
+    with written(target) as temporary:
+        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, header)
+
+
+def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
+    """Read a file that `write_bank` has written; nothing in it is executed."""
+    source = check_path("path", path)
+    tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
+    check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept bank", "ConceptBank.save")
+    tensors = {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors}
+    # Files of the first version have none.
+    if header.get("sha256", expected := _checksum(header, tensors)) != expected:
+        raise ValueError(
+            f"{source} is a damaged concept bank: its content is not what was written. Copy it again, or fit the bank "
+            "anew."
+        )
+    try:
+        names, settings = parse_json(header["names"]), parse_json(header["settings"])
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{source} is a damaged concept bank: its metadata cannot be read ({shortened(error)})."
+        ) from error
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names) and isinstance(settings, dict)):
+        raise ValueError(
+            f"{source} is a damaged concept bank: its metadata are no list of names, and settings by name."
+        )
+    return BankContents(tensors, names, settings)
+
+
+def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read tensors and metadata of a safetensors file; the errors name what it should be, and what writes that."""
+    if not source.is_file():
+        raise FileNotFoundError(f"There is no {what} at {source}: no such file.")
+    try:
+        with safe_open(source, framework="pt", device=device) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{source} is not a complete safetensors file ({shortened(error)}). It may be cut short or of another "
+            f"format; a {what} is written with `{writer}`."
+        ) from error
+
+
+def check_kind_of_file(source: Path, fits: bool, tensors: dict[str, Tensor], what: str, writer: str) -> None:
+    """Raise where a safetensors file holds something else."""
+    if not fits or not {*TENSORS} <= tensors.keys():
+        raise ValueError(
+            f"{source} is a safetensors file of another kind: it holds {shortened(sorted(tensors)[:5])} instead of a "
+            f"{what}. Pass a file written by `{writer}`."
+        )
+
+
+def digest_tensors(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
+    """Add names, types, shapes and bytes of tensors to a digest."""
+    for name, tensor in tensors.items():
+        there = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}:{there.dtype}{tuple(there.shape)};".encode())
+        digest.update(there.flatten().view(uint8).numpy().data)
+
+
+def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
+    """Return a digest of names, settings and the bytes of all tensors."""
+    digest = hashlib.sha256()
+    for key in ("names", "settings"):
+        digest.update(f"{key}={header.get(key)};".encode())
+    digest_tensors(digest, tensors)
+    return digest.hexdigest()

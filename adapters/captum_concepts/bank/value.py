@@ -1,0 +1,347 @@
+"""What a bank of concepts is once it is made: vectors with names, looked up, cut down, moved and saved."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts._support.checks import (
+    as_list,
+    check_device,
+    check_finite,
+    check_mapping,
+    check_names,
+    check_path,
+    check_range,
+    check_shape,
+    to_tensor,
+)
+from captum_concepts._support.files import shortened
+from captum_concepts._support.notebook import bank_html
+from captum_concepts._support.running import warn_user
+from captum_concepts._support.shown import described, written
+from captum_concepts.bank.directions import WEAK, some, weak_concepts
+from captum_concepts.bank.files import P_VALUES, TENSORS, BankContents, read_bank, write_bank
+
+
+class BankValue:
+    """Base of `ConceptBank`: all but the ways to make one of data."""
+
+    def __init__(
+        self,
+        cavs: Any,
+        intercepts: Any = None,
+        names: Sequence[str] | None = None,
+        *,
+        train_accuracy: Any = None,
+        test_accuracy: Any = None,
+        p_values: Any = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        values = to_tensor("cavs", cavs)
+        if values.dtype == torch.bool:
+            raise TypeError("Expected argument `cavs` to hold numbers but got torch.bool. Is it a mask?")
+        self.cavs = values.clone() if values.is_floating_point() else values.float()
+        check_shape("cavs", self.cavs, ("L", "d"), (None, None))
+        if self.cavs.numel() == 0:
+            raise ValueError(
+                f"Expected argument `cavs` to hold at least one concept of at least one dimension but got "
+                f"shape {tuple(self.cavs.shape)}."
+            )
+        check_finite("cavs", self.cavs)
+        self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
+        check_finite("intercepts", self.intercepts)
+        self.train_accuracy = self._share("train_accuracy", train_accuracy)
+        self.test_accuracy = self._share("test_accuracy", test_accuracy)
+        self.p_values = self._share("p_values", p_values)
+        self.names = check_names(names, len(self.cavs))
+        self.settings = {} if settings is None else dict(check_mapping("settings", settings))
+
+    def _per_concept(self, name: str, value: Any, default: float) -> Tensor:
+        if value is None:
+            return self.cavs.new_full((len(self.cavs),), default)
+        tensor = to_tensor(name, value)
+        check_shape(name, tensor, ("L",), (len(self.cavs),))
+        return tensor.to(self.cavs, copy=True)
+
+    def _share(self, name: str, value: Any) -> Tensor:
+        shares = self._per_concept(name, value, math.nan)
+        if ((shares < 0) | (shares > 1)).any():
+            raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {value}.")
+        return shares
+
+    @property
+    def norms(self) -> Tensor:
+        """Euclidean length of each CAV, (L,)."""
+        return self.cavs.norm(dim=1)
+
+    @property
+    def weak(self) -> list[str]:
+        """Names of concepts whose balanced accuracy on images held back is below .6, chance being .5."""
+        return weak_concepts(self.test_accuracy, self.names)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the bank is."""
+        return self.cavs.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the bank."""
+        return self.cavs.dtype
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} concept{'s' * (len(self) > 1)} x {self.cavs.shape[1]} dimensions"]
+        if "method" in self.settings:
+            parts.append(f"method={self.settings['method']!r}")
+        for label, accuracy in (("train", self.train_accuracy), ("held-out", self.test_accuracy)):
+            known = accuracy[~accuracy.isnan()]
+            if len(known):
+                parts.append(f"mean {label} accuracy {known.mean().item():.3f}")
+        shown = ", ".join(written(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
+        return described(self, *parts, f"names: {shown}")
+
+    def _repr_html_(self) -> str:
+        return bank_html(self)
+
+    def index(self, name: str) -> int:
+        """Return the position of a concept, by name.
+
+        Parameters
+        ----------
+        name : str
+            Of the concept.
+
+        Returns
+        -------
+        int
+            From 0.
+
+        Raises
+        ------
+        ValueError
+            If there is no such concept; the message lists the nearest names.
+        """
+        if not isinstance(name, str) or name not in self.names:
+            raise self._unknown("argument `name` to be that of a concept", name)
+        return self.names.index(name)
+
+    def _unknown(self, wanted: str, name: Any) -> ValueError:
+        near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
+        return ValueError(f"Expected {wanted} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
+
+    def select(self, concepts: Any) -> Self:
+        """Return a bank of some of the concepts, in the order given.
+
+        Parameters
+        ----------
+        concepts : str, int, sequence, array or tensor
+            Names, indices, or a mask (L,) of bool.
+
+        Returns
+        -------
+        ConceptBank
+            With the settings of this one.
+
+        Raises
+        ------
+        ValueError
+            If a name or index is not there, occurs twice, or nothing is selected.
+        """
+        chosen = self._positions(concepts)
+        if not chosen:
+            raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")
+        rows = torch.tensor(chosen, device=self.device)
+        some = {name: tensor[rows] for name, tensor in self._tensors().items()}
+        return type(self)(**some, names=[self.names[j] for j in chosen], settings=self.settings)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
+
+    def _positions(self, concepts: Any) -> list[int]:
+        if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
+            concepts = [concepts]
+        every = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
+        values = as_list("concepts", every, "names, indices, or one bool for each concept")
+        if values and all(isinstance(value, bool | np.bool_) for value in values):
+            check_shape("concepts", np.asarray(values), ("L",), (len(self),))
+            return [j for j, value in enumerate(values) if value]
+        chosen = []
+        for value in values:
+            if isinstance(value, str):
+                chosen.append(self.index(value))
+            elif isinstance(value, int | np.integer) and not isinstance(value, bool):
+                if not 0 <= value < len(self):
+                    raise ValueError(
+                        f"Expected argument `concepts` to hold indices in 0..{len(self) - 1} but got {value}."
+                    )
+                chosen.append(int(value))
+            else:
+                raise ValueError(
+                    f"Expected argument `concepts` to hold names, indices, or one bool for each concept "
+                    f"but got {value!r}."
+                )
+        return chosen
+
+    def rename(self, mapping: Mapping[str, str]) -> Self:
+        """Return a bank with other names.
+
+        Parameters
+        ----------
+        mapping : mapping of str to str
+            Old names to new ones; concepts not in it keep theirs.
+
+        Returns
+        -------
+        ConceptBank
+            Otherwise as this one.
+
+        Raises
+        ------
+        ValueError
+            If an old name is not there, or two concepts would have one name.
+        """
+        for old in check_mapping("mapping", mapping):
+            if old not in self.names:
+                raise self._unknown("the keys of argument `mapping` to be names of concepts", old)
+        names = [mapping.get(name, name) for name in self.names]
+        if len(set(names)) < len(names):
+            raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")
+        return type(self)(**self._tensors(), names=names, settings=self.settings)
+
+    def cleaned(self, minimum: float = WEAK) -> Self:
+        """Return a bank without the concepts that are hardly recognised; one warning names them.
+
+        Parameters
+        ----------
+        minimum : float
+            The least `test_accuracy` of a concept that stays, in [0, 1]. Concepts whose accuracy is unknown (NaN, as
+            in banks from texts) stay: nothing speaks against them.
+
+        Returns
+        -------
+        ConceptBank
+            In the same order; `settings` keep the minimum as "cleaned".
+
+        Raises
+        ------
+        TypeError
+            If `minimum` is no number.
+        ValueError
+            If it is not in [0, 1], or no concept would stay.
+        """
+        check_range("minimum", minimum, 0, 1)
+        drop = (self.test_accuracy < minimum).tolist()
+        dropped = [
+            f"{name!r} ({accuracy:.2f})"
+            for name, accuracy, gone in zip(self.names, self.test_accuracy.tolist(), drop, strict=True)
+            if gone
+        ]
+        if all(drop):
+            raise ValueError(
+                f"Expected argument `minimum` to leave at least one concept but got {minimum}, and the highest "
+                f"balanced accuracy is {self.test_accuracy.max().item():.3g}. Add images, or lower it."
+            )
+        if dropped:
+            warn_user(
+                f"{len(dropped)} of {len(self)} concepts have a balanced accuracy below {minimum:g} on images held "
+                f"back and were left out: {some(dropped)}."
+            )
+        kept = self.select([not gone for gone in drop])
+        return type(self)(**kept._tensors(), names=kept.names, settings=self.settings | {"cleaned": float(minimum)})
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Return a bank on another device or in another floating-point type.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where; as it is by default.
+        dtype : torch.dtype, optional
+            Which type; as it is by default.
+
+        Returns
+        -------
+        ConceptBank
+            A copy.
+
+        Raises
+        ------
+        TypeError
+            If `dtype` is no floating-point type.
+        ValueError
+            If there is no such device.
+        """
+        check_device("device", device)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"Expected argument `dtype` to be a floating-point type of torch but got {dtype!r}.")
+        cavs = self.cavs.to(device=device or self.device, dtype=dtype or self.dtype)
+        return type(self)(**self._tensors() | {"cavs": cavs}, names=self.names, settings=self.settings)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bank as one safetensors file, names and settings as its metadata.
+
+        The file appears under its name only when it is complete; one already there is replaced.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+
+        Raises
+        ------
+        TypeError
+            If `path` is none, or the settings hold what JSON cannot.
+        FileNotFoundError
+            If its folder does not exist.
+        IsADirectoryError
+            If it is a folder.
+        """
+        check_path("path", path)
+        try:
+            json.dumps(self.settings)
+        except TypeError as error:
+            raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
+        write_bank(path, BankContents(self._tensors(), self.names, self.settings))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
+        """Read a bank that `save` has written; nothing in the file is executed.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        device : torch.device or str
+            Where to put the bank.
+
+        Returns
+        -------
+        ConceptBank
+            As it was saved.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If it is no safetensors file, is cut short, holds something else, or is not what was written.
+        """
+        check_path("path", path)
+        check_device("device", device)
+        tensors, names, settings = read_bank(path, str(device))
+        try:
+            return cls(names=names, settings=settings, **tensors)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is a damaged concept bank: {shortened(error)}") from error

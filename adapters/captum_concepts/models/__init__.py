@@ -1,0 +1,1 @@
+"""Concept models: post-hoc and traditional bottlenecks, residuals, files."""

@@ -1,0 +1,173 @@
+"""A traditional concept bottleneck model (any encoder, concept layer and head) as a concept model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_callable, check_module
+from captum_concepts._support.running import first_floating, without_autocast
+from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
+from captum_concepts.models.chain import ConceptChain, check_width, is_training
+
+_SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
+
+
+class BottleneckLayer(nn.Module):
+    """The user's concept layer with its activation: embeddings (N, d) to concept values (N, L)."""
+
+    def __init__(self, layer: nn.Module, activation: Callable[[Tensor], Tensor] | None) -> None:
+        super().__init__()
+        self.layer = layer
+        self.activation = activation
+        self.training = is_training(layer)
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return concept values (N, L), computed in the layer's own type also under autocast."""
+        reference = first_floating(self.layer)
+        if reference is not None and embedding.dtype in (torch.float16, torch.bfloat16):
+            embedding = embedding.to(reference.dtype)
+        with without_autocast(embedding.device):
+            if isinstance(self.layer, nn.Conv2d):
+                logits = self.layer(embedding[:, :, None, None]).flatten(1)
+            else:
+                logits = self.layer(embedding)
+            return logits if self.activation is None else self.activation(logits)
+
+
+class BottleneckCBM(ConceptChain):
+    r"""Encoder, concept layer and head presented as a chain of three models.
+
+    Values are ``activation(concept_layer(pool(features(images))))``. Maps are Eq. 2 of Aysel et al. 2025
+    with the rows of the concept layer's weight: a decomposition (but for the bias) of a concept's *logit*
+    where pooling is the mean, not of what the activation makes of it.
+
+    Parameters
+    ----------
+    features : nn.Module or Backbone
+        Images (N, C, H, W), or rows (N, F) of a table, to features; a Backbone brings `pool` and `maps` with it.
+    concept_layer : nn.Module
+        Embeddings (N, d) to logits of concepts (N, L): an ``nn.Linear``, a 1 x 1 ``nn.Conv2d``, or anything
+        else, for which there are maps only with `project`.
+    head : nn.Module
+        Concept values (N, L) to class logits (N, K).
+    pool : "mean" or callable
+        As in `PostHocCBM`.
+    maps : callable, optional
+        As in `PostHocCBM`.
+    activation : callable, optional
+        From logits to concept values; the sigmoid by default, None for none.
+    project : callable, optional
+        ``project(features, concepts)`` gives the maps (N, k, h, w) of a concept layer of another form;
+        `concepts` is as in `maps_from_features`.
+
+    Attributes
+    ----------
+    concept_layer : BottleneckLayer
+        The second stretch, with its activation.
+
+    Raises
+    ------
+    TypeError
+        If a stage is not a module, or another argument not callable.
+    ValueError
+        If `concept_layer` is a convolution that looks at more than one pixel, or ends with a second sigmoid.
+    """
+
+    concept_layer: BottleneckLayer
+
+    def __init__(
+        self,
+        features: Any,
+        concept_layer: nn.Module,
+        head: nn.Module,
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+        activation: Callable[[Tensor], Tensor] | None = torch.sigmoid,
+        project: Callable[[Tensor, Any], Tensor] | None = None,
+    ) -> None:
+        check_module("concept_layer", concept_layer)
+        for name, function in (("activation", activation), ("project", project)):
+            if function is not None:
+                check_callable(name, function)
+        if isinstance(concept_layer, nn.Conv2d):
+            _check_pointwise(concept_layer)
+        if isinstance(activation, nn.Sigmoid) or activation in _SIGMOIDS:
+            _check_without_sigmoid(concept_layer)
+        module, pooling = resolve_stages(features, pool, maps)
+        channels = None
+        if isinstance(concept_layer, nn.Linear):
+            channels = concept_layer.in_features
+        elif isinstance(concept_layer, nn.Conv2d):
+            channels = concept_layer.in_channels
+        check_width(head, getattr(concept_layer, "out_features", getattr(concept_layer, "out_channels", None)))
+        super().__init__(module, pooling, BottleneckLayer(concept_layer, activation), head, channels)
+        self.project = project
+
+    @property
+    def linear_pool(self) -> bool:
+        """Whether maps are a decomposition of the values: mean pooling, linear layer and no activation."""
+        linear = isinstance(self._layer, nn.Linear | nn.Conv2d) and self.project is None
+        return self.pooling.linear and linear and self.concept_layer.activation is None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether values are those of a sigmoid, so that a label is a value."""
+        return isinstance(self.concept_layer.activation, nn.Sigmoid) or self.concept_layer.activation in _SIGMOIDS
+
+    @property
+    def _layer(self) -> nn.Module:
+        layer: nn.Module = self.concept_layer.layer
+        return layer
+
+    def project_features(self, features: Tensor, concepts: Any) -> Tensor:
+        """Return the concept maps of features by the concept layer's weight, or by `project`."""
+        if self.project is None:
+            return super().project_features(features, concepts)
+        maps = self.project(features, concepts)
+        if maps.ndim != 4:
+            raise ValueError(f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}.")
+        return maps
+
+    def map_weights(self) -> Tensor:
+        """Return the concept vectors (L, d) that weight the maps."""
+        if not isinstance(self._layer, nn.Linear | nn.Conv2d):
+            raise ValueError(
+                f"A concept layer of type {type(self._layer).__name__} has no weights to make maps with. "
+                f"Pass `project`, a callable from (features, concepts) to maps (N, k, h, w), or give "
+                f"`features` the part before its last linear layer and pass that layer as `concept_layer`."
+            )
+        return self._layer.weight.flatten(1)
+
+    def n_concepts(self) -> int | None:
+        """Return L where it is known."""
+        if isinstance(self._layer, nn.Linear):
+            return self._layer.out_features
+        return self._layer.out_channels if isinstance(self._layer, nn.Conv2d) else None
+
+
+def _check_without_sigmoid(layer: nn.Module) -> None:
+    last = layer
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    if isinstance(last, nn.Sigmoid):
+        raise ValueError(
+            "Expected argument `concept_layer` to give logits, of which `activation` makes the values, but it ends "
+            "with a Sigmoid, and a second one would follow. Pass the layer without it, `concept_layer[:-1]`."
+        )
+
+
+def _check_pointwise(layer: nn.Conv2d) -> None:
+    expected = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "groups": 1}
+    got = {name: getattr(layer, name) for name in expected}
+    # padding="valid" is the same as none.
+    if got["padding"] == "valid":
+        got["padding"] = (0, 0)
+    if got != expected:
+        raise ValueError(
+            f"Expected argument `concept_layer`, a convolution, to look at one pixel only, {expected}, but "
+            f"got {got}. Put it into `features` and pass a linear layer."
+        )

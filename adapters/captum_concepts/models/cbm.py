@@ -1,0 +1,395 @@
+"""Post-hoc concept bottleneck model: a trained backbone, a bank of concepts, and a head."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import RandomSampler
+
+from captum_concepts._support.checks import (
+    check_binary,
+    check_choice,
+    check_finite,
+    check_module,
+    check_seed,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
+from captum_concepts._support.files import parse_json, quoted
+from captum_concepts._support.running import at_least_float32, first_floating, without_autocast
+from captum_concepts.backbones.backbone import Backbone
+from captum_concepts.backbones.embedding import check_loader, run
+from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.bank.directions import METHODS
+from captum_concepts.bank.files import P_VALUES, TENSORS
+from captum_concepts.bank.fitting import check_given
+from captum_concepts.models.chain import check_width, is_training
+from captum_concepts.models.files import ModelContents, backbone_facts
+from captum_concepts.models.heads import HEADS
+from captum_concepts.models.store import StoredCBM
+
+VALUES = ("margin", "raw")
+
+
+class ConceptLayer(nn.Module):
+    """A concept bank as a layer: embeddings (N, d) to concept values (N, L)."""
+
+    # The bank is kept in buffers, and names, settings and the choice of values in the extra state (as bytes): a
+    # state dict, and so a safetensors file, holds all of it.
+
+    cavs: Tensor
+    intercepts: Tensor
+    train_accuracy: Tensor
+    test_accuracy: Tensor
+    p_values: Tensor
+
+    def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
+        check_choice("values", values, VALUES)
+        if values == "margin":
+            zero = [bank.names[j] for j in torch.nonzero(bank.norms == 0).flatten().tolist()]
+            if zero:
+                raise ValueError(
+                    f"Expected argument `bank` to have no CAV of length 0, which has no margin, but those of "
+                    f"{zero[:5]} ({len(zero)} in all) are. Leave them out, or use `values='raw'`."
+                )
+        super().__init__()
+        self.values = values
+        self.names = list(bank.names)
+        self.settings = dict(bank.settings)
+        for name in TENSORS:
+            self.register_buffer(name, getattr(bank, name).clone())
+        # In the extra state where they are known: state dicts of banks without are as they were before there were any.
+        self.register_buffer(P_VALUES, bank.p_values.clone(), persistent=False)
+
+    @property
+    def bank(self) -> ConceptBank:
+        """The concepts, as they are now."""
+        tensors = {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
+        return ConceptBank(**tensors, names=self.names, settings=self.settings)
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return concept values (N, L), computed in float32 at least and given in the type of the CAVs."""
+        with without_autocast(embedding.device):
+            cavs, intercepts = at_least_float32(self.cavs), at_least_float32(self.intercepts)
+            if self.values == "raw":
+                values = functional.linear(at_least_float32(embedding), cavs)
+            else:
+                norms = cavs.norm(dim=1)
+                values = functional.linear(at_least_float32(embedding), cavs / norms[:, None], intercepts / norms)
+        return values.to(self.cavs.dtype)
+
+    def extra_repr(self) -> str:
+        """Return what is shown of the layer."""
+        return f"{self.bank!r}, values={self.values!r}"
+
+    def get_extra_state(self) -> Tensor:
+        """Return names, settings and the choice of values as a tensor of bytes."""
+        state = {"values": self.values, "names": self.names, "settings": self.settings}
+        if not self.p_values.isnan().all():
+            state[P_VALUES] = [None if math.isnan(each) else each for each in self.p_values.tolist()]
+        return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over what `get_extra_state` has returned."""
+        try:
+            found = parse_json(bytes(state.tolist()))
+            values, settings = VALUES[VALUES.index(found["values"])], dict(found["settings"])
+            names = list(found["names"])
+            p_values = [math.nan if each is None else float(each) for each in found.get(P_VALUES, [None] * len(names))]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"The state of the concept layer is damaged: {quoted(error)}.") from error
+        sizes = {len(names), len(p_values), len({name for name in names if isinstance(name, str)})}
+        if sizes != {len(self.cavs)}:
+            raise ValueError(
+                f"Expected the state of the concept layer to have different names for {len(self.cavs)} concepts but it "
+                f"has {len(names)} names. Load it into a model of as many concepts."
+            )
+        self.values, self.names, self.settings = values, names, settings
+        self.p_values = self.cavs.new_tensor(p_values)
+
+
+class PostHocCBM(StoredCBM):
+    r"""Backbone, concept bank and head as a chain of three models.
+
+    Values are ``u = C f`` ("raw", as Aysel et al. 2025 write it) or ``u_j = (c_j f + b_j) / |c_j|``
+    ("margin", as the release of post-hoc CBM computes it: concepts of different length become comparable),
+    with f the embedding. A ranking by value depends on the choice; the order of pixels in a map does not:
+    maps are Eq. 2, ``F_ij = (1/d) sum_k c_jk E_i(:, :, k)``, either way.
+
+    Maps decompose the values only where the embedding is the plain mean of the feature maps (`linear_pool`):
+    then ``d`` times the mean of F_ij is ``c_j f``. Elsewhere (class token, attention pool, norm after the
+    pool) they are local evidence for the concept.
+
+    Parameters
+    ----------
+    features : nn.Module or Backbone
+        Images (N, C, H, W) to features. A Backbone brings `pool` and `maps` with it. Its device and type
+        are those of the concepts; but if it is of half precision, concepts have the type of the head, and
+        values are float32 where that is (a model turned into half precision as a whole rounds them, and ties).
+    bank : ConceptBank
+        L concepts, of the d dimensions of the embedding.
+    head : nn.Module
+        Concept values (N, L) to class logits (N, K), of any form.
+    values : str
+        "margin" or "raw". Kept in the state dict, as are the names of the concepts.
+    pool : "mean" or callable
+        From features to the embedding (N, d) that the backbone really uses. "mean" is the mean of the maps;
+        features that are (N, d) already pass.
+    maps : callable, optional
+        From features to maps (N, d, h, w). None where features are that already; Swin's, for one, are
+        (N, h, w, d).
+
+    Attributes
+    ----------
+    concept_layer : ConceptLayer
+        The second stretch: embeddings to concept values.
+    source : str or None
+        From what a Backbone was built, as files of the model name it.
+    normalisation : tuple or None
+        Of images, as a Backbone tells it.
+
+    Raises
+    ------
+    TypeError
+        If a stage is not a module, or `pool` or `maps` not callable.
+    ValueError
+        If a choice is unknown, or a CAV of length 0 has no margin.
+
+    Examples
+    --------
+    >>> backbone = nn.Conv2d(3, 2, 3)
+    >>> bank = ConceptBank([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> cbm = PostHocCBM(backbone, bank, nn.Linear(3, 5))
+    >>> cbm.concept_predictor(torch.rand(4, 3, 8, 8)).shape
+    torch.Size([4, 3])
+    """
+
+    concept_layer: ConceptLayer
+    _kind = "PostHocCBM"
+
+    def __init__(
+        self,
+        features: Any,
+        bank: ConceptBank,
+        head: nn.Module,
+        values: str = "margin",
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+    ) -> None:
+        if not isinstance(bank, ConceptBank):
+            raise TypeError(
+                f"Expected argument `bank` to be a ConceptBank but got {type(bank).__name__}. Wrap an array: "
+                f"`ConceptBank(array)`."
+            )
+        module, pooling = resolve_stages(features, pool, maps)
+        reference = first_floating(module)
+        if reference is not None:
+            bank = bank.to(reference.device, _values_type(reference.dtype, head))
+        layer = ConceptLayer(bank, values)
+        check_width(head, len(bank))
+        layer.training = pooling.training = is_training(module)
+        super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
+        if isinstance(features, Backbone):
+            self.source, self.normalisation = features.source, features.normalisation
+
+    @property
+    def bank(self) -> ConceptBank:
+        """The concepts, on the device of the model; a copy."""
+        return self.concept_layer.bank
+
+    @property
+    def values(self) -> str:
+        """How concept values are computed: "margin" or "raw"."""
+        return self.concept_layer.values
+
+    @property
+    def linear_pool(self) -> bool:
+        """Whether maps are a decomposition of the values: the embedding is the plain mean of the maps."""
+        return self.pooling.linear
+
+    def map_weights(self) -> Tensor:
+        """Return the concept vectors (L, d) that weight the maps."""
+        return self.concept_layer.cavs
+
+    def n_concepts(self) -> int:
+        """Return L."""
+        return len(self.concept_layer.cavs)
+
+    def _contents(self, source: str | None = None) -> ModelContents:
+        bank = self.bank
+        facts = backbone_facts(
+            self.features, self.pooling, bank.cavs.shape[1], source or self.source, self.normalisation
+        )
+        return ModelContents(bank, self.head, self.values, facts)
+
+    @classmethod
+    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+        model = cls(features, found.bank, found.head, found.values, pool, maps)
+        model.source = found.backbone.source
+        if model.normalisation is None and found.backbone.normalisation is not None:
+            model.normalisation = tuple(map(tuple, found.backbone.normalisation))
+        return model
+
+    @classmethod
+    def fit(
+        cls,
+        features: Any,
+        loader: Iterable[Any],
+        *,
+        bank: ConceptBank | None = None,
+        concept_labels: Any = None,
+        names: Sequence[str] | None = None,
+        values: str = "margin",
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+        method: str = "svm",
+        n_pos: int = 100,
+        n_neg: int = 100,
+        C: float = 1.0,
+        head: str | Callable[[Tensor, Tensor], nn.Module] = "logistic",
+        n_classes: int | None = None,
+        seed: int = 0,
+        display_progressbar: bool = False,
+    ) -> PostHocCBM:
+        """Fit the concept bank, unless it is given, then the head, in one pass over the images.
+
+        The backbone runs in eval mode and without gradient, and is left as it was; embeddings (N, d) are
+        all that is kept of the images (`embed` gives them to whoever wants to try many banks).
+
+        Parameters
+        ----------
+        features : nn.Module or Backbone
+            As in the class.
+        loader : iterable
+            Of batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` beside `bank` or
+            `concept_labels`. Labels are classes from 0.
+        bank : ConceptBank, optional
+            A bank of one's own, of the width of the embeddings, in place of fitting one: concept labels, `names` and
+            the settings of a fit are then left out.
+        concept_labels : Tensor or array, optional
+            (N, L) of 0 and 1, in the order of a loader that does not shuffle.
+        names : sequence of str, optional
+            L names of the concepts.
+        values : str
+            As in the class.
+        pool : "mean" or callable
+            As in the class.
+        maps : callable, optional
+            As in the class.
+        method : str
+            As in `ConceptBank.fit`, like the next three.
+        n_pos : int
+            Images drawn with each concept.
+        n_neg : int
+            Images drawn without it.
+        C : float
+            Of the SVM.
+        head : str or callable
+            "logistic" (`fit_logistic`), "elastic_net" (`fit_elastic_net`), or a function from values (N, L)
+            and labels (N,) to a module, for other settings or forms.
+        n_classes : int, optional
+            K for the heads named; by default one more than the largest label.
+        seed : int
+            Of the draw of samples for the bank, and of the elastic net.
+        display_progressbar : bool
+            Whether to show progress.
+
+        Returns
+        -------
+        PostHocCBM
+            On the device of the backbone.
+
+        Raises
+        ------
+        TypeError
+            If `head` is neither a name nor callable, `bank` is no ConceptBank, or as in the class.
+        ValueError
+            If a choice is unknown, `bank` is of another width or beside what it replaces, the loader is empty,
+            shuffles beside `concept_labels` or gives other batches, or as in `ConceptBank.fit`.
+        """
+        check_choice("values", values, VALUES)
+        check_choice("method", method, METHODS)
+        if isinstance(head, str):
+            check_choice("head", head, HEADS)
+        elif not callable(head):
+            raise TypeError(f"Expected argument `head` to be a name or callable but got {type(head).__name__}.")
+        loader = check_loader(loader)
+        check_seed(seed)
+        module, pooling = resolve_stages(features, pool, maps)
+        width = None
+        if bank is not None:
+            replaced = {"method": method, "n_pos": n_pos, "n_neg": n_neg, "C": C}
+            width = check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
+            # Where a vector has no margin, this is found before the images are gone through.
+            ConceptLayer(bank, values)
+        if n_classes is not None:
+            check_whole("n_classes", n_classes, 1)
+        if concept_labels is not None:
+            concept_labels = to_tensor("concept_labels", concept_labels)
+            _check_aligned(concept_labels, loader)
+
+        labelled = concept_labels is not None or bank is not None
+        embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
+        check_finite("loader", embedded.features)
+        if bank is None:
+            given = embedded.concept_labels
+            if concept_labels is not None:
+                given = concept_labels
+                check_shape("concept_labels", given, ("N", "L"), (len(embedded.features), None))
+            bank = ConceptBank.fit(embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar)
+        else:
+            bank = bank.to(embedded.features.device, at_least_float32(embedded.features).dtype)
+        with torch.no_grad():
+            u = ConceptLayer(bank, values)(embedded.features)
+        fitted = _fit_head(head, u, embedded.labels, n_classes, seed)
+        if isinstance(head, str):
+            fitted.train(is_training(module))
+        return cls(features, bank, fitted, values, pool, maps)
+
+
+def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:
+    """Return the type of concept values: that of the features, or of the head where theirs is too coarse to rank by."""
+    if features not in (torch.float16, torch.bfloat16):
+        return features
+    reference = first_floating(head)
+    return torch.float32 if reference is None else reference.dtype
+
+
+def _fit_head(
+    head: str | Callable[[Tensor, Tensor], nn.Module],
+    values: Tensor,
+    labels: Tensor | None,
+    n_classes: int | None,
+    seed: int,
+) -> nn.Module:
+    if labels is None:
+        raise ValueError("Expected argument `loader` to give class labels beside the images but it gives none.")
+    if not isinstance(head, str):
+        made = head(values, labels)
+        check_module("head", made)
+        return made
+    if head == "elastic_net":
+        return HEADS[head](values, labels, n_classes, seed=seed)
+    return HEADS[head](values, labels, n_classes)
+
+
+def _check_aligned(concept_labels: Tensor, loader: Iterable[Any]) -> None:
+    sampler: Any = getattr(loader, "sampler", None)
+    if isinstance(sampler, RandomSampler):
+        raise ValueError(
+            "Expected argument `loader` not to shuffle, since `concept_labels` are in the order of the data "
+            "set. Use `shuffle=False`, or let the loader give the concept labels."
+        )
+    # Known before the pass over the images, unless the loader leaves some out.
+    whole = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
+    length = len(sampler) if whole else None
+    check_shape("concept_labels", concept_labels, ("N", "L"), (length, None))
+    check_binary("concept_labels", concept_labels)

@@ -1,0 +1,322 @@
+"""What all concept models share: images to features to concept values to classes, each stretch a module."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_finite, check_module, check_shape, to_tensor
+from captum_concepts._support.notebook import chain_html
+from captum_concepts._support.running import at_least_float32, evaluation_mode, tensor_output, to_model
+from captum_concepts.backbones.embedding import Embeddings, check_loader, run
+from captum_concepts.backbones.pooling import Pooling, check_concepts, project_maps
+from captum_concepts.models.interventions import Levels, check_percentiles, chosen_concepts, replacements
+
+
+def is_training(module: nn.Module) -> bool:
+    """Whether a module is in train mode; a frozen ScriptModule has none."""
+    return getattr(module, "training", False)
+
+
+def check_width(head: Any, n_concepts: int | None) -> None:
+    """Raise where a head that is, or begins with, a linear layer takes another number of concepts."""
+    while isinstance(head, nn.Sequential) and len(head):
+        head = head[0]
+    if n_concepts is not None and type(head) is nn.Linear and head.in_features != n_concepts:
+        raise ValueError(
+            f"Expected argument `head` to take the values of {n_concepts} concepts but it takes {head.in_features}."
+        )
+
+
+def linear_part(head: nn.Module) -> nn.Linear | None:
+    """Return the linear layer of a head that is nothing else in eval mode; None for a head of another form."""
+    parts = list(head.modules())
+    linear = [part for part in parts if type(part) is nn.Linear]
+    # By type: a subclass may do more in its forward pass than its parts tell.
+    known = all(type(part) in (nn.Sequential, nn.Linear, nn.Identity, nn.Dropout) for part in parts)
+    return linear[0] if known and len(linear) == 1 else None
+
+
+class ConceptPredictor(nn.Module):
+    """Images to concept values, as a model of its own: target j of an attribution is concept j."""
+
+    def __init__(
+        self,
+        features: nn.Module,
+        pooling: Pooling,
+        concept_layer: nn.Module,
+        channels: int | None = None,
+        concept_maps: Callable[..., Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.features = features
+        self.pooling = pooling
+        self.concept_layer = concept_layer
+        self._channels = channels
+        self.concept_maps = concept_maps
+        # It is made anew whenever it is asked for, and must not look untrained around a model in eval mode.
+        self.training = is_training(features) or is_training(concept_layer)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return concept values (N, L) of images (N, C, H, W)."""
+        return self.concept_layer(self.pooling(self.features(images), self._channels))
+
+
+class ConceptChain(nn.Module, ABC):
+    """Base of `PostHocCBM` and `BottleneckCBM`.
+
+    Parameters
+    ----------
+    features : nn.Module
+        Images (N, C, H, W) to features.
+    pooling : Pooling
+        Features to embeddings (N, d), and to maps (N, d, h, w).
+    concept_layer : nn.Module
+        Embeddings to concept values (N, L).
+    head : nn.Module
+        Concept values to class logits (N, K).
+    channels : int, optional
+        d, where it is known.
+
+    Raises
+    ------
+    TypeError
+        If `features` or `head` is not a module.
+    """
+
+    def __init__(
+        self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
+    ) -> None:
+        check_module("features", features)
+        check_module("head", head)
+        super().__init__()
+        self.features = features
+        self.pooling = pooling
+        self.concept_layer = concept_layer
+        self.head = head
+        self._channels = channels
+        # Wrapping a model in eval mode gives one in eval mode, unless the head still is to be trained.
+        self.training = is_training(features) or is_training(head)
+
+    @property
+    @abstractmethod
+    def linear_pool(self) -> bool:
+        """Whether maps are a decomposition of the values: their pixels' mean times d is the raw value.
+
+        Where it is False, they are local evidence for the concept and nothing more.
+        """
+
+    @property
+    def bounded(self) -> bool:
+        """Whether values lie between 0, absent, and 1, present, so that a label is a value."""
+        return False
+
+    @property
+    def concept_predictor(self) -> ConceptPredictor:
+        """Images (N, C, H, W) to concept values (N, L); shares its parts with this model."""
+        # A property, since a registered module would duplicate the keys of `features` in the state dict.
+        return ConceptPredictor(
+            self.features, self.pooling, self.concept_layer, self._channels, concept_maps=self.concept_maps
+        )
+
+    def embed_features(self, features: Tensor) -> Tensor:
+        """Return embeddings (N, d) from ``self.features(images)``."""
+        return self.pooling(features, self._channels)
+
+    def values_from_features(self, features: Tensor) -> Tensor:
+        """Return concept values (N, L) from ``self.features(images)``."""
+        return self.concept_layer(self.embed_features(features))
+
+    def maps_from_features(self, features: Tensor, concepts: Any = None) -> Tensor:
+        """Return concept activation maps (Aysel et al. 2025, Eq. 2) from ``self.features(images)``.
+
+        Parameters
+        ----------
+        features : Tensor
+            What ``self.features`` gives.
+        concepts : Tensor or sequence of int, optional
+            Indices of the concepts wanted: (k,) for all images the same, (N, k) for each its own; None for
+            all L. Only these are computed.
+
+        Returns
+        -------
+        Tensor
+            (N, k, h, w).
+
+        Raises
+        ------
+        TypeError
+            If `concepts` does not hold integers.
+        ValueError
+            If there are no maps, or `concepts` has another shape or is out of range.
+        """
+        return self.project_features(features, concepts)
+
+    def project_features(self, features: Tensor, concepts: Any) -> Tensor:
+        """Return the concept maps of features; what `maps_from_features` is made of."""
+        maps = self.pooling.feature_maps(features, self._channels)
+        return project_maps(maps, self.map_weights(), concepts)
+
+    def concept_maps(self, images: Tensor, concepts: Any = None) -> Tensor:
+        """Return concept activation maps (N, k, h, w) of images.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, C, H, W).
+        concepts : Tensor or sequence of int, optional
+            As in `maps_from_features`.
+
+        Returns
+        -------
+        Tensor
+            (N, k, h, w), of the resolution of the feature maps.
+
+        Raises
+        ------
+        TypeError
+            As in `maps_from_features`.
+        ValueError
+            As in `maps_from_features`, or if `images` has another rank; before the backbone runs.
+        """
+        check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
+        if concepts is not None:
+            check_concepts(concepts, len(images), self.n_concepts())
+        return self.maps_from_features(self.features(images), concepts)
+
+    def _repr_html_(self) -> str:
+        return chain_html(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return class logits (N, K) of images (N, C, H, W)."""
+        embedding = self.embed_features(self.features(images))
+        return self._decide(self.concept_layer(embedding), embedding)
+
+    def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
+        """Return class logits from concept values, and from the embedding where a model looks at it, too."""
+        return self.head(values)
+
+    def intervene(self, inputs: Any, concepts: Any, values: Any, levels: Levels | None = None) -> Tensor:
+        """Return class logits after some concept values are replaced by what is known of the images.
+
+        Koh et al. (2020), "Concept Bottleneck Models", section 5. A label (bool or whole number, 0 absent and 1
+        present) stands for itself where values lie between 0 and 1. Where they do not, margins for instance, it
+        stands for one of the `levels` of its concept. A floating-point number is the value itself, without `levels`.
+        The model runs in eval mode and without gradient, and is left as it was.
+
+        Parameters
+        ----------
+        inputs : Tensor or array
+            (N, C, H, W), or whatever else `features` takes; brought to the model's device and type.
+        concepts : int, str, sequence or tensor
+            (k,) for all images the same, (N, k) for each its own: indices, or the names of a `PostHocCBM` in a flat
+            list.
+        values : number, sequence or tensor
+            One for all, (k,) or (N, k).
+        levels : Levels, optional
+            What `value_levels` returns, or another pair ``(low, high)`` of (L,) each.
+
+        Returns
+        -------
+        Tensor
+            (N, K).
+
+        Raises
+        ------
+        TypeError
+            If `concepts` are no indices or names, or `values` no numbers.
+        ValueError
+            If a concept is not there or named twice, shapes do not go together, or `values` are labels of which no
+            level is known; before the backbone runs.
+        """
+        inputs, n_concepts = self.own_inputs(inputs), self.n_concepts()
+        indices = chosen_concepts(concepts, getattr(self.concept_layer, "names", ()), len(inputs), n_concepts)
+        told = replacements(values, indices, len(inputs), levels, n_concepts, bounded=self.bounded)
+        with evaluation_mode(self), torch.no_grad():
+            embedding = self.embed_features(self.features(inputs))
+            found = self.concept_layer(embedding)
+            # Of a concept layer of the user's own the number of concepts is known only now.
+            check_concepts(indices, len(found), found.shape[1])
+            place = indices.to(found.device).expand(len(found), -1)
+            return tensor_output(self._decide(found.scatter(1, place, told.to(found)), embedding))
+
+    def value_levels(
+        self,
+        loader: Iterable[Any],
+        *,
+        percentiles: tuple[float, float] = (5.0, 95.0),
+        display_progressbar: bool = False,
+    ) -> Levels:
+        """Return the value of each concept that stands for "absent", and the one that stands for "present".
+
+        The 5th and the 95th percentile of the values of the training images, as Koh et al. (2020) set concepts whose
+        values are not bounded. Of a concept that fewer than 5 % of the images have, the higher one may still be a
+        value of images without it.
+
+        Parameters
+        ----------
+        loader : iterable
+            Of batches that begin with images, or what `embed` returned of them, which spares the pass.
+        percentiles : tuple of float
+            Two, ascending, in [0, 100].
+        display_progressbar : bool
+            Whether to show progress over the batches.
+
+        Returns
+        -------
+        Levels
+            `low` and `high`, (L,) each, on the device of the model.
+
+        Raises
+        ------
+        TypeError
+            If `loader` gives no batches.
+        ValueError
+            If it is empty, its batches are not as said, an embedding is not finite, or `percentiles` do not ascend.
+        """
+        low, high = check_percentiles(percentiles)
+        embedding = self.embedded(loader, 1, display_progressbar).features
+        check_finite("loader", embedding)
+        with evaluation_mode(self), torch.no_grad():
+            values = self.concept_layer(embedding)
+        ends = at_least_float32(torch.tensor([low / 100, high / 100], dtype=values.dtype, device=values.device))
+        # Column by column: of all values together there may be more than `torch.quantile` takes.
+        found = torch.stack([at_least_float32(column).quantile(ends) for column in values.T], 1).to(values)
+        return Levels(found[0], found[1])
+
+    def own_inputs(self, inputs: Any) -> Tensor:
+        """Return inputs of the model on its device and in its type, or raise."""
+        given = to_tensor("inputs", inputs)
+        if given.ndim < 2:
+            raise ValueError(f"Expected argument `inputs` to have shape (N, C, H, W) but got {tuple(given.shape)}.")
+        return to_model(self.features, given)
+
+    def embedded(self, loader: Any, required: int, display_progressbar: bool = False) -> Embeddings:
+        """Return the embeddings of a loader's images, which may have been made before."""
+        if isinstance(loader, Embeddings):
+            check_shape("loader.features", loader.features, ("N", "d"), (None, self._channels))
+            return loader
+        return run(self.features, self.pooling, check_loader(loader), required, display_progressbar)
+
+    def with_head(self, head: nn.Module) -> Self:
+        """Return a model with another head that shares all its other parts with this one."""
+        check_module("head", head)
+        check_width(head, self.n_concepts())
+        made = copy.copy(self)
+        # The modules themselves are shared, not the registers of parts and hooks.
+        made.__dict__ = {name: each.copy() if isinstance(each, dict) else each for name, each in vars(self).items()}
+        made.head = head
+        return made
+
+    @abstractmethod
+    def map_weights(self) -> Tensor:
+        """Return the concept vectors (L, d) that weight the maps."""
+
+    @abstractmethod
+    def n_concepts(self) -> int | None:
+        """Return L where it is known."""

@@ -1,0 +1,270 @@
+"""The file of a concept model: one safetensors file, with the layers of its head by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, contiguous_format, nn
+
+from captum_concepts._support.checks import check_materialised, check_path
+from captum_concepts._support.files import check_target, parse_json, quoted, reason_of, written
+from captum_concepts.backbones.backbone import check_normalisation
+from captum_concepts.backbones.layers import LayerFeatures
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, digest_tensors, read_tensors
+
+# What each layer is made anew from; but for `bias`, attributes of the same names.
+_SETTINGS: dict[str, tuple[str, ...]] = {
+    "Linear": ("in_features", "out_features", "bias"),
+    "LayerNorm": ("normalized_shape", "eps", "elementwise_affine", "bias"),
+    "BatchNorm1d": ("num_features", "eps", "momentum", "affine", "track_running_stats"),
+    "Dropout": ("p",),
+    "GELU": ("approximate",),
+    "Identity": (),
+    "ReLU": (),
+    "Sigmoid": (),
+    "Tanh": (),
+}
+_RANGES = {"eps": (0.0, 1.0), "momentum": (0.0, 1.0), "p": (0.0, 1.0)}
+#: Of a head; ours have one to three.
+_MAX_LAYERS = 100
+
+
+def describe_head(head: nn.Module, name: str = "head") -> list[dict[str, Any]] | dict[str, Any]:
+    """Return a layer, or the layers of a Sequential, as names and settings; raise for any other head."""
+    if type(head) is nn.Sequential:
+        return [_described(layer, name) for layer in head]
+    return _described(head, name)
+
+
+def build_head(description: Any, tensors: dict[str, Tensor], width: int, name: str = "head") -> nn.Module:
+    """Build the head that `describe_head` has described, with its tensors; a ValueError if they do not fit.
+
+    It must take rows of `width` numbers, and hold finite ones.
+    """
+    try:
+        if isinstance(description, list) and len(description) > _MAX_LAYERS:
+            raise ValueError(f"it has {len(description):,} layers, more than {_MAX_LAYERS}")
+        _check_tensors(tensors)
+        # On the meta device nothing is drawn and no memory taken, whatever sizes a damaged file claims.
+        with torch.device("meta"):
+            many = isinstance(description, list)
+            layers = [_built(each) for each in (description if many else [description])]
+            head = nn.Sequential(*layers) if many else layers[0]
+        head.load_state_dict({key: tensor.to("meta") for key, tensor in tensors.items()}, assign=True)
+        # Widths, types and settings that do not fit each other are found here, without computing anything.
+        kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()} or {torch.float32}
+        with torch.no_grad():
+            head.eval()(torch.empty(2, width, dtype=kinds.pop(), device="meta"))
+        head.train().load_state_dict(tensors, assign=True)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"its {name} cannot be built ({reason_of(error)})") from error
+    return head
+
+
+def _described(layer: nn.Module, name: str) -> dict[str, Any]:
+    # The type itself: a subclass, or a parametrised layer, may compute something else.
+    kind = type(layer).__name__
+    if type(layer) is not getattr(nn, kind, None) or kind not in _SETTINGS or "forward" in vars(layer):
+        owner = "cbm" if name == "head" else "cbm.bottleneck"
+        raise ValueError(
+            f"Expected argument `{name}` of the model, to be written to a file, to be one or an nn.Sequential of "
+            f"{', '.join(f'nn.{each}' for each in _SETTINGS)} but got {kind}. Save the bank with "
+            f"`{owner}.bank.save(path)` and the {name}'s own state dict, and build "
+            "`PostHocCBM(features, bank, head, values)` of both"
+            + ("." if name == "head" else ", and `ResidualCBM(cbm, residual)` of that.")
+        )
+    settings = {each: getattr(layer, each) for each in _SETTINGS[kind]}
+    if "bias" in settings:
+        settings["bias"] = layer.bias is not None
+    return {"layer": kind, "settings": settings}
+
+
+def _check_tensors(tensors: dict[str, Tensor]) -> None:
+    """Raise unless tensors are finite numbers, those of a layer of one type."""
+    numbers = {name: each for name, each in tensors.items() if name.rpartition(".")[2] != "num_batches_tracked"}
+    for name, tensor in numbers.items():
+        if not tensor.is_floating_point():
+            raise ValueError(f"{name} holds {tensor.dtype}")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} holds NaN or infinity")
+    for name, tensor in numbers.items():
+        layer, dot, kind = name.rpartition(".")
+        if kind == "bias" and numbers.get(f"{layer}{dot}weight", tensor).dtype != tensor.dtype:
+            raise ValueError(f"{name} is of another type than the weight: {tensor.dtype}")
+        if kind == "running_var" and (tensor < 0).any():
+            raise ValueError(f"{name} is negative")
+
+
+def _built(description: dict[str, Any]) -> nn.Module:
+    name, settings = description["layer"], description["settings"]
+    if settings.keys() != {*_SETTINGS[name]}:
+        raise ValueError(f"{name} has the settings {sorted(settings)}")
+    for key, (low, high) in _RANGES.items():
+        value = settings.get(key, low)
+        if not (key == "momentum" and value is None) and not (type(value) in (int, float) and low <= value <= high):
+            raise ValueError(f"{key} of {name} is {quoted(value)}")
+    return getattr(nn, name)(**settings)
+
+
+_VERSION = 1
+_PACKAGE = "captum_concepts."
+_KINDS = ("PostHocCBM", "ResidualCBM")
+_STAGES = ("head", "residual")
+
+
+@dataclass(frozen=True)
+class BackboneFacts:
+    """What a file says of the backbone that its concepts were fitted on, which is not in it."""
+
+    #: "library:model:weights", where it is known.
+    source: str | None
+    #: Of the numbers of all its parameters and buffers, in order; not of their names.
+    weights: str
+    channels: int
+    layer: str | None
+    pool: str
+    maps: str | None
+    normalisation: Any = None
+
+    def differences(self, other: BackboneFacts) -> list[str]:
+        """Say in what another backbone differs."""
+        named = {"weights": "weights (by SHA-256)", "layer": "layer", "pool": "pool", "maps": "maps"}
+        return [
+            f"{title}: {_short(getattr(other, name))} instead of {_short(getattr(self, name))}"
+            for name, title in named.items()
+            if getattr(self, name) != getattr(other, name)
+        ]
+
+
+@dataclass(frozen=True)
+class ModelContents:
+    """What the file of a model holds."""
+
+    bank: ConceptBank
+    head: nn.Module
+    values: str
+    backbone: BackboneFacts
+    residual: nn.Module | None = None
+
+    @property
+    def kind(self) -> str:
+        """Name of the class of the model."""
+        return _KINDS[self.residual is not None]
+
+    @property
+    def stages(self) -> dict[str, nn.Module]:
+        """The modules that are written, by name."""
+        return {name: stage for name in _STAGES if (stage := getattr(self, name)) is not None}
+
+
+def backbone_facts(features: nn.Module, pooling: Any, channels: int, source: Any, normalisation: Any) -> BackboneFacts:
+    """Describe a backbone and its pooling."""
+    digest = hashlib.sha256()
+    for module in (features, pooling):
+        check_materialised("features", module)
+        tensors = [value for value in module.state_dict().values() if isinstance(value, Tensor)]
+        tensors = [value.int_repr() if value.is_quantized else value for value in tensors]
+        # Without names: the same network may lie in a wrapper, or be cut by hand.
+        digest_tensors(digest, {str(i): tensor for i, tensor in enumerate(tensors)})
+    layer = features.layer if isinstance(features, LayerFeatures) else None
+    maps = None if pooling.maps is None else _called(pooling.maps)
+    return BackboneFacts(source, digest.hexdigest(), channels, layer, _called(pooling.pool), maps, normalisation)
+
+
+def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
+    """Write a file that appears under its name only when it is complete."""
+    target = check_target(check_path("path", path), "a concept model")
+    described = {
+        "names": model.bank.names,
+        "settings": model.bank.settings,
+        "values": model.values,
+        **{name: describe_head(stage, name) for name, stage in model.stages.items()},
+        "backbone": asdict(model.backbone),
+    }
+    try:
+        text = json.dumps(described)
+    except TypeError as error:
+        raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
+    tensors = {name: getattr(model.bank, name) for name in TENSORS}
+    if not model.bank.p_values.isnan().all():
+        tensors[P_VALUES] = model.bank.p_values
+    for stage, module in model.stages.items():
+        tensors |= {f"{stage}.{name}": tensor for name, tensor in module.state_dict().items()}
+    # Each its own memory, which safetensors asks for.
+    tensors = {name: tensor.detach().cpu().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
+    header = {"kind": _PACKAGE + model.kind, "version": str(_VERSION), "model": text}
+    header["sha256"] = _checksum(text, tensors)
+    with written(target) as temporary:
+        save_file(tensors, temporary, header)
+
+
+def read_model(path: str | os.PathLike[str], kind: str) -> ModelContents:
+    """Read a file that `write_model` has written of a model of a class; nothing in it is executed."""
+    source, writer = check_path("path", path), f"{kind}.save"
+    tensors, header = read_tensors(source, "cpu", "concept model", writer)
+    found = header.get("kind", "").removeprefix(_PACKAGE)
+    check_kind_of_file(source, found in _KINDS, tensors, "concept model", writer)
+    if found != kind:
+        raise ValueError(
+            f"{source} holds a {found} and not a {kind}. Read it with `{found}.load`, or `{found}.from_hub`."
+        )
+    version, text = header.get("version", ""), header.get("model", "")
+    if version != str(_VERSION):
+        raise ValueError(
+            f"{source} is a concept model of version {quoted(version)} but this is read: {_VERSION}. Update "
+            "quantus-concepts, or write the file with the version you have."
+        )
+    if header.get("sha256") != _checksum(text, tensors):
+        raise ValueError(f"{source} is a damaged concept model: its content is not what was written. Copy it again.")
+    try:
+        return _contents(parse_json(text), tensors, kind)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{source} is a damaged concept model: {reason_of(error)}.") from error
+
+
+def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
+    known = {name: tensors[name] for name in TENSORS} | {P_VALUES: tensors.get(P_VALUES)}
+    bank = ConceptBank(**known, names=found["names"], settings=found["settings"])
+    stages = {
+        stage: build_head(
+            found[stage],
+            {name.removeprefix(f"{stage}."): each for name, each in tensors.items() if name.startswith(f"{stage}.")},
+            bank.cavs.shape[0 if stage == "head" else 1],
+            stage,
+        )
+        for stage in _STAGES[: 1 + _KINDS.index(kind)]
+    }
+    facts = BackboneFacts(**{field.name: found["backbone"][field.name] for field in fields(BackboneFacts)})
+    if facts.channels != bank.cavs.shape[1]:
+        raise ValueError(
+            f"its backbone gives {quoted(facts.channels)} channels, its concepts have {bank.cavs.shape[1]}"
+        )
+    if facts.normalisation is not None:
+        check_normalisation(facts.normalisation)
+    return ModelContents(bank, values=found["values"], backbone=facts, **stages)
+
+
+def _checksum(text: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    digest_tensors(digest, dict(sorted(tensors.items())))
+    return digest.hexdigest()
+
+
+def _called(function: Any) -> str:
+    """Return what a pool or maps is called, wherever it is defined."""
+    if isinstance(function, str):
+        return function
+    name: str = getattr(function, "__qualname__", type(function).__qualname__)
+    return name.rpartition("<locals>.")[2]
+
+
+def _short(value: Any) -> str:
+    text = quoted(value)
+    return f"{text[:13]}...'" if len(text) > 60 else text

@@ -1,0 +1,227 @@
+"""Fitting the last stage of a concept model: from concept values to classes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from threadpoolctl import ThreadpoolController
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import (
+    check_finite,
+    check_flag,
+    check_range,
+    check_seed,
+    check_shape,
+    check_whole,
+    to_array,
+)
+from captum_concepts._support.running import warn_user
+
+# A logit that no other comes near, and that half precision still holds.
+_NEVER = -1e4
+
+
+def fit_logistic(
+    values: Any,
+    labels: Any,
+    n_classes: int | None = None,
+    *,
+    C: float = 1.0,
+    max_iter: int = 1000,
+    standardise: bool = True,
+) -> nn.Linear:
+    """Fit multinomial logistic regression from concept values to classes.
+
+    scikit-learn's `LogisticRegression` (lbfgs, L2) in float64 on the CPU. Where values are standardised, which the
+    penalty is then the same for all of, the standardisation is folded into the weights: the head takes values as
+    they are.
+
+    Parameters
+    ----------
+    values : Tensor or array
+        (N, L), concept values or any other inputs of a head.
+    labels : Tensor or array
+        (N,) of int from 0: classes.
+    n_classes : int, optional
+        K; one more than the largest label by default. Classes without a sample are never predicted, and told.
+    C : float
+        Inverse of the regularisation strength.
+    max_iter : int
+        Steps of the solver at most; a head that has not converged by then is returned as it is, with a warning.
+    standardise : bool
+        Whether values are brought to mean 0 and deviation 1 for the fit.
+
+    Returns
+    -------
+    nn.Linear
+        (N, L) to logits (N, K), on the device and in the floating-point type of `values`. Of two classes either gets
+        half of the one logit that is fitted.
+
+    Raises
+    ------
+    TypeError
+        If an array holds no numbers, or a count is not whole.
+    ValueError
+        If a shape or a setting is wrong, a value is not finite, or there are fewer than two classes.
+
+    Examples
+    --------
+    >>> values = torch.tensor([[-2.0, 0.0], [-1.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
+    >>> fit_logistic(values, [0, 0, 1, 1])(values).argmax(1).tolist()
+    [0, 0, 1, 1]
+    """
+    check_range("C", C, 0.0, np.inf, open_low=True)
+    check_whole("max_iter", max_iter, 1)
+    check_flag("standardise", standardise)
+    x, y, k = _check(values, labels, n_classes)
+    head = _fit(model := LogisticRegression(C=C, max_iter=max_iter), x, y, k, standardise, values)
+    if max(model.n_iter_) >= max_iter:
+        tell_unconverged("fit_logistic", max_iter, "lower `C`")
+    return head
+
+
+def fit_elastic_net(
+    values: Any,
+    labels: Any,
+    n_classes: int | None = None,
+    *,
+    alpha: float = 1e-4,
+    l1_ratio: float = 0.99,
+    seed: int = 0,
+    max_iter: int = 10_000,
+    standardise: bool = True,
+) -> nn.Linear:
+    """Fit one-against-all logistic regression with an elastic net, which most concepts have no part in.
+
+    scikit-learn's ``SGDClassifier(loss="log_loss", penalty="elasticnet")``, as the release of post-hoc CBM (Yuksekgonul
+    et al. 2023) fits its heads; most weights come out as 0. Standardisation is folded into the weights.
+
+    Parameters
+    ----------
+    values : Tensor or array
+        As in `fit_logistic`.
+    labels : Tensor or array
+        As in `fit_logistic`.
+    n_classes : int, optional
+        As in `fit_logistic`.
+    alpha : float
+        Strength of the penalty, above 0.
+    l1_ratio : float
+        Share of the L1 norm in the penalty, in [0, 1]; the rest is L2.
+    seed : int
+        Of the order of the samples.
+    max_iter : int
+        Passes over the samples at most, as in `fit_logistic`.
+    standardise : bool
+        As in `fit_logistic`.
+
+    Returns
+    -------
+    nn.Linear
+        As of `fit_logistic`.
+
+    Raises
+    ------
+    TypeError
+        As in `fit_logistic`.
+    ValueError
+        As in `fit_logistic`, or if a setting is out of its range.
+    """
+    check_range("alpha", alpha, 0.0, np.inf, open_low=True)
+    check_range("l1_ratio", l1_ratio, 0.0, 1.0)
+    check_whole("max_iter", max_iter, 1)
+    check_flag("standardise", standardise)
+    check_seed(seed)
+    x, y, k = _check(values, labels, n_classes)
+    model = SGDClassifier(
+        loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
+    )
+    head = _fit(model, x, y, k, standardise, values)
+    if model.n_iter_ >= max_iter:
+        tell_unconverged("fit_elastic_net", max_iter, "raise `alpha`")
+    return head
+
+
+def tell_unconverged(function: str, max_iter: int, otherwise: str) -> None:
+    """Warn of a solver that has taken all its steps."""
+    warn_user(
+        f"{function} has not converged in `max_iter` = {max_iter} steps: what it fitted is returned as it is. Raise "
+        f"`max_iter`, or {otherwise}."
+    )
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return what sets the threads of BLAS; looking for its libraries takes longer than a small fit."""
+    return ThreadpoolController()
+
+
+HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
+
+
+def _check(values: Any, labels: Any, n_classes: int | None) -> tuple[np.ndarray, np.ndarray, int]:
+    # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
+    x = to_array("values", values.double() if isinstance(values, Tensor) else values).astype(np.float64)
+    y = to_array("labels", labels)
+    check_shape("values", x, ("N", "L"), (None, None))
+    check_shape("labels", y, ("N",), (len(x),))
+    check_finite("values", x)
+    if y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
+        raise ValueError(f"Expected argument `labels` to hold class indices from 0 but got {y.dtype} {y[:5]}.")
+    present = np.unique(y)
+    if len(present) < 2:
+        raise ValueError(
+            f"Expected argument `labels` to hold at least two classes but got {present.tolist()}: there is "
+            f"nothing to tell apart."
+        )
+    largest = int(present[-1])
+    if n_classes is not None and check_whole("n_classes", n_classes, 1) <= largest:
+        raise ValueError(
+            f"Expected argument `n_classes` to be at least {largest + 1}, one more than the largest label, "
+            f"but got {n_classes}."
+        )
+    k = largest + 1 if n_classes is None else n_classes
+    absent = np.setdiff1d(np.arange(k), present)
+    if len(absent):
+        more = ", ..." if len(absent) > 5 else ""
+        warnings.warn(
+            f"{len(absent)} of {k} classes have no sample and will never be predicted: "
+            f"{', '.join(map(str, absent[:5]))}{more}.",
+            stacklevel=3,
+        )
+    return x, y, k
+
+
+def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, values: Any) -> nn.Linear:
+    shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
+    spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
+    spread[spread == 0] = 1.0
+    # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
+    with _threads().limit(limits=1, user_api="blas"), warnings.catch_warnings():
+        # Told in our own words, with the argument's name.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((x - shift) / spread, y)
+    rows, bias = model.coef_, model.intercept_
+    if len(model.classes_) == 2:
+        rows, bias = np.concatenate([-rows, rows]) / 2, np.concatenate([-bias, bias]) / 2
+    weight = np.zeros((k, x.shape[1]))
+    offset = np.full(k, _NEVER)
+    weight[model.classes_] = rows / spread
+    offset[model.classes_] = bias - (rows / spread) @ shift
+    like = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if not like.is_floating_point():
+        like = like.float()
+    # Skipped initialisation: drawing weights that are overwritten would use the global generator.
+    head = nn.utils.skip_init(nn.Linear, x.shape[1], k, device=like.device, dtype=like.dtype)
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weight))
+        head.bias.copy_(torch.from_numpy(offset))
+    return head

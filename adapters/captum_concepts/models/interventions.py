@@ -1,0 +1,109 @@
+"""What replaces concept values in an intervention: which concepts, and what a label stands for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts._support.checks import as_list, check_binary, check_finite, check_range, check_shape, to_tensor
+from captum_concepts._support.shown import one_line
+from captum_concepts.backbones.pooling import check_concepts
+
+
+class Levels(NamedTuple):
+    """The values that stand for a concept's absence and for its presence.
+
+    Attributes
+    ----------
+    low : Tensor
+        (L,), of absence.
+    high : Tensor
+        (L,), of presence.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+
+def chosen_concepts(concepts: Any, names: Sequence[str], n_samples: int, n_concepts: int | None) -> Tensor:
+    """Return the indices (k,) or (N, k) of concepts given by index or by name, each once."""
+    if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
+        concepts = [concepts]
+    if isinstance(concepts, list | tuple) and any(isinstance(each, str) for each in concepts):
+        unknown = [each for each in concepts if each not in names]
+        if unknown:
+            known = "This model has no names: pass indices."
+            if names:
+                near = [name for name in names if name.partition("::")[0] == unknown[0]]
+                near = near or difflib.get_close_matches(unknown[0], names)
+                known = f"Nearest: {near}." if near else f"They begin with {list(names[:3])}."
+            raise ValueError(
+                f"Expected argument `concepts` to hold names of concepts but none is called {unknown[0]!r}. {known}"
+            )
+        concepts = [names.index(each) for each in concepts]
+    indices = check_concepts(concepts, n_samples, n_concepts)
+    if not indices.shape[-1]:
+        raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
+    ordered = indices.sort(-1).values
+    if (ordered[..., 1:] == ordered[..., :-1]).any():
+        raise ValueError("Expected argument `concepts` to name each concept of an image once but some occur twice.")
+    return indices
+
+
+def replacements(
+    values: Any, concepts: Tensor, n_samples: int, levels: Any, n_concepts: int | None, *, bounded: bool
+) -> Tensor:
+    """Return the values (N, k) that concepts, (k,) or (N, k), are set to."""
+    told = to_tensor("values", values)
+    shape = (n_samples, concepts.shape[-1])
+    if tuple(told.shape) not in ((), shape[1:], shape):
+        raise ValueError(
+            f"Expected argument `values` to be one number or to have shape (k,) or (N, k) = {shape}, one for each "
+            f"concept, but got {tuple(told.shape)}."
+        )
+    check_finite("values", told)
+    if told.is_floating_point() and levels is None:
+        return told.expand(shape)
+    check_binary("values", told)
+    if levels is None:
+        if not bounded:
+            raise ValueError(
+                "Expected argument `levels` beside labels, since the values of this model are not bounded: "
+                "`model.value_levels(loader)` gives the percentiles that stand for 0 and 1. To set the values "
+                "themselves, pass `values` of a floating-point type."
+            )
+        return told.expand(shape)
+    low, high = (level.to(concepts.device)[concepts] for level in check_levels(levels, n_concepts))
+    return torch.where(told.to(concepts.device) > 0, high, low).expand(shape)
+
+
+def check_levels(levels: Any, n_concepts: int | None) -> Levels:
+    """Return what stands for absence and presence, or raise."""
+    pair = as_list("levels", levels, "two arrays, `low` and `high`")
+    if len(pair) != 2:
+        raise ValueError(f"Expected argument `levels` to be (low, high) but got {len(pair)} items.")
+    low, high = (to_tensor("levels", each) for each in pair)
+    for level in (low, high):
+        check_shape("levels", level, ("L",), (n_concepts,))
+        check_finite("levels", level)
+    if len(low) != len(high) or (low > high).any():
+        raise ValueError("Expected argument `levels` to be (low, high), of which no low one is above its high one.")
+    return Levels(low, high)
+
+
+def check_percentiles(percentiles: Any) -> tuple[float, float]:
+    """Return two ascending percentiles, or raise."""
+    pair = as_list("percentiles", percentiles, "two numbers")
+    for each in pair:
+        check_range("percentiles", each, 0.0, 100.0)
+    if len(pair) != 2 or pair[0] >= pair[1]:
+        raise ValueError(f"Expected argument `percentiles` to be two ascending numbers but got {percentiles}.")
+    return float(pair[0]), float(pair[1])

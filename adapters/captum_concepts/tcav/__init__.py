@@ -1,0 +1,1 @@
+"""TCAV: how sensitive a class is to a concept."""

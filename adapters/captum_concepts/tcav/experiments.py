@@ -1,0 +1,339 @@
+"""TCAV experiments: classifiers of concepts, the span of directions, gradients at a layer."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from captum.attr import LayerActivation, LayerAttribution, LayerGradientXActivation
+from captum.concept import TCAV, Classifier, Concept
+from captum.log import log_usage
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from captum_concepts._support.checks import (
+    as_list,
+    check_choice,
+    check_device,
+    check_finite,
+    check_materialised,
+    check_module,
+    check_seed,
+    check_shape,
+    check_weight,
+    check_whole,
+    is_integral,
+    to_tensor,
+)
+from captum_concepts._support.running import (
+    alone_with,
+    evaluation_mode,
+    first_floating,
+    seeded_generators,
+    tensor_output,
+)
+from captum_concepts.attributions.outputs import check_targets, scripted, tensor_outputs
+from captum_concepts.backbones.layers import find_layer
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.bank.directions import METHODS
+
+
+class ConceptBankClassifier(Classifier):
+    """Directions of `ConceptBank.fit` for ``captum.concept.TCAV(..., classifier=ConceptBankClassifier())``."""
+
+    # It trains on all examples that it is given and draws nothing at random, where Captum's own splits them with
+    # the global generator.
+
+    def __init__(self, method: str = "svm", C: float = 1.0) -> None:
+        self.method = method
+        self.C = C
+        self._weights = torch.empty(0)
+        self._classes: list[int] = []
+
+    def train_and_eval(self, dataloader: DataLoader[Any], **kwargs: Any) -> dict[str, Tensor]:
+        """Fit one direction for each concept, against the others."""
+        batches = list(dataloader)
+        features = torch.cat([batch[0] for batch in batches])
+        labels = torch.cat([batch[1] for batch in batches]).to(features.device)
+        # In the order of the experiment: the first is the concept asked for.
+        self._classes = list(dict.fromkeys(labels.tolist()))
+        if len(self._classes) < 2:
+            raise ValueError(f"Expected an experiment of at least two concepts but got those of ids {self._classes}.")
+        # Two concepts share one boundary, and so one fit.
+        wanted = self._classes[:1] if len(self._classes) == 2 else self._classes
+        banks = []
+        for concept in wanted:
+            here = labels == concept
+            n_pos = int(here.sum())
+            banks.append(
+                ConceptBank.fit(
+                    features,
+                    here[:, None],
+                    method=self.method,
+                    n_pos=n_pos,
+                    n_neg=len(here) - n_pos,
+                    C=self.C,
+                    hold_back=0.0,
+                )
+            )
+        weights = torch.cat([bank.cavs for bank in banks])
+        accuracy = torch.cat([bank.train_accuracy for bank in banks])
+        if len(self._classes) == 2:
+            weights = torch.cat([weights, -weights])
+            accuracy = accuracy.repeat(2)
+        self._weights = weights
+        return {"accs": accuracy}
+
+    def weights(self) -> Tensor:
+        """Return the directions."""
+        return self._weights
+
+    def classes(self) -> list[int]:
+        """Return the concepts."""
+        return self._classes
+
+
+# Activations enter the products in float64, so many columns at a time.
+_COLUMNS = 65536
+
+NEGLIGIBLE = 1e-6
+"""Of the length along the main axis, or of the longest activation; below it an axis or a direction is rounding."""
+
+
+class Batches(NamedTuple):
+    """How images come to a model: where, of which type, and how many at once."""
+
+    device: torch.device
+    dtype: torch.dtype
+    size: int
+
+    def of(self, images: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield which images, and these."""
+        for start in range(0, len(images), self.size):
+            part = slice(start, start + self.size)
+            yield part, images[part].detach().to(self.device, self.dtype, copy=True)
+
+
+class Coordinates(nn.Module):
+    """What Captum's TCAV takes for the model: its one layer gives coordinates as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coordinates = nn.Identity()
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the coordinates."""
+        return self.coordinates(values)
+
+
+class SpanGradient(LayerAttribution):
+    """The gradient of a logit by a layer's output, along the axes of the span of some activations."""
+
+    def __init__(self, model: nn.Module, layer: nn.Module, activations: Tensor, mixing: Tensor, batches: Batches):
+        super().__init__(model, layer)
+        # TCAV sets the layer of its attribution method, to that of `Coordinates`.
+        self.gradient = LayerGradientXActivation(model, layer, multiply_by_inputs=False)
+        self.activations = activations
+        self.mixing = mixing
+        self.batches = batches
+
+    @log_usage()
+    def attribute(self, inputs: Tensor, target: Tensor, **kwargs: Any) -> Tensor:
+        """Return (N, r); Captum's TCAV passes more arguments, all at their defaults."""
+        products = []
+        for part, batch in self.batches.of(inputs):
+            gradients = self.gradient.attribute(batch.requires_grad_(), target=target[part].to(batch.device, copy=True))
+            products.append(_products(gradients.detach().flatten(1), self.activations))
+        return torch.cat(products) @ self.mixing
+
+
+def layer_activations(model: nn.Module, layer: nn.Module, name: str, images: Tensor, batches: Batches) -> Tensor:
+    """Return the output of a layer, (N, d)."""
+    attribution = LayerActivation(model, layer)
+    parts = []
+    with torch.no_grad():
+        for _, batch in batches.of(images):
+            output = attribution.attribute(batch)
+            if not isinstance(output, Tensor):
+                raise ValueError(
+                    f"Expected layer {name!r} to give one tensor but it gives {len(output)}. Name a layer inside "
+                    "it, or one after it."
+                )
+            parts.append(output.detach().flatten(1))
+    return torch.cat(parts)
+
+
+def span_coordinates(activations: Tensor) -> tuple[Tensor, Tensor]:
+    """Return coordinates (M, r) of activations (M, d), and what mixes these into the orthonormal axes (M, r)."""
+    values, vectors = torch.linalg.eigh(_products(activations, activations))
+    kept = values > NEGLIGIBLE**2 * values[-1]
+    if not kept.any():
+        # Activations that are all 0 have no axes; one of zeros keeps the shapes.
+        return torch.zeros(len(values), 1).double(), torch.zeros(len(values), 1).double()
+    lengths = values[kept].sqrt()
+    return vectors[:, kept] * lengths, vectors[:, kept] / lengths
+
+
+def _products(first: Tensor, second: Tensor) -> Tensor:
+    """Return all inner products (n, m) of rows (n, d) and (m, d), in float64 and on the CPU."""
+    # Apple's GPUs have no float64.
+    place = torch.device("cpu") if first.device.type == "mps" else first.device
+    total = torch.zeros(len(first), len(second), dtype=torch.float64, device=place)
+    for start in range(0, first.shape[1], _COLUMNS):
+        part = slice(start, start + _COLUMNS)
+        total += first[:, part].to(place).double() @ second[:, part].to(place).double().T
+    return total.cpu()
+
+
+class Experiments(NamedTuple):
+    """What TCAV explains, and how; `prepared` checks it all."""
+
+    model: nn.Module
+    layers: list[str]
+    inputs: Tensor
+    targets: Tensor
+    batches: Batches
+    classifier: ConceptBankClassifier
+    seed: int
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Work in eval mode, with gradients and alone, and leave flags and the global generators as they were."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(alone_with(self.model))
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(evaluation_mode(self.model))
+            # Captum reads activations through a DataLoader, which draws a seed, and libsvm asks NumPy for one.
+            stack.enter_context(seeded_generators(self.batches.device, self.seed))
+            stack.enter_context(tensor_outputs(self.model, self.targets, "target"))
+            self._check_outputs()
+            yield
+
+    def activations(self, name: str, images: Tensor) -> Tensor:
+        """Return what a layer makes of images, (M, d)."""
+        found = layer_activations(self.model, find_layer(self.model, name), name, images, self.batches)
+        finite = found.isfinite().all(1)
+        if not finite.all():
+            raise ValueError(
+                f"Expected layer {name!r} to give finite numbers but it gives NaN or infinity for "
+                f"{int((~finite).sum())} of {len(found)} images. Are they normalised as the model wants them?"
+            )
+        return found
+
+    def scores(
+        self, name: str, activations: Tensor, sets: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]]
+    ) -> np.ndarray:
+        """Return the scores (P, 2) of the direction to the first set of each pair, and of that to the second.
+
+        `sets` are rows of the activations. NaN where the means of the two are the same up to rounding.
+        """
+        coordinates, mixing = span_coordinates(activations)
+        gradients = SpanGradient(self.model, find_layer(self.model, name), activations, mixing, self.batches)
+        members = [coordinates[torch.from_numpy(rows)] for rows in sets]
+        concepts = [Concept(i, f"set {i}", [each]) for i, each in enumerate(members)]
+        experiments = [[concepts[first], concepts[second]] for first, second in pairs]
+        with tempfile.TemporaryDirectory() as folder:
+            tcav = TCAV(
+                Coordinates(),
+                ["coordinates"],
+                classifier=self.classifier,
+                layer_attr_method=gradients,
+                save_path=folder,
+            )
+            found = tcav.interpret(self.inputs, experiments, target=self.targets)
+        n = len(self.inputs)
+        rounding = max(NEGLIGIBLE, torch.finfo(activations.dtype).eps)
+        limit = rounding * float(torch.linalg.vector_norm(coordinates, dim=1).max())
+        means = [each.mean(0) for each in members]
+        scores = np.full((len(pairs), 2), math.nan)
+        for row, (first, second) in zip(scores, pairs, strict=True):
+            if float(torch.linalg.vector_norm(means[first] - means[second])) > limit:
+                shares = found[f"{first}-{second}"]["coordinates"]["sign_count"]
+                # Captum's shares are in float32; counted again they are exact.
+                row[:] = [round(float(share) * n) / n for share in shares]
+        return scores
+
+    def _check_outputs(self) -> None:
+        """Raise where the model has no such outputs, before the work is done."""
+        with torch.no_grad():
+            image = next(self.batches.of(self.inputs))[1]
+            outputs = tensor_output(self.model(image), type(self.model).__name__)
+        if outputs.ndim != 2:
+            raise ValueError(f"Expected the model to return logits (N, K) but got shape {tuple(outputs.shape)}.")
+        check_targets(self.targets, outputs.shape[1], "target")
+
+
+def prepared(
+    model: nn.Module,
+    layers: Sequence[str],
+    inputs: Tensor,
+    target: int | Tensor,
+    method: str,
+    C: float,
+    batch_size: int,
+    device: torch.device | str | None,
+    seed: int,
+) -> Experiments:
+    """Check what all experiments share."""
+    check_module("model", model)
+    check_materialised("model", model)
+    check_device("device", device)
+    names = _check_layers(model, layers)
+    check_whole("batch_size", batch_size, 1)
+    check_seed(seed)
+    check_choice("method", method, METHODS)
+    check_weight("C", C, positive=True)
+    check_images("inputs", inputs, 1)
+    targets = _as_targets(target, len(inputs))
+    reference = first_floating(model)
+    place = torch.device(device or "cpu") if reference is None else reference.device
+    batches = Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
+    return Experiments(model, names, inputs, targets, batches, ConceptBankClassifier(method, C), seed)
+
+
+def check_images(
+    label: str, images: Any, least: int, shape: tuple[int | None, ...] = (None,) * 3, why: str = ""
+) -> None:
+    """Raise unless an argument holds enough images, of a shape (C, H, W)."""
+    if not isinstance(images, Tensor):
+        raise TypeError(f"Expected argument `{label}` to be a tensor but got {type(images).__name__}.")
+    check_shape(label, images, ("N", "C", "H", "W"), (None, *shape))
+    check_finite(label, images)
+    if len(images) < least:
+        raise ValueError(f"Expected argument `{label}` to hold at least {least} images{why} but got {len(images)}.")
+
+
+def mean_of(values: Sequence[float] | np.ndarray) -> float:
+    """Return the mean of the values that are no NaN; NaN without any."""
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan
+
+
+def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
+    if isinstance(layers, str):
+        raise TypeError(f"Expected argument `layers` to be a sequence of names but got one: [{layers!r}] is a list.")
+    names = list(dict.fromkeys(as_list("layers", layers, "names")))
+    if not names:
+        raise ValueError("Expected argument `layers` to name at least one layer but it is empty.")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"Expected argument `layers` to hold names but got {name!r}.")
+        if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
+            raise ValueError(scripted(f"TCAV at layer {name!r}"))
+    return names
+
+
+def _as_targets(target: int | Tensor, n: int) -> Tensor:
+    values = to_tensor("target", target)
+    if not is_integral(values):
+        raise TypeError(f"Expected argument `target` to hold indices of classes but got {str(values.dtype)[6:]}.")
+    if values.ndim == 0:
+        values = values.expand(n)
+    check_shape("target", values, ("N",), (n,))
+    return values.long()

@@ -1,0 +1,258 @@
+"""TCAV: how often a concept's direction raises the logit of a class, tested against random directions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_range, check_whole
+from captum_concepts._support.progress import progress
+from captum_concepts._support.shown import described, written
+from captum_concepts.tcav.experiments import check_images, mean_of, prepared
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """TCAV at one layer."""
+
+    score: float
+    p_value: float
+    passed: bool
+    random_mean: float
+    scores: tuple[float, ...]
+    random_scores: tuple[float, ...]
+
+    @property
+    def undecided(self) -> int:
+        """Number of directions that have no length, and so no score."""
+        return int(np.isnan([*self.scores, *self.random_scores]).sum())
+
+
+@dataclass(frozen=True)
+class TCAVScore:
+    """TCAV of a concept for a class.
+
+    Attributes
+    ----------
+    score : float
+        Mean of the scores of the layers that passed; NaN if none did.
+    random_mean : float
+        Mean score of random directions, over all layers that have one; NaN if none has.
+    layers : dict of str to LayerScore
+        By name: `score`, `p_value` and `passed` (whether it enters `score` above), `random_mean`, and the single
+        `scores` and `random_scores`.
+    """
+
+    score: float
+    random_mean: float
+    layers: dict[str, LayerScore]
+
+    def __repr__(self) -> str:
+        told = [f"score={written(self.score)}", f"random_mean={written(self.random_mean)}"]
+        told += [f"{name}: {each.score:.2f} with p = {each.p_value:.3f}" for name, each in self.layers.items()]
+        return described(self, *told)
+
+
+class TCAVContrast(NamedTuple):
+    """The model contrast of TCAV.
+
+    Attributes
+    ----------
+    score : float
+        Score of the first model less that of the second; NaN where either has none.
+    baseline : float
+        The same for random directions.
+    """
+
+    score: float
+    baseline: float
+
+
+def tcav_score(
+    model: nn.Module,
+    layers: Sequence[str],
+    concept_images: Tensor,
+    negative_images: Tensor,
+    inputs: Tensor,
+    target: int | Tensor,
+    *,
+    n_random: int = 20,
+    n_samples: int = 100,
+    alpha: float = 0.01,
+    method: str = "svm",
+    C: float = 1.0,
+    batch_size: int = 64,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> TCAVScore:
+    r"""Score a concept for a class (Kim et al. 2018), as the benchmark's paper does (Yang and Kim, appendix F).
+
+    At each layer, `n_random` times: `n_samples` images with the concept against as many without give a
+    direction (CAV), and other images without it against the same ones a random direction. The TCAV score of
+    a direction v is the share of inputs x with :math:`\nabla_a f_k(x) \cdot v > 0`, a being the layer's
+    output and f_k the logit. A layer passes if the scores of the two kinds of directions differ in a
+    two-sided t-test of Welch, since their variances differ; the result is the mean over these layers.
+
+    Captum's `TCAV` computes directions and scores, with `ConceptBankClassifier` as its classifier and the
+    gradients of `LayerGradientXActivation`. It is given activations as coordinates in an orthonormal basis
+    of their own span: directions lie in that span, so that all products and fits are the same, but an
+    image takes as many numbers as there are images, where Captum would write all activations of every draw
+    to disk and turn every direction into Python numbers. What it does write goes to a temporary folder.
+
+    A draw is *undecided*, its score NaN, where the activations of its two sets have the same mean up to rounding: 1e-6
+    of the longest activation, or the precision of the model if that is coarser. Its direction then has no length but
+    that of rounding errors, and a sign that means nothing. Undecided draws enter neither means nor tests, and
+    `LayerScore.undecided` counts them; a dead layer, whose activations are all alike, has nothing else.
+
+    Concepts that lie in folders, with several sets of random images, are for `tcav_folders`.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Gives logits (N, K), or what holds them as `.logits` or first; left as it was. Everything runs on its device,
+        while other threads that explain it wait.
+    layers : sequence of str
+        Dotted names. Their whole outputs are used, flattened.
+    concept_images : Tensor
+        (P, C, H, W) with the concept, at least `n_samples`.
+    negative_images : Tensor
+        (M, C, H, W) without it, at least ``2 * n_samples``; more make the draws differ more.
+    inputs : Tensor
+        (N, C, H, W), the images whose logits are explained.
+    target : int or Tensor
+        Class explained, one for all or (N,).
+    n_random : int
+        Draws, each giving one direction of either kind; at least 2. Scores of random directions lie near 0
+        and 1 more often than between, so that with few of them even a score of 1 may not pass.
+    n_samples : int
+        Images on each side of a direction.
+    alpha : float
+        A layer passes with a p-value of at most this.
+    method : str
+        "svm" or "mean", as in `ConceptBank.fit`.
+    C : float
+        Of the SVM.
+    batch_size : int
+        Images that the model gets at once.
+    device : torch.device or str, optional
+        Where to work if the model has neither parameters nor buffers.
+    seed : int
+        Of the draws, not negative.
+    display_progressbar : bool
+        Whether to show progress over the layers.
+
+    Returns
+    -------
+    TCAVScore
+        With the scores of each layer.
+
+    Raises
+    ------
+    ValueError
+        If a shape or number does not fit, a layer is not found or gives no tensor, there are too few images, the model
+        has no output `target`, or it has no gradients (quantised), weights (meta device) or hooks (ScriptModule).
+    TypeError
+        If `layers` is one string, `target` holds no integers, or a number is none.
+    """
+    explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
+    check_whole("n_random", n_random, 2)
+    check_whole("n_samples", n_samples, 1)
+    check_range("alpha", alpha, 0, 1)
+    why = f" for n_samples={n_samples}, which may be lower,"
+    for label, images, least in (
+        ("concept_images", concept_images, n_samples),
+        ("negative_images", negative_images, 2 * n_samples),
+    ):
+        check_images(label, images, least, inputs.shape[1:], why)
+    draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
+    pairs = [pair for i in range(0, 3 * n_random, 3) for pair in ((i, i + 1), (i + 2, i + 1))]
+    results = {}
+    with explained.undisturbed():
+        for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
+            activations = torch.cat([explained.activations(name, each) for each in (concept_images, negative_images)])
+            scores = explained.scores(name, activations, [rows for draw in draws for rows in draw], pairs)[:, 0]
+            results[name] = _test(scores[::2].tolist(), scores[1::2].tolist(), alpha)
+    return summarised(results)
+
+
+def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
+    """Return the model contrast score of TCAV: how much more the concept matters to the first model.
+
+    Parameters
+    ----------
+    first : TCAVScore
+        Of the model to which the concept should matter more.
+    second : TCAVScore
+        Of the other, for its own class.
+
+    Returns
+    -------
+    TCAVContrast
+        The difference, and the same for random directions.
+
+    Raises
+    ------
+    TypeError
+        If one is no TCAVScore.
+
+    Examples
+    --------
+    >>> tcav_contrast(TCAVScore(0.75, 0.5, {}), TCAVScore(0.25, 0.75, {}))
+    TCAVContrast(score=0.5, baseline=-0.25)
+    """
+    for name, score in (("first", first), ("second", second)):
+        if not isinstance(score, TCAVScore):
+            raise TypeError(
+                f"Expected argument `{name}` to be what `tcav_score` returns but got {type(score).__name__}."
+            )
+    return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
+
+
+def summarised(layers: dict[str, LayerScore]) -> TCAVScore:
+    """Return the score over layers."""
+    return TCAVScore(
+        score=mean_of([each.score for each in layers.values() if each.passed]),
+        random_mean=mean_of([each.random_mean for each in layers.values()]),
+        layers=layers,
+    )
+
+
+class _Draw(NamedTuple):
+    """Rows of three sets of images: with the concept, without it, and others without it."""
+
+    positive: np.ndarray
+    negative: np.ndarray
+    random: np.ndarray
+
+
+def _draw(n_positive: int, n_negative: int, n_random: int, n_samples: int, seed: int) -> list[_Draw]:
+    draws = []
+    for i in range(n_random):
+        generator = np.random.default_rng([seed, i])
+        positive = generator.permutation(n_positive)[:n_samples]
+        others = n_positive + generator.permutation(n_negative)
+        draws.append(_Draw(positive, others[:n_samples], others[n_samples : 2 * n_samples]))
+    return draws
+
+
+def _test(scores: list[float], random_scores: list[float], alpha: float) -> LayerScore:
+    with warnings.catch_warnings():
+        # Scores that are all 0 or all 1 are what a good direction gives; SciPy warns of their variance.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        p_value = float(stats.ttest_ind(scores, random_scores, equal_var=False, nan_policy="omit").pvalue)
+    return LayerScore(
+        score=mean_of(scores),
+        p_value=p_value,
+        passed=p_value <= alpha,
+        random_mean=mean_of(random_scores),
+        scores=tuple(scores),
+        random_scores=tuple(random_scores),
+    )

@@ -1,0 +1,160 @@
+"""TCAV of concepts in folders, each against several sets of random images, and those against each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_callable, check_range, check_whole
+from captum_concepts._support.progress import progress
+from captum_concepts.bank.folders import (
+    LEAST_SETS,
+    find_concept_folders,
+    image_loader,
+    set_p_values,
+    warn_few_sets,
+    warn_without_transform,
+)
+from captum_concepts.tcav.experiments import mean_of, prepared
+from captum_concepts.tcav.score import LayerScore, TCAVScore, summarised
+
+
+def tcav_folders(
+    model: nn.Module,
+    layers: Sequence[str],
+    root: str | os.PathLike[str],
+    inputs: Tensor,
+    target: int | Tensor,
+    *,
+    transform: Callable[[Any], Any] | None = None,
+    random: str = "random",
+    alpha: float = 0.05,
+    method: str = "svm",
+    C: float = 1.0,
+    batch_size: int = 64,
+    num_workers: int = 0,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> dict[str, TCAVScore]:
+    r"""Score the concepts in a folder for a class by TCAV, as users of Captum's `TCAV` keep them.
+
+    The folder is that of `ConceptBank.from_folders`: a folder of images for each concept, and at least five of random
+    images. At each layer the images of a concept against each random set give a direction, and so do random sets
+    against each other; the TCAV score of a direction is the share of inputs whose logit rises along it.
+
+    A layer passes if the mean score of the concept lies as far from the mean scores of random sets in its place as
+    chance would not bring it: the test of `ConceptBank.from_folders`, two-sided, for a class may also avoid a concept.
+    Captum's practice of Welch's test over repetitions takes those as independent, though all share the images of the
+    concept: of 96 random sets in the place of a concept, against seven others, it passed a third at .05, this test
+    none. The price: scores end at 0 and 1, and where random sets score 0 or 1 themselves, as in front of a linear head,
+    no concept can pass, whatever its score.
+
+    Parameters
+    ----------
+    model : nn.Module
+        As in `tcav_score`.
+    layers : sequence of str
+        Dotted names, as in `tcav_score`.
+    root : path
+        The folder. Concepts that have images without them of their own (`positive` and `negative`) get one score and
+        no test.
+    inputs : Tensor
+        (N, C, H, W), the images whose logits are explained, as `transform` gives them.
+    target : int or Tensor
+        Class explained, one for all or (N,).
+    transform : callable, optional
+        As in `ConceptBank.from_folders`, like the next.
+    random : str
+        Name of the folders of random images, with numbers after it.
+    alpha : float
+        A layer passes with a p-value of at most this.
+    method : str
+        "svm" or "mean", as in `ConceptBank.fit`. All images of both sets are used.
+    C : float
+        Of the SVM.
+    batch_size : int
+        Images that the model gets at once.
+    num_workers : int
+        Processes that read images, which are read anew for each layer.
+    device : torch.device or str, optional
+        Where to work if the model has neither parameters nor buffers.
+    seed : int
+        Of the generators that the solver asks; nothing is drawn.
+    display_progressbar : bool
+        Whether to show progress over the layers.
+
+    Returns
+    -------
+    dict of str to TCAVScore
+        By concept. Of each layer `scores` has one for each random set, `random_scores` the mean of each random set
+        against the others; `p_value` is NaN, with a warning, for fewer than five sets.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no folder `root`.
+    ValueError
+        As in `tcav_score` and `ConceptBank.from_folders`, or if images of the folder and `inputs` differ in shape.
+    TypeError
+        As in `tcav_score`, or if `transform` cannot be called.
+
+    Examples
+    --------
+    >>> found = tcav_folders(model, ["layer3"], "concepts", zebras, 340, transform=weights.transforms())
+    >>> found["striped"].layers["layer3"].p_value  # NaN for fewer than five random sets
+    """
+    explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
+    check_range("alpha", alpha, 0, 1)
+    check_whole("num_workers", num_workers, 0)
+    if transform is not None:
+        check_callable("transform", transform)
+    found = find_concept_folders(root, random)
+    if transform is None:
+        warn_without_transform(model)
+    paths = found.paths()
+    rows = {path: row for row, path in enumerate(paths)}
+    loader = image_loader(paths, transform, batch_size, num_workers)
+    sides = [(each.positive, each.negative or []) for each in found.concepts]
+    groups = [np.array([rows[path] for path in side], dtype=int) for each in sides for side in each]
+    first_set, n_sets = len(groups), len(found.random_sets)
+    groups += [np.array([rows[path] for path in each]) for each in found.random_sets.values()]
+    among = list(combinations(range(first_set, len(groups)), 2))
+    pairs = {
+        each.name: [(2 * j, 2 * j + 1)] if each.negative else [(2 * j, k) for k in range(first_set, len(groups))]
+        for j, each in enumerate(found.concepts)
+    }
+    if 0 < n_sets < LEAST_SETS:
+        warn_few_sets(n_sets)
+
+    by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
+    with explained.undisturbed():
+        for layer in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
+            parts = []
+            for images in loader:
+                if images.shape[1:] != inputs.shape[1:]:
+                    raise ValueError(
+                        f"Expected argument `transform` to give images of the shape of `inputs`, (C, H, W) = "
+                        f"{tuple(inputs.shape[1:])}, but got {tuple(images.shape[1:])}."
+                    )
+                parts.append(explained.activations(layer, images))
+            every = [*among, *(pair for each in pairs.values() for pair in each)]
+            scores = dict(zip(every, explained.scores(layer, torch.cat(parts), groups, every), strict=True))
+            table = np.full((n_sets, n_sets), np.nan)
+            for i, k in among:
+                table[i - first_set, k - first_set], table[k - first_set, i - first_set] = scores[i, k]
+            randoms = [mean_of(row) for row in table]
+            for name, each in pairs.items():
+                own = np.array([scores[pair][0] for pair in each])
+                decided = len(own) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
+                p_value = float(set_p_values(own[None], table, directed=True)[0]) if decided else np.nan
+                by_concept[name][layer] = LayerScore(
+                    mean_of(own), p_value, p_value <= alpha, mean_of(randoms), tuple(own.tolist()), tuple(randoms)
+                )
+    return {name: summarised(layers) for name, layers in by_concept.items()}
