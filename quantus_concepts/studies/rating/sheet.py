@@ -42,7 +42,7 @@ def make_sheet(options: SheetOptions) -> str:
         page = sheet_page(files, questions, changed, options)
         write_rated(folder, files, options.picture_size)
         size = folder.write_text(PAGE, page).stat().st_size / MEGABYTE
-    return _told(folder.path, files, questions, size, [file for file in checked if file.note])
+    return _closing_text(folder.path, files, questions, size, [file for file in checked if file.note])
 
 
 def asked_questions(options: SheetOptions) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _drawn(files: list[ExplanationFile], options: SheetOptions) -> list[Explanat
     return [files[i] for i in sorted(chosen)]
 
 
-def _told(
+def _closing_text(
     out: Path, files: Sequence[ExplanationFile], questions: Sequence[str], size: float, left_out: list[ExplanationFile]
 ) -> str:
     n_images = len({file.image for file in files})

@@ -47,7 +47,7 @@ def sheet_page(
         items.append({"record": empty_record(file), "label": readable(file.label), "sections": sections})
         gallery.check(len(items), len(files))
     content = {
-        "questions": [_told(question) for question in asked],
+        "questions": [_question_fields(question) for question in asked],
         "pictures": gallery.pictures,
         "items": items,
         "seed": options.seed,
@@ -126,6 +126,6 @@ class Gallery:
         return name
 
 
-def _told(question: Question) -> dict[str, Any]:
+def _question_fields(question: Question) -> dict[str, Any]:
     ends = ENDS_OF_CHANGE if question.name in CHANGES else ENDS
     return {"name": question.name, "text": question.text, "ends": ends, "change": CHANGES.get(question.name, "")}
