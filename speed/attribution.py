@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from captum_concepts import build_method
 from quantus_concepts import IDR, IIR, MCS, optimise_patch
 from quantus_concepts.datasets import CutoutFolder, ObjectsOnScenes, PaintedObjects, PaintedScenes, SceneFolder
-from quantus_concepts.studies.training import SmallResNet
+from quantus_concepts.studies._models.training import SmallResNet
 
 TITLE = "Speed and memory of attribution with known ground truth"
 N_CLASSES = 10

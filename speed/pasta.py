@@ -41,7 +41,7 @@ from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
-from quantus_concepts.studies.training import SmallResNet
+from quantus_concepts.studies._models.training import SmallResNet
 
 TITLE = "Speed and memory of the PASTA-score"
 N_CLASSES = 10

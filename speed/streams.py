@@ -36,7 +36,7 @@ from quantus_concepts import Subject, score_concepts, score_contrasts, score_exp
 from quantus_concepts.datasets import ConceptFolder, default_transform
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
 from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
-from quantus_concepts.studies.training import SmallResNet
+from quantus_concepts.studies._models.training import SmallResNet
 
 TITLE = "Streams: memory and workers"
 N_CLASSES, N_CONCEPTS, N_PARTS = 8, 16, 4

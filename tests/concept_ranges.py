@@ -15,12 +15,12 @@ from torch.utils.data import Dataset
 from quantus_concepts import score_concepts, score_substitutions
 from quantus_concepts.datasets import SubstitutionSample
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.studies.command import DeviceOptions
-from quantus_concepts.studies.concepts.score_ranges import scored_by_ranges
-from quantus_concepts.studies.engine import WorkerOptions
-from quantus_concepts.studies.loading import sample_loader
-from quantus_concepts.studies.substitution.score_ranges import in_order
-from quantus_concepts.studies.substitution.score_ranges import scored_by_ranges as substitutions_by_ranges
+from quantus_concepts.studies._kit.command import DeviceOptions
+from quantus_concepts.studies._kit.engine import WorkerOptions
+from quantus_concepts.studies._models.loading import sample_loader
+from quantus_concepts.studies.concepts.evaluation import scored_by_ranges
+from quantus_concepts.studies.substitution.evaluation import in_order
+from quantus_concepts.studies.substitution.evaluation import scored_by_ranges as substitutions_by_ranges
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, BATCH = 11, 2

@@ -14,8 +14,8 @@ import fixtures_attribution
 import fixtures_pasta
 import generated_folders
 from quantus_concepts.pasta import Scorer, save_scorer
+from quantus_concepts.studies._kit.command import Options
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.command import Options
 from quantus_concepts.studies.compose_options import ComposeOptions
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from quantus_concepts.metrics import Subject, attribute_regions
-from quantus_concepts.studies.attribution.region_ranges import explained_by_ranges
-from quantus_concepts.studies.command import DeviceOptions
-from quantus_concepts.studies.engine import WorkerOptions
+from quantus_concepts.studies._kit.command import DeviceOptions
+from quantus_concepts.studies._kit.engine import WorkerOptions
+from quantus_concepts.studies.attribution.explaining import explained_by_ranges
 
 N = 11
 

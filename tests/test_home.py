@@ -33,7 +33,7 @@ from quantus_concepts.pasta.encoders import as_encoder
 from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer, scorer_from
-from quantus_concepts.studies.networks import load_network
+from quantus_concepts.studies._models.networks import load_network
 from quantus_concepts.studies.rating.find import find_explanations
 
 CODE = """

@@ -17,8 +17,8 @@ import typer
 
 from captum_concepts._support.files import printable
 from quantus_concepts.metrics.host.errors import explained
+from quantus_concepts.studies._kit.command import command
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.command import command
 from quantus_concepts.studies.compose_options import ComposeOptions
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
@@ -55,7 +55,7 @@ pasta.command("sheet")(command(SheetOptions, f"{STUDIES}.rating.sheet:make_sheet
 pasta.command("join")(command(JoinOptions, f"{STUDIES}.rating.join:join"))
 pasta.command("ablate")(command(AblateOptions, f"{STUDIES}.pasta.ablate:STUDY"))
 pasta.command("sizes")(command(SizesOptions, f"{STUDIES}.pasta.sizes:STUDY"))
-pasta.command("metrics")(command(MetricsOptions, f"{STUDIES}.pasta.metrics_study:STUDY"))
+pasta.command("metrics")(command(MetricsOptions, f"{STUDIES}.pasta.metrics:STUDY"))
 app.add_typer(substitute, name="substitute")
 substitute.command("generate")(command(GenerateOptions, f"{STUDIES}.substitute.generate:generate"))
 substitute.command("filter")(command(FilterOptions, f"{STUDIES}.substitute.filtering:filter_images"))

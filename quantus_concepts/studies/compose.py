@@ -10,8 +10,8 @@ from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFo
 from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
 from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
 from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
+from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.compose_options import PAINTED, ComposeOptions
-from quantus_concepts.studies.output import OutputFolder
 
 
 def compose(options: ComposeOptions) -> Path:

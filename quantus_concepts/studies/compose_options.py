@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantus_concepts.studies.command import MANY, RUN, OutOptions, ProgressOptions, option
+from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option
 
 PAINTED = "painted"
 _SOURCES, _IMAGES = "Objects and scenes", "Images"

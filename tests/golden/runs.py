@@ -31,12 +31,12 @@ from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
+from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
 from quantus_concepts.studies.concepts.evaluation import random_models
-from quantus_concepts.studies.kept import Kept
-from quantus_concepts.studies.pasta.classifier import RatedBirds
+from quantus_concepts.studies.pasta.applications import subset_correlations
 from quantus_concepts.studies.pasta.metrics import with_control
-from quantus_concepts.studies.pasta.subset_correlation import subset_correlations
+from quantus_concepts.studies.pasta.preparing import RatedBirds
 
 #: In the runs that draw none.
 NO_FIGURES: dict[str, Any] = {
@@ -76,7 +76,7 @@ FEWER = {
     "quantus_concepts.studies.concepts.evaluation.random_models": few_random_models,
     "quantus_concepts.studies.substitution.evaluation.random_models": few_random_models,
     # Dots per inch.
-    "quantus_concepts.studies.charts.DPI": 30,
+    "quantus_concepts.studies._kit.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
     "quantus_concepts.studies.pasta.study.RatedBirds": partial(RatedBirds, n_train=200),
     "quantus_concepts.studies.pasta.applications.N_CORRELATED": 12,

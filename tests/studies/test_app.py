@@ -18,8 +18,8 @@ from torchvision.models import resnet18
 from captum_concepts._support.whole_folder import WORK
 from fixtures_cub import write_cub
 from golden.runs import smaller
-from quantus_concepts.studies import page as pages
-from quantus_concepts.studies import run as floor
+from quantus_concepts.studies._kit import page as pages
+from quantus_concepts.studies._kit import run as floor
 from quantus_concepts.studies.app import main, tolerant_stream
 from quantus_concepts.studies.concepts import evaluation, study
 from quantus_concepts.studies.concepts.names import MODELS

@@ -11,10 +11,10 @@ import pytest
 
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import progress
-from quantus_concepts.studies.csv_files import as_cell, from_cell, write_csv
-from quantus_concepts.studies.findings import Finding
-from quantus_concepts.studies.page import Page, Section, render
-from quantus_concepts.studies.tables import Table, print_table, terminal, terminal_table
+from quantus_concepts.studies._kit.findings import Finding
+from quantus_concepts.studies._kit.page import Page, Section, render
+from quantus_concepts.studies._kit.results import as_cell, from_cell, write_csv
+from quantus_concepts.studies._kit.tables import Table, print_table, terminal, terminal_table
 
 FORMULAS = (
     "=1+1",

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from golden.runs import smaller
 from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.studies._kit.charts import png_base64
+from quantus_concepts.studies._kit.tables import terminal
+from quantus_concepts.studies._models.loading import better_normalised
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.charts import png_base64
-from quantus_concepts.studies.tables import terminal
-from quantus_concepts.studies.usual_means import better_normalised
 
 ODD = r"$\frac$ [red]"
 NETWORK = """

@@ -9,7 +9,7 @@ import pytest
 from safetensors import SafetensorError
 
 from captum_concepts._support.whole_folder import MANIFEST
-from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies._kit.output import OutputFolder
 
 NOW = datetime(2025, 3, 1, 9, 5, 7)
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from quantus_concepts.studies.results import over_seeds
+from quantus_concepts.studies._kit.results import over_seeds
 
 T1, T3, NORMAL = stats.t.ppf(0.975, 1), stats.t.ppf(0.975, 3), stats.norm.ppf(0.975)
 

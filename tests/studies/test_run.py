@@ -16,10 +16,10 @@ import torch
 from captum_concepts._support.whole_folder import WORK
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies import app
-from quantus_concepts.studies.command import OutOptions, ProgressOptions, command, option
-from quantus_concepts.studies.kept import Kept
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.run import Run, Study, warnings_as_notes
+from quantus_concepts.studies._kit.command import OutOptions, ProgressOptions, command, option
+from quantus_concepts.studies._kit.kept import Kept
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.run import Run, Study, warnings_as_notes
 
 FRAME = pd.DataFrame(
     {

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from captum_concepts._support.whole_folder import WORK
 from kills import contents
 from quantus_concepts.functional.intervals import distribution, interval
-from quantus_concepts.studies.charts import Chart, grouped_bars
-from quantus_concepts.studies.command import RunOptions, command, option
-from quantus_concepts.studies.findings import percent_with_interval, said
-from quantus_concepts.studies.page import Page, Section
-from quantus_concepts.studies.results import against_control, one, over_seeds, pick
-from quantus_concepts.studies.run import Study
-from quantus_concepts.studies.tables import Table
+from quantus_concepts.studies._kit.charts import Chart, grouped_bars
+from quantus_concepts.studies._kit.command import RunOptions, command, option
+from quantus_concepts.studies._kit.findings import percent_with_interval, said
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import against_control, one, over_seeds, pick
+from quantus_concepts.studies._kit.run import Study
+from quantus_concepts.studies._kit.tables import Table
 
 RANDOM = "random"
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.studies._models.loading import KeptImages
+from quantus_concepts.studies._models.training import Residual, SmallResNet, folded, run_together, train, train_together
 from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.loading import KeptImages
-from quantus_concepts.studies.training import Residual, SmallResNet, folded, run_together, train, train_together
 
 
 @pytest.fixture(scope="module")

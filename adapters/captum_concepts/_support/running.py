@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import check_plain_file, reason_of
 
-
 PACKAGE = "captum_concepts"
 
 

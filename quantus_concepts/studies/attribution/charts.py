@@ -14,11 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from quantus_concepts.studies.attribution.number_texts import WRITERS, whole
-from quantus_concepts.studies.attribution.standings import CONTROLS, defined, methods_of
-from quantus_concepts.studies.charts import INK, WIDTH, legend_above, new_axes, note, tidy
-from quantus_concepts.studies.findings import number
-from quantus_concepts.studies.results import names, one, pick
+from quantus_concepts.studies._kit.charts import INK, WIDTH, legend_above, new_axes, note, tidy
+from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.results import names, one, pick
+from quantus_concepts.studies.attribution.tables import CONTROLS, WRITERS, defined, methods_of, whole
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart.
 METHOD, MASK, CONTROL = "#0072B2", "#E69F00", "#9A9A9A"

@@ -1,9 +1,16 @@
-"""From `--data` and its companions to images of objects on scenes."""
+"""Images of the attribution study: objects on scenes, in the order in which they are trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from torch import Tensor
 
 from captum_concepts._support.checks import check_choice
 from quantus_concepts.datasets import (
@@ -20,9 +27,90 @@ from quantus_concepts.datasets import (
     SceneSource,
 )
 from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
-from quantus_concepts.studies.attribution.interleaving import Interleaved
+from quantus_concepts.datasets.scenes.composed import Box
+from quantus_concepts.datasets.scenes.pasting import Pasted
 from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, SMALL, AttributionOptions
-from quantus_concepts.studies.attribution.placed_objects import CHANGES, PlacedObjects
+
+
+class Interleaved(ComposedDataset):
+    """The same images in an order in which classes take turns."""
+
+    # An image of every pair of object and scene comes before the second one of any pair, and pairs come diagonally:
+    # with ten classes of each, the first ten images show ten objects on ten scenes. Folders are sorted by class, so
+    # that without this the first images would show one object.
+
+    def __init__(self, data: ComposedDataset) -> None:
+        self.data = data
+        self.object_names, self.scene_names = data.object_names, data.scene_names
+        self.split, self.image_size = data.split, data.image_size
+        self.view, self.transform = data.view, data.transform
+        self.order = _order(data.object_labels, data.scene_labels, len(data.scene_names))
+        self.object_labels, self.scene_labels = data.object_labels[self.order], data.scene_labels[self.order]
+
+    def with_view(self, view: str) -> Self:
+        """Return the same images in the same order in another view, see `ComposedDataset`."""
+        other = copy.copy(self)
+        other.data, other.view = self.data.with_view(view), view
+        return other
+
+    def _image(self, index: int) -> np.ndarray:
+        return self.data._image(self.order[index])
+
+    def _mask_and_box(self, index: int) -> tuple[np.ndarray, Box]:
+        return self.data._mask_and_box(self.order[index])
+
+    def _parts(self, index: int) -> tuple[np.ndarray, np.ndarray, Box]:
+        return self.data._parts(self.order[index])
+
+
+def _order(object_labels: Tensor, scene_labels: Tensor, n_scenes: int) -> list[int]:
+    seen: Counter[tuple[int, int]] = Counter()
+    keys = []
+    for pair in zip(object_labels.tolist(), scene_labels.tolist(), strict=True):
+        keys.append((seen[pair], (pair[1] - pair[0]) % n_scenes, pair[0]))
+        seen[pair] += 1
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+class Change(NamedTuple):
+    """How test images are composed otherwise than training images: the longer side of the object, and its place."""
+
+    scale: tuple[float, float] = (3**-0.5, 2**-0.5)
+    place: str = "random"
+
+
+#: Of one thing at a time. Objects are usually .58 to .71 of the scene's side, at random places.
+CHANGES: Mapping[str, Change] = MappingProxyType(
+    {
+        "smaller": Change(scale=(0.35, 0.45)),
+        "larger": Change(scale=(0.8, 0.9)),
+        "centre": Change(place="centre"),
+        "corner": Change(place="corner"),
+    }
+)
+
+
+class PlacedObjects(ObjectsOnScenes):
+    """`ObjectsOnScenes` with every object in the middle, or in the corner nearest to where it would be."""
+
+    def __init__(self, *args: Any, place: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.place = place
+
+    def pasted(self, index: int) -> Pasted | None:
+        """Return the object of an image in its place; as `ObjectsOnScenes` places it where that is random."""
+        found = super().pasted(index)
+        if found is None or self.place == "random":
+            return found
+        free = [self.image_size - side for side in found.mask.shape]
+        if self.place == "centre":
+            row, col = (length // 2 for length in free)
+        else:
+            row, col = (
+                length if 2 * at > length else 0 for at, length in zip((found.row, found.col), free, strict=True)
+            )
+        return found._replace(row=row, col=col)
+
 
 #: Sizes that scenes can be painted in.
 SMALLEST_SCENE, LARGEST_SCENE = 32, 512

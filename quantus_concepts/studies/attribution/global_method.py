@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from captum_concepts import TCAVScore, tcav_contrast, tcav_score
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAPER_SCENE, find_class
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, Models, model_name
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.results import pick
-from quantus_concepts.studies.run import Run
 
 TCAV = "TCAV"
 #: As the paper: images with the concept and images without it for each direction.

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_range
-from quantus_concepts.studies.networks import NO_WEIGHTS, SMALL, Network, load_network
-from quantus_concepts.studies.training import STRIDE, FineResNet, seeded
+from quantus_concepts.studies._models.networks import NO_WEIGHTS, SMALL, Network, load_network
+from quantus_concepts.studies._models.training import STRIDE, FineResNet, seeded
 
 
 class Normalised(nn.Module):

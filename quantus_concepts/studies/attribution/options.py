@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantus_concepts.studies.command import MANY, RunOptions, option
-from quantus_concepts.studies.engine import WorkerOptions
+from quantus_concepts.studies._kit.command import MANY, RunOptions, option
+from quantus_concepts.studies._kit.engine import WorkerOptions
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics import Limits
@@ -123,7 +123,7 @@ class AttributionOptions(WorkerOptions, RunOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for what cannot be run."""
         from captum_concepts._support.checks import check_range
-        from quantus_concepts.studies.networks import said_normalisation
+        from quantus_concepts.studies._models.networks import said_normalisation
 
         super().__post_init__()
         said_normalisation(self.mean, self.std, self.unnormalised)
@@ -163,7 +163,7 @@ class AttributionOptions(WorkerOptions, RunOptions):
             raise ValueError(f"Expected argument `--models` to name a folder but {self.models} is a file.")
 
     def _check_small(self) -> None:
-        from quantus_concepts.studies.training import STRIDE
+        from quantus_concepts.studies._models.training import STRIDE
 
         if self.weights not in (None, NO_WEIGHTS):
             raise ValueError("Argument `--weights` belongs to a network of your own: name it with --backbone.")

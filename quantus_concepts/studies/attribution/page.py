@@ -7,6 +7,12 @@ import re
 import pandas as pd
 from markupsafe import Markup, escape
 
+from quantus_concepts.studies._kit.charts import Chart, plot_grid
+from quantus_concepts.studies._kit.findings import Finding, listed, minus
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import terminal
 from quantus_concepts.studies.attribution.charts import (
     plot_correlation,
     plot_idr,
@@ -19,10 +25,10 @@ from quantus_concepts.studies.attribution.charts import (
 from quantus_concepts.studies.attribution.findings import findings
 from quantus_concepts.studies.attribution.global_method import TCAV
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.attribution.standings import GroundTruth
 from quantus_concepts.studies.attribution.tables import (
     ROBUSTNESS_IN_THE_PAPER,
     TCAV_SCALE,
+    GroundTruth,
     commonality_table,
     count_table,
     method_table,
@@ -32,13 +38,6 @@ from quantus_concepts.studies.attribution.tables import (
     robustness_table,
     terminal_method_table,
 )
-from quantus_concepts.studies.charts import Chart
-from quantus_concepts.studies.findings import Finding, listed, minus
-from quantus_concepts.studies.page import Page, Section
-from quantus_concepts.studies.picture_grids import plot_grid
-from quantus_concepts.studies.results import pick
-from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.tables import terminal
 
 SOURCE = "Yang and Kim (2019), BIM: Towards Quantitative Evaluation of Interpretability Methods with Ground Truth"
 OUTLINED = "Outlined: the mask; in each map its mean attribution. Dark is 0, bright is 1."

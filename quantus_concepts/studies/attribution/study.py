@@ -13,7 +13,9 @@ from torch import nn
 
 from captum_concepts.backbones.layers import find_layer
 from quantus_concepts.metrics import PremiseCheck, check_premise
-from quantus_concepts.studies.attribution.augmentation import Augmentation
+from quantus_concepts.studies._kit.command import named_as_typed
+from quantus_concepts.studies._kit.run import Run, Study
+from quantus_concepts.studies._models.networks import said_normalisation
 from quantus_concepts.studies.attribution.data import AttributionData, load_data
 from quantus_concepts.studies.attribution.evaluation import (
     COMMONALITIES,
@@ -25,14 +27,16 @@ from quantus_concepts.studies.attribution.evaluation import (
     score_robustness,
 )
 from quantus_concepts.studies.attribution.global_method import score_tcav
-from quantus_concepts.studies.attribution.model_training import Job, train_models
+from quantus_concepts.studies.attribution.model_training import (
+    Augmentation,
+    Job,
+    data_digest,
+    tensor_hash,
+    train_models,
+)
 from quantus_concepts.studies.attribution.networks import network_builder
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.page import page
-from quantus_concepts.studies.attribution.training_samples import data_digest, tensor_hash
-from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.networks import said_normalisation
-from quantus_concepts.studies.run import Run, Study
 
 COLUMNS = {
     "method": object,

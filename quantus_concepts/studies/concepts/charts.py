@@ -15,7 +15,18 @@ from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.metrics.streaming.columns import INTERVENED
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS, plot_interventions
 from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS
-from quantus_concepts.studies.charts import BAND, INK, WIDTH, dots, grouped_bars, legend_right, new_axes, tidy, whiskers
+from quantus_concepts.studies._kit.charts import (
+    BAND,
+    INK,
+    WIDTH,
+    dots,
+    grouped_bars,
+    legend_right,
+    new_axes,
+    tidy,
+    whiskers,
+)
+from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.concepts.names import (
     BASELINES,
     MODELS,
@@ -26,7 +37,6 @@ from quantus_concepts.studies.concepts.names import (
     TRADITIONAL,
     baseline_name,
 )
-from quantus_concepts.studies.results import one, pick
 
 #: The marker says the same again.
 LOOKS = {

@@ -13,13 +13,13 @@ from torch import Tensor
 from captum_concepts._support.progress import part
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.studies._models.loading import KeptImages, painted_birds
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
-from quantus_concepts.studies.loading import KeptImages, painted_birds
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
 
-    from quantus_concepts.studies.networks import Network
+    from quantus_concepts.studies._models.networks import Network
 
 PAINTED_SIZE = 96
 #: Shares of the time of a seed.

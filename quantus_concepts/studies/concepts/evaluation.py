@@ -1,11 +1,12 @@
-"""The concept models of one seed, and their scores: post-hoc, traditional, the oracle and random directions."""
+"""Models, baselines and scores of the concept study."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,22 +27,101 @@ from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
 from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import intervention_counts, random_banks
-from quantus_concepts.metrics import score_concepts
+from quantus_concepts.metrics import ConceptRanges, score_concepts
 from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
-from quantus_concepts.studies.charts import png
+from quantus_concepts.studies._kit.charts import png
+from quantus_concepts.studies._kit.engine import score_by_batches
+from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.results import against_control, names, over_seeds, pick
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import Table
+from quantus_concepts.studies._models.loading import KeptImages, better_normalised, sample_loader
+from quantus_concepts.studies._models.networks import Network, cut_network
+from quantus_concepts.studies._models.training import SmallResNet, folded, one_thread, train_together
 from quantus_concepts.studies.concepts.data_option import SCORING, TRAINING, BenchmarkData, labels_by_class
 from quantus_concepts.studies.concepts.gallery import draw_gallery
-from quantus_concepts.studies.concepts.names import ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
+from quantus_concepts.studies.concepts.names import MODELS, ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.oracle import OracleModel
-from quantus_concepts.studies.concepts.score_ranges import scored_by_ranges
-from quantus_concepts.studies.loading import KeptImages, sample_loader
-from quantus_concepts.studies.networks import Network, cut_network
-from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.training import SmallResNet, folded, one_thread, train_together
-from quantus_concepts.studies.usual_means import better_normalised
+
+_CONTRIBUTION: dict[str, Any] = {"explanation": "contribution"}
+SHOWN: dict[str, dict[str, Any]] = {
+    "first concept present (CEM)": {"metric": "CEM", "set": "correct", "l": 1, **_CONTRIBUTION},
+    "in the right place (CLM, α = 1)": {"metric": "CLM", "alpha": 1, "l": 1, **_CONTRIBUTION},
+    "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": "", **_CONTRIBUTION},
+    "class accuracy": {"metric": "accuracy", "item_kind": ""},
+}
+NO_INTERVALS = "One seed: how far seeds lie apart is not known yet, so there are no intervals over them; "
+NO_INTERVALS += "≈ and ▼ go by those within it."
+INTERVALS = "Small numbers: 95 % intervals over {} seeds, wide while there are few."
+
+
+def joined(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average over seeds, and mark what is not surely above random directions."""
+    rows = over_seeds(
+        frame.astype({"l": float}), lambda row: (-1, 1) if row["metric"] == "CGIM" else (0, 1), controls=[RANDOM]
+    )
+    return rows.assign(mark=against_control(rows, RANDOM))
+
+
+def so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
+    """Return the table that is shown while other seeds are still to come."""
+    done = len(names(frame, "seed"))
+    # Joining all rows of a seed takes a second.
+    plain = frame.astype({"l": float})
+    asked = [pick(plain, model=list(MODELS), **wanted).assign(row=row) for row, wanted in SHOWN.items()]
+    cells = joined(pd.concat(asked, ignore_index=True))
+    cells["text"] = [_text(row, intervals=done > 1) for _, row in cells.iterrows()]
+    order = pd.CategoricalDtype([name for name in MODELS if name in set(cells["model"])], ordered=True)
+    intervals = INTERVALS.format(done) if done > 1 else NO_INTERVALS
+    return Table(
+        f"After {done} of {n_seeds} seeds",
+        f"In %, CGIM as cosine; concepts by contribution. Random directions: what 97.5 % of the banks do not exceed. "
+        f"≈ 95 % interval meets what 95 % of them score, ▼ lies below. {intervals}",
+        cells.astype({"model": order}),
+        ["row"],
+        ["model"],
+        labels={name: "\n".join(name.rsplit(" ", 1)) for name in MODELS} | {RANDOM: "random\n97.5 %"},
+    )
+
+
+def _text(row: pd.Series, *, intervals: bool) -> str:
+    scale, decimals = (1, 2) if row["metric"] == "CGIM" else (100, 1)
+    if row["model"] == RANDOM and not pd.isna(row["high"]):
+        return number(scale * row["high"], decimals)
+    text = number(scale * row["value"], decimals)
+    if not intervals or pd.isna(row["low"]):
+        return text
+    return f"{text} ({number(scale * row['low'], decimals)}–{number(scale * row['high'], decimals)})"
+
+
+def scored_by_ranges(
+    run: Run[ConceptOptions],
+    models: Mapping[str, ConceptModel],
+    data: BenchmarkData,
+    seed: int,
+    asked: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Return what `score_concepts` does with these arguments, to the bit."""
+    names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
+    ranges = ConceptRanges(models, data.test, batch_size=run.options.batch_size, seed=seed, **asked, **names)
+    controls = [each for drawn in asked["controls"].values() for each in drawn]
+    rows = score_by_batches(
+        run,
+        f"concepts {seed}",
+        partial(_rows, ranges),
+        len(data.test),
+        models=[*models.values(), *controls],
+        depends={"seed": seed, "data": data.digest()},
+    )
+    return ranges.table(rows)
+
+
+def _rows(ranges: ConceptRanges, images: range) -> pd.DataFrame:
+    return ranges.rows(images.start, images.stop)
+
 
 TOPS = (1, 3, 5)
 #: Images on which the maps of one random bank are scored, at least.

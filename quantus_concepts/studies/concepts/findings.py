@@ -7,6 +7,16 @@ import pandas as pd
 from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
 from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS
+from quantus_concepts.studies._kit.findings import (
+    RELATIONS,
+    Finding,
+    number,
+    percent,
+    percent_with_interval,
+    said,
+    share_decimals,
+)
+from quantus_concepts.studies._kit.results import against, keys, one, pick
 from quantus_concepts.studies.concepts.charts import intervention_rows
 from quantus_concepts.studies.concepts.names import (
     BASELINES,
@@ -17,16 +27,6 @@ from quantus_concepts.studies.concepts.names import (
     TRADITIONAL,
     baseline_name,
 )
-from quantus_concepts.studies.findings import (
-    RELATIONS,
-    Finding,
-    number,
-    percent,
-    percent_with_interval,
-    said,
-    share_decimals,
-)
-from quantus_concepts.studies.results import against, keys, one, pick
 
 BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
 COMPARED = {TRADITIONAL: "the traditional CBM", ORACLE: "the oracle"}

@@ -15,7 +15,7 @@ from captum_concepts.models.cbm import PostHocCBM
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.functional import rank_concepts
 from quantus_concepts.metrics.host.model import concept_importance, concept_outputs
-from quantus_concepts.studies.loading import collate
+from quantus_concepts.studies._models.loading import collate
 
 
 def draw_gallery(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.studies.command import AUTO, MANY, RUN, RunOptions, option, option_name
-from quantus_concepts.studies.engine import WorkerOptions
+from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies._kit.engine import WorkerOptions
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
@@ -96,7 +96,7 @@ class ConceptOptions(WorkerOptions, RunOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for what is out of bounds or does not go together."""
         from captum_concepts._support.checks import check_range
-        from quantus_concepts.studies.training import STRIDE
+        from quantus_concepts.studies._models.training import STRIDE
 
         super().__post_init__()
         if self.data == PAINTED:
@@ -122,7 +122,7 @@ class ConceptOptions(WorkerOptions, RunOptions):
     @property
     def in_bfloat16(self) -> bool:
         """Whether the small networks are trained in bfloat16."""
-        from quantus_concepts.studies.training import processor_has_bfloat16
+        from quantus_concepts.studies._models.training import processor_has_bfloat16
 
         if self.precision == AUTO:
             return self.torch_device().type == "cpu" and processor_has_bfloat16()
@@ -163,7 +163,7 @@ class ConceptOptions(WorkerOptions, RunOptions):
     @property
     def normalisation(self) -> dict[str, Any]:
         """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
-        from quantus_concepts.studies.networks import said_normalisation
+        from quantus_concepts.studies._models.networks import said_normalisation
 
         return said_normalisation(self.mean, self.std, self.unnormalised)
 

@@ -8,8 +8,14 @@ import pandas as pd
 
 from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.metrics.streaming.columns import INTERVENED
-from quantus_concepts.studies.charts import Chart
+from quantus_concepts.studies._kit.charts import Chart
+from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import names, one, pick, published
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import Table, terminal
 from quantus_concepts.studies.concepts import charts
+from quantus_concepts.studies.concepts.evaluation import joined
 from quantus_concepts.studies.concepts.findings import findings
 from quantus_concepts.studies.concepts.names import (
     BASELINES,
@@ -20,7 +26,6 @@ from quantus_concepts.studies.concepts.names import (
     TRADITIONAL,
 )
 from quantus_concepts.studies.concepts.options import CUB, ConceptOptions
-from quantus_concepts.studies.concepts.so_far import joined
 from quantus_concepts.studies.concepts.tables import (
     PLURALS,
     WEAK,
@@ -34,11 +39,6 @@ from quantus_concepts.studies.concepts.tables import (
     named_table,
     settings_table,
 )
-from quantus_concepts.studies.findings import number
-from quantus_concepts.studies.page import Page, Section
-from quantus_concepts.studies.results import names, one, pick, published
-from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.tables import Table, terminal
 
 SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
 LEGEND = {

@@ -10,16 +10,16 @@ import pandas as pd
 
 from captum_concepts._support.progress import whole_run
 from captum_concepts.backbones.layers import find_layer
+from quantus_concepts.studies._kit.command import named_as_typed
+from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.concepts.data_option import DRAWING, SCORING, TRAINING, load_data
 from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.run import Run, Study
 
 if TYPE_CHECKING:
+    from quantus_concepts.studies._kit.page import Page
+    from quantus_concepts.studies._models.networks import Network
     from quantus_concepts.studies.concepts.data_option import BenchmarkData
-    from quantus_concepts.studies.networks import Network
-    from quantus_concepts.studies.page import Page
 
 _EVALUATION, _PAGE = "quantus_concepts.studies.concepts.evaluation", "quantus_concepts.studies.concepts.page"
 COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
@@ -34,7 +34,7 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     told: set[int] = set()
 
     def tell(data: BenchmarkData, seed: int, scores: pd.DataFrame) -> None:
-        from quantus_concepts.studies.concepts.so_far import so_far
+        from quantus_concepts.studies.concepts.evaluation import so_far
 
         told.add(seed)
         if len(frames) + 1 < options.n_seeds:
@@ -82,7 +82,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _user_network(options: ConceptOptions) -> Network:
-    from quantus_concepts.studies.networks import load_network
+    from quantus_concepts.studies._models.networks import load_network
 
     network = load_network(options.backbone_name, options.weights, **options.normalisation)
     if options.layer is not None:

@@ -9,6 +9,9 @@ from typing import Any
 import pandas as pd
 
 from quantus_concepts.metrics.streaming.baselines import OTHER_IMAGE
+from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.results import PAPER, names, one, pick
+from quantus_concepts.studies._kit.tables import MARKS, Table, arranged, in_percent, in_percents
 from quantus_concepts.studies.concepts import charts
 from quantus_concepts.studies.concepts.evaluation import SWEEP_C, SWEEP_N
 from quantus_concepts.studies.concepts.names import (
@@ -24,9 +27,6 @@ from quantus_concepts.studies.concepts.names import (
     baseline_name,
     setting_name,
 )
-from quantus_concepts.studies.findings import number
-from quantus_concepts.studies.results import PAPER, names, one, pick
-from quantus_concepts.studies.tables import MARKS, Table, arranged, in_percent, in_percents
 
 CHANCE = "chance"
 #: Held-out accuracy below which a direction hardly knows its concept.

@@ -14,19 +14,35 @@ from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.studies.findings import said
-from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.page import Page, Section
-from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant
-from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, figure_rows, over_splits, splits_of
-from quantus_concepts.studies.pasta.keeping import Keep, kept_embeddings, not_kept
-from quantus_concepts.studies.pasta.names import DRAWING, KINDS, MEASURES, SCORER, SHOWN, SHUFFLED
-from quantus_concepts.studies.pasta.options import AblateOptions
+from quantus_concepts.studies._kit.command import named_as_typed
+from quantus_concepts.studies._kit.findings import said
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import PAPER, names, pick
+from quantus_concepts.studies._kit.run import Run, Study
+from quantus_concepts.studies._kit.tables import Table
+from quantus_concepts.studies.pasta.evaluation import (
+    Keep,
+    Plan,
+    Trainer,
+    figure_rows,
+    kept_embeddings,
+    not_kept,
+    over_splits,
+    splits_of,
+)
+from quantus_concepts.studies.pasta.findings import paper_table, span, splits_text, study_page, written
+from quantus_concepts.studies.pasta.options import (
+    ABLATIONS,
+    DRAWING,
+    KINDS,
+    MEASURES,
+    SCORER,
+    SHOWN,
+    SHUFFLED,
+    AblateOptions,
+    Variant,
+)
 from quantus_concepts.studies.pasta.preparing import study_embedder, study_plan, study_ratings
-from quantus_concepts.studies.pasta.presenting import paper_table, span, splits_text, study_page, written
-from quantus_concepts.studies.results import PAPER, names, pick
-from quantus_concepts.studies.run import Run, Study
-from quantus_concepts.studies.tables import Table
 
 #: What names one number of one split.
 KEYS = ("ablation", "variant", "model", "question", "modality", "measure")

@@ -13,15 +13,14 @@ from matplotlib.figure import Figure
 
 from quantus_concepts.functional.intervals import relation
 from quantus_concepts.pasta.mixture import Mixture, plot_mixture
-from quantus_concepts.studies.charts import INK, Chart, dots
-from quantus_concepts.studies.findings import Finding, listed, minus, number
-from quantus_concepts.studies.page import Section
+from quantus_concepts.studies._kit.charts import INK, Chart, PictureGrid, PictureRow, dots, plot_grid
+from quantus_concepts.studies._kit.findings import Finding, listed, minus, number
+from quantus_concepts.studies._kit.page import Section
+from quantus_concepts.studies._kit.results import names, pick
+from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.applications import Ranked
-from quantus_concepts.studies.pasta.names import SIMULATED
-from quantus_concepts.studies.pasta.presenting import paper_table, span, three, written
-from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow, plot_grid
-from quantus_concepts.studies.results import names, pick
-from quantus_concepts.studies.tables import Table
+from quantus_concepts.studies.pasta.findings import paper_table, span, three, written
+from quantus_concepts.studies.pasta.options import SIMULATED
 
 #: Rows of the comparison of the mixture, as `Mixture.compare` calls the first two.
 CHOICE, AVERAGE = "mixture", "average of explainers"

@@ -1,9 +1,12 @@
-"""Training scorers on several splits of rated explanations, and testing them on images and explainers never seen."""
+"""Embeddings, training and scores of the PASTA study, kept for a run that goes on."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from threading import Event
@@ -14,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from quantus_concepts.datasets.ratings.explanations import Explanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
@@ -26,11 +30,15 @@ from quantus_concepts.functional.agreement import (
     human_figures,
 )
 from quantus_concepts.functional.intervals import t_interval
+from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
+from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
-from quantus_concepts.studies.pasta.keeping import Keep, digest, not_kept, training_of, training_tensors
-from quantus_concepts.studies.pasta.names import (
+from quantus_concepts.studies._kit.engine import score_by_ranges
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._models.training import run_together
+from quantus_concepts.studies.pasta.options import (
     CEILING,
     HUMAN,
     MEASURES,
@@ -39,7 +47,163 @@ from quantus_concepts.studies.pasta.names import (
     SHUFFLED,
     SIMULATED_HUMAN,
 )
-from quantus_concepts.studies.training import run_together
+
+#: Batches of a range: what is lost where a worker dies.
+_BATCHES = 4
+_EMBEDDING = "embedding"
+
+
+def identity_of(embedder: Embedder) -> dict[str, Any]:
+    """Return what embeddings depend on beside the explanations."""
+    return {
+        "encoder": embedder.encoder.fingerprint,
+        "shown": embedder.settings,
+        "batch size": embedder.batch_size,
+    }
+
+
+def embedded_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanations) -> Tensor:
+    """Return embeddings (N, dim) of what was rated, on the CPU."""
+    return embedded_by_ranges(
+        run,
+        lambda: embedder,
+        ratings.explanations,
+        modalities=ratings.modalities.tolist(),
+        names=[f"{image} by {who}" for image, who in zip(ratings.image_ids, ratings.explainer_ids, strict=True)],
+        fingerprint={"ratings": ratings_digest(ratings)} | identity_of(embedder),
+    )
+
+
+def embedded_by_ranges(
+    run: Run[Any],
+    make_embedder: Callable[[], Embedder],
+    explanations: Sequence[Explanation],
+    *,
+    modalities: Sequence[str],
+    names: Sequence[str],
+    fingerprint: Mapping[str, Any],
+) -> Tensor:
+    """Return embeddings (N, dim), on the CPU."""
+    batches = _batches(modalities, fingerprint["batch size"])
+    rows = score_by_ranges(
+        run,
+        "embeddings",
+        partial(_scorer, make_embedder, explanations, batches),
+        len(batches),
+        fingerprint=fingerprint,
+        shard_size=_BATCHES,
+        names=[f"{names[batch[0]]} ... {names[batch[-1]]}" for batch in batches],
+    )
+    found = np.frombuffer(b"".join(rows[_EMBEDDING]), dtype=np.float32).reshape(len(rows), -1)
+    return torch.from_numpy(found[np.argsort(np.concatenate(batches))])
+
+
+def _batches(modalities: Sequence[str], batch_size: int) -> list[list[int]]:
+    """Return the places that an `Embedder` encodes together: explanations of one kind, in their order."""
+    found = []
+    for kind in dict.fromkeys(modalities):
+        places = [place for place, modality in enumerate(modalities) if modality == kind]
+        found += [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
+    return found
+
+
+def _scorer(
+    make_embedder: Callable[[], Embedder], explanations: Sequence[Explanation], batches: Sequence[Sequence[int]]
+) -> Callable[[int, int], pd.DataFrame]:
+    # The ranges have a bar.
+    embedder = copy(make_embedder())
+    embedder.display_progressbar = False
+
+    def embed(start: int, stop: int) -> pd.DataFrame:
+        parts = [embedder.embed([explanations[place] for place in batch]) for batch in batches[start:stop]]
+        return pd.DataFrame({_EMBEDDING: [row.tobytes() for row in torch.cat(parts).numpy()]})
+
+    return embed
+
+
+#: `Run.kept`, or what makes everything anew.
+Keep = Callable[[str, Mapping[str, Any], Callable[[Any], Mapping[str, Tensor]]], dict[str, Tensor]]
+
+
+def not_kept(name: str, settings: Mapping[str, Any], make: Callable[[Any], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Make tensors anew."""
+    return dict(make(None))
+
+
+def digest(*arrays: Any) -> str:
+    """Return the SHA-256 of arrays, None among them."""
+    found = hashlib.sha256()
+    for array in arrays:
+        values = np.asarray(array)
+        found.update(f"{values.shape} {values.dtype}".encode())
+        found.update(values.tobytes() if values.dtype != object else repr(values.tolist()).encode())
+    return found.hexdigest()
+
+
+def kept_arrays(
+    keep: Keep, name: str, settings: Mapping[str, Any], make: Callable[[], Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Return arrays by name, in the order in which they were made."""
+
+    def numbered(_: Any) -> dict[str, Tensor]:
+        made = make().items()
+        return {f"{place:03d} {key}": torch.as_tensor(np.ascontiguousarray(a)) for place, (key, a) in enumerate(made)}
+
+    found = keep(name, settings, numbered)
+    return {key[4:]: found[key].numpy() for key in sorted(found)}
+
+
+def ratings_digest(ratings: RatedExplanations) -> str:
+    """Return what tells ratings apart: what was rated, by its names, and the votes."""
+    return digest(ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes)
+
+
+def kept_embeddings(
+    keep: Keep,
+    embedder: Embedder,
+    ratings: RatedExplanations,
+    name: str = "embeddings",
+    embed: Callable[[], Tensor] | None = None,
+) -> Tensor:
+    """Return the embeddings of rated explanations, on the CPU; `embed` makes them in another way."""
+    make = embed or (lambda: embedder.embed(ratings.explanations))
+    settings = {
+        "ratings": ratings_digest(ratings),
+        "encoder": embedder.encoder.fingerprint,
+        "settings": embedder.settings,
+    }
+    return keep(name, settings, lambda _: {"embeddings": make().cpu()})["embeddings"]
+
+
+def training_tensors(training: Training) -> dict[str, Tensor]:
+    """Return all of a training as tensors."""
+    questions = training.scorer.questions
+    curve = {
+        f"curve {name}": torch.tensor(
+            [[point[name][question] for question in questions] for point in training.curve], dtype=torch.float64
+        )
+        for name in ("loss", "qwk")
+    }
+    told = torch.tensor(list(json.dumps(training.notes).encode()), dtype=torch.uint8)
+    best = torch.tensor([training.best_epoch[question] for question in questions])
+    return {**training.scorer.state_dict(), **curve, "best epoch": best, "notes": told}
+
+
+def training_of(
+    found: Mapping[str, Tensor], questions: Sequence[str], label_names: Sequence[str] | None, dim: int
+) -> Training:
+    """Return the training that `training_tensors` took apart."""
+    scorer = Scorer(dim, questions, label_names)
+    scorer.load_state_dict({name: found[name] for name in scorer.state_dict()})
+    curve = [
+        {"epoch": place, "loss": dict(zip(questions, loss, strict=True)), "qwk": dict(zip(questions, qwk, strict=True))}
+        for place, (loss, qwk) in enumerate(
+            zip(found["curve loss"].tolist(), found["curve qwk"].tolist(), strict=True), start=1
+        )
+    ]
+    best = dict(zip(questions, found["best epoch"].tolist(), strict=True))
+    return Training(scorer.eval(), curve, best, tuple(json.loads(bytes(found["notes"].tolist()))))
+
 
 #: Measures in [-1, 1], whose intervals are those of their Fisher z.
 CORRELATIONS = ("QWK", "SCC")

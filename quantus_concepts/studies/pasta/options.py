@@ -1,4 +1,4 @@
-"""The options of the commands that train scorers and test them, as dataclasses; no library is loaded for them."""
+"""Options of the PASTA commands, and the ablations that can be asked for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,132 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.studies.command import MANY, Options, RunOptions, option, option_name
-from quantus_concepts.studies.engine import WorkerOptions
-from quantus_concepts.studies.pasta.ablations import ABLATIONS
+from quantus_concepts.studies._kit.command import MANY, Options, RunOptions, option, option_name
+from quantus_concepts.studies._kit.engine import WorkerOptions
+
+SCORER = "PASTA-score"
+SHUFFLED = "shuffled votes"
+HUMAN = "one annotator"
+SIMULATED_HUMAN = "one simulated rater"
+CEILING = "ceiling"
+#: The other scoring functions, as the paper's Table 17 calls them, by their kind.
+REGRESSORS = {"svm": "SVM", "ridge": "ridge", "lasso": "lasso"}
+#: Order of the rows; the regressors come after the scorer.
+MODELS = (SCORER, "ridge", "lasso", "SVM", SHUFFLED, HUMAN, SIMULATED_HUMAN, CEILING)
+
+MEASURES = {"MSE": "MSE ↓", "QWK": "QWK ↑", "SCC": "SCC ↑", "SCC rounded": "SCC ↑, rounded"}
+#: Those of the paper.
+SHOWN = ("MSE", "QWK", "SCC")
+
+KINDS = {"map": "maps", "drawing": "drawings", "concepts": "concepts"}
+#: What ratings with the pictures that people saw have in place of maps.
+DRAWING = "drawing"
+
+#: Mark of every table and figure whose raters are.
+SIMULATED = "simulated raters"
+SIMULATED_TEXT = (
+    "The raters are simulated: a stated function of how well an explanation matches a known truth, with noise and a "
+    "bias for each rater. No person was asked, and no number here says how people would judge."
+)
+SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned Evaluations"
+TABLE_1_SOURCE = "Kazmierczak et al., Table 1: 5 splits of the PASTA data set, 21,110 rated explanations"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One choice; all it does not name is as by default."""
+
+    name: str
+    embedding: tuple[tuple[str, Any], ...] = ()
+    votes: str = "mode"
+    labelled: bool = True
+    training: tuple[tuple[str, Any], ...] = ()
+    regressor: str = ""
+    drawn: bool = True
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Choices held against each other: the first one is the default, which the others differ from."""
+
+    title: str
+    about: str
+    variants: tuple[Variant, ...]
+    table: int | None = None
+    #: The kind of explanation that the choice concerns; "" for all.
+    modality: str = ""
+
+
+def _each(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
+    return tuple(Variant(str(value), ((argument, value),), drawn=drawn) for value in values)
+
+
+#: By the name that `--tables` takes; numbers are the paper's.
+ABLATIONS = {
+    "votes": Ablation(
+        "How votes are joined",
+        "Each is tested against votes joined its own way, as in the paper: the target changes as well as the training.",
+        (Variant("mode"), Variant("mean", votes="mean"), Variant("median", votes="median")),
+        15,
+    ),
+    "labels": Ablation(
+        "Whether the scorer is told the class",
+        "The class, one-hot, before the embedding, or the embedding alone.",
+        (Variant("embedding and label"), Variant("embedding alone", labelled=False)),
+        16,
+    ),
+    "scorers": Ablation(
+        "Scoring functions",
+        "The network and three regressors on the same inputs.",
+        (
+            Variant(SCORER),
+            Variant("SVM", regressor="svm"),
+            Variant("ridge", regressor="ridge"),
+            Variant("lasso", regressor="lasso"),
+        ),
+        17,
+    ),
+    "saliency": Ablation(
+        "How maps are shown",
+        "Laid over the image (Eq. 1), or the image times the map (Eq. 14); and, where ratings come with the drawings "
+        "that people saw, these. The embedded encoder is scaled to pictures laid over, so that the others fall outside "
+        "of what it tells apart.",
+        (*_each("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
+        18,
+        "map",
+    ),
+    "n-top": Ablation(
+        "How many concepts are named",
+        "Of the text of an explanation by concepts; one with fewer concepts names all it has.",
+        _each("n_top", 15, 5, 10, 20),
+        19,
+        "concepts",
+    ),
+    "concepts": Ablation(
+        "How concepts are embedded",
+        "The names of the first concepts as one text, with or without a template; or the mean of all embeddings, "
+        "each name's times its value (Eq. 15).",
+        (
+            Variant("sentence"),
+            Variant("weighted", (("concepts", "weighted"),)),
+            Variant("sentence with template", (("template", "Concepts in explanation: {}"),)),
+        ),
+        20,
+        "concepts",
+    ),
+    "losses": Ablation(
+        "The loss",
+        "The paper's sum of three losses, the release's weights and losses, and the paper's without one of the three.",
+        (
+            Variant("paper"),
+            Variant("release", training=(("loss", "release"),)),
+            Variant("without cosine", training=(("weights", (0.0, 0.001, 0.01)),)),
+            Variant("without squared", training=(("weights", (1.0, 0.0, 0.01)),)),
+            Variant("without ranking", training=(("weights", (1.0, 0.001, 0.0)),)),
+        ),
+    ),
+}
+
 
 ALL = "all"
 #: Of a folder of ratings.

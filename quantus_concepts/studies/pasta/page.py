@@ -12,14 +12,27 @@ from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
 from quantus_concepts.pasta.open_clip_encoder import PRESETS
-from quantus_concepts.studies.charts import Chart
-from quantus_concepts.studies.findings import number
-from quantus_concepts.studies.page import Page, Section
+from quantus_concepts.studies._kit.charts import Chart
+from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.applications_page import application_findings, application_sections
 from quantus_concepts.studies.pasta.charts import panels, plot_curves, plot_explainers, plot_measure, plot_votes
 from quantus_concepts.studies.pasta.evaluation import SplitResult
-from quantus_concepts.studies.pasta.findings import SHARE, findings, kind_votes, summarised
-from quantus_concepts.studies.pasta.names import (
+from quantus_concepts.studies.pasta.findings import (
+    SHARE,
+    findings,
+    kind_votes,
+    paper_table,
+    splits_text,
+    study_page,
+    summarised,
+    whole,
+    written,
+)
+from quantus_concepts.studies.pasta.options import (
     CEILING,
     HUMAN,
     KINDS,
@@ -32,10 +45,6 @@ from quantus_concepts.studies.pasta.names import (
     SIMULATED,
     TABLE_1_SOURCE,
 )
-from quantus_concepts.studies.pasta.presenting import paper_table, splits_text, study_page, whole, written
-from quantus_concepts.studies.results import pick
-from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.tables import Table
 
 FITTED = tuple(REGRESSORS.values())
 

@@ -18,22 +18,41 @@ from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.studies.charts import Chart, new_axes, tidy
-from quantus_concepts.studies.findings import number, said
-from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.page import Page, Section
+from quantus_concepts.studies._kit.charts import Chart, new_axes, tidy
+from quantus_concepts.studies._kit.command import named_as_typed
+from quantus_concepts.studies._kit.findings import number, said
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import names, pick
+from quantus_concepts.studies._kit.run import Run, Study
+from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.ablate import variant_figures
-from quantus_concepts.studies.pasta.ablations import Variant
-from quantus_concepts.studies.pasta.classifier import CONTROLS, METHODS, RatedBirds, train_classifier
-from quantus_concepts.studies.pasta.evaluation import Trainer, best_split, over_splits, splits_of, train_splits
-from quantus_concepts.studies.pasta.keeping import kept_embeddings
-from quantus_concepts.studies.pasta.names import KINDS, SCORER, SHUFFLED
-from quantus_concepts.studies.pasta.options import EMBEDDED, SizesOptions, whole_numbers
-from quantus_concepts.studies.pasta.preparing import study_embedder, study_plan, study_ratings
-from quantus_concepts.studies.pasta.presenting import ordered, span, study_page, written
-from quantus_concepts.studies.results import names, pick
-from quantus_concepts.studies.run import Run, Study
-from quantus_concepts.studies.tables import Table
+from quantus_concepts.studies.pasta.evaluation import (
+    Trainer,
+    best_split,
+    kept_embeddings,
+    over_splits,
+    splits_of,
+    train_splits,
+)
+from quantus_concepts.studies.pasta.findings import ordered, span, study_page, written
+from quantus_concepts.studies.pasta.options import (
+    EMBEDDED,
+    KINDS,
+    SCORER,
+    SHUFFLED,
+    SizesOptions,
+    Variant,
+    whole_numbers,
+)
+from quantus_concepts.studies.pasta.preparing import (
+    CONTROLS,
+    METHODS,
+    RatedBirds,
+    study_embedder,
+    study_plan,
+    study_ratings,
+    train_classifier,
+)
 
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
 FIGURE_8 = (

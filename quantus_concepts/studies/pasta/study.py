@@ -16,19 +16,24 @@ from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import simulated_ratings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer_files import save_scorer
-from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.page import Page
+from quantus_concepts.studies._kit.command import named_as_typed
+from quantus_concepts.studies._kit.page import Page
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.pasta.applications import apply_score
-from quantus_concepts.studies.pasta.classifier import RatedBirds
-from quantus_concepts.studies.pasta.embedding_ranges import embedded_ratings
-from quantus_concepts.studies.pasta.evaluation import Plan, SplitResult, Trainer, best_split, splits_of, train_splits
-from quantus_concepts.studies.pasta.keeping import kept_embeddings
-from quantus_concepts.studies.pasta.names import SCORER, SHOWN
-from quantus_concepts.studies.pasta.options import PastaOptions
+from quantus_concepts.studies.pasta.evaluation import (
+    Plan,
+    SplitResult,
+    Trainer,
+    best_split,
+    embedded_ratings,
+    kept_embeddings,
+    splits_of,
+    train_splits,
+)
+from quantus_concepts.studies.pasta.options import SCORER, SHOWN, PastaOptions
 from quantus_concepts.studies.pasta.page import training_page
-from quantus_concepts.studies.pasta.preparing import EMBEDDED_SETTINGS, embedded_embedder
-from quantus_concepts.studies.results import pick
-from quantus_concepts.studies.run import Run, Study
+from quantus_concepts.studies.pasta.preparing import EMBEDDED_SETTINGS, RatedBirds, embedded_embedder
 
 
 @named_as_typed(PastaOptions)

@@ -20,8 +20,7 @@ from quantus_concepts.datasets.ratings.files import (
     parse_scored_name,
 )
 from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
-from quantus_concepts.studies.rating.files import MODALITIES, ExplanationFile
-from quantus_concepts.studies.rating.labels import with_labels
+from quantus_concepts.studies.rating.files import MODALITIES, ExplanationFile, with_labels
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")

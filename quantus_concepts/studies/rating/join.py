@@ -19,7 +19,7 @@ from quantus_concepts.datasets.ratings.files import (
 )
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
-from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.rating.options import JoinOptions
 from quantus_concepts.studies.rating.release import MODALITY, VOTES
 

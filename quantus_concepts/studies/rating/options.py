@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantus_concepts.studies.command import (
+from quantus_concepts.studies._kit.command import (
     MANY,
     RUN,
     DeviceOptions,
@@ -15,7 +15,7 @@ from quantus_concepts.studies.command import (
     SeedOptions,
     option,
 )
-from quantus_concepts.studies.engine import WorkerOptions
+from quantus_concepts.studies._kit.engine import WorkerOptions
 
 SCORER, PAGE, PERTURBED = "Scorer and encoder", "Page", "For Q5 and Q6"
 ALL = "all"

@@ -15,8 +15,8 @@ from torch.nn.functional import interpolate
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import overlay, unit_maps
-from quantus_concepts.studies.charts import INK
-from quantus_concepts.studies.findings import minus
+from quantus_concepts.studies._kit.charts import INK
+from quantus_concepts.studies._kit.findings import minus
 
 N_CONCEPTS = 15
 #: Of JPEG; with full colour resolution, since maps are red on blue.

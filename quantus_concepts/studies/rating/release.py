@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.studies.charts import png as figure_png
-from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies._kit.charts import png as figure_png
+from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.rating.files import ExplanationFile
 from quantus_concepts.studies.rating.pictures import encoded, plot_concepts, shown_picture
 

@@ -18,9 +18,10 @@ from quantus_concepts.pasta.labels import label_index
 from quantus_concepts.pasta.mixture import Mixture, best_explainer
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
-from quantus_concepts.studies.kept import fingerprint
-from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.pasta.embedding_ranges import embedded_by_ranges, identity_of
+from quantus_concepts.studies._kit.command import named_as_typed
+from quantus_concepts.studies._kit.kept import fingerprint
+from quantus_concepts.studies._kit.run import Run, Study
+from quantus_concepts.studies.pasta.evaluation import embedded_by_ranges, identity_of
 from quantus_concepts.studies.pasta.options import question_names
 from quantus_concepts.studies.pasta.preparing import load_encoder
 from quantus_concepts.studies.rating.files import (
@@ -33,7 +34,6 @@ from quantus_concepts.studies.rating.files import (
 from quantus_concepts.studies.rating.find import find_explanations
 from quantus_concepts.studies.rating.options import ALL, FROM_FILE_NAME, FROM_IMAGE_NAME, ScoreOptions, words
 from quantus_concepts.studies.rating.score_page import score_page
-from quantus_concepts.studies.run import Run, Study
 
 #: Of the scorers in a folder that `pasta train` wrote, the one that did best.
 BEST_SCORER = "scorer.safetensors"

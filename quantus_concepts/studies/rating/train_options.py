@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantus_concepts.studies.command import MANY, Options, option
+from quantus_concepts.studies._kit.command import MANY, Options, option
 from quantus_concepts.studies.pasta.options import (
     RATINGS,
     TRAINING,

@@ -11,15 +11,14 @@ from quantus_concepts.metrics.pasta.rated_metrics import metric_values
 from quantus_concepts.pasta.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings
-from quantus_concepts.studies.naming import named_as_typed
-from quantus_concepts.studies.page import Page
-from quantus_concepts.studies.pasta.evaluation import Plan
-from quantus_concepts.studies.pasta.keeping import kept_arrays, ratings_digest
+from quantus_concepts.studies._kit.command import named_as_typed
+from quantus_concepts.studies._kit.page import Page
+from quantus_concepts.studies._kit.run import Run, Study
+from quantus_concepts.studies.pasta.evaluation import Plan, kept_arrays, ratings_digest
 from quantus_concepts.studies.pasta.page import training_page
 from quantus_concepts.studies.pasta.preparing import known_labels, load_encoder
 from quantus_concepts.studies.pasta.study import save_scorers, trained
 from quantus_concepts.studies.rating.train_options import TrainOptions
-from quantus_concepts.studies.run import Run, Study
 
 
 @named_as_typed(TrainOptions, weights="--encoder-weights", tokenizer="--encoder-tokenizer")

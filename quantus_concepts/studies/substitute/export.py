@@ -13,8 +13,8 @@ from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.substitution.sub_files import ATTRIBUTE as ATTRIBUTE_LABEL
 from quantus_concepts.datasets.substitution.sub_files import BIRD as BIRD_LABEL
 from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arrow, schema_of
-from quantus_concepts.studies.csv_files import write_csv
-from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.results import write_csv
 from quantus_concepts.studies.rating.release import VOTES
 from quantus_concepts.studies.substitute.kept_images import kept_images
 from quantus_concepts.studies.substitute.options import ExportOptions

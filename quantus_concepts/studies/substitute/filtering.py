@@ -10,8 +10,8 @@ from PIL import Image
 from captum_concepts._support.files import check_plain_file, quoted, written
 from captum_concepts._support.images import load_pixels
 from captum_concepts._support.progress import progress
-from quantus_concepts.studies.csv_files import from_cell, write_csv
-from quantus_concepts.studies.output import OutputFolder
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.results import from_cell, write_csv
 from quantus_concepts.studies.substitute.answering import LetterModel, load_letter_model
 from quantus_concepts.studies.substitute.options import FilterOptions
 from quantus_concepts.studies.substitute.pairs import Pair, images_of, read_pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantus_concepts.studies.command import (
+from quantus_concepts.studies._kit.command import (
     AUTO,
     MANY,
     RUN,
@@ -55,7 +55,7 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
         from captum_concepts._support.checks import check_path
-        from quantus_concepts.studies.naming import named_as_typed
+        from quantus_concepts.studies._kit.command import named_as_typed
         from quantus_concepts.studies.substitute.pairs import choose_pairs
 
         super().__post_init__()

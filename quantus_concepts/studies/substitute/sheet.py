@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.progress import progress
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.page import render_page
-from quantus_concepts.studies.rating.sheet import PAGE
-from quantus_concepts.studies.rating.sheet_page import MEGABYTE, Gallery, embedded, readable
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.page import render_page
+from quantus_concepts.studies.rating.sheet import MEGABYTE, PAGE, Gallery, embedded, readable
 from quantus_concepts.studies.substitute.kept_images import kept_images
 from quantus_concepts.studies.substitute.options import CHOOSE, VerifyOptions
 from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from quantus_concepts.studies.charts import BAND, INK, PALETTE, WIDTH, legend_right, new_axes, tidy, whiskers
-from quantus_concepts.studies.results import names, pick
+from quantus_concepts.studies._kit.charts import BAND, INK, PALETTE, WIDTH, legend_right, new_axes, tidy, whiskers
+from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies.substitution.names import LABELS, MODELS, RANDOM, SAVED
 
 # Random directions are a band.

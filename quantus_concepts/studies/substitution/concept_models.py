@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from quantus_concepts.studies.training import SmallResNet, seeded
+from quantus_concepts.studies._models.training import SmallResNet, seeded
 
 #: Of the concepts' loss beside that of the classes, in what is trained on both.
 CONCEPT_WEIGHT = 20.0

@@ -1,17 +1,19 @@
-"""The concept models of one seed and one correlation, and what they say of birds with one attribute replaced."""
+"""Concept models on substituted images, painted or of SUB."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from captum_concepts._support.progress import part
 from captum_concepts._support.running import device_of
@@ -23,15 +25,19 @@ from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
-from quantus_concepts.metrics import score_vision_language
+from quantus_concepts.metrics import score_substitutions, score_vision_language
 from quantus_concepts.metrics.host.protocols import ConceptModel
-from quantus_concepts.metrics.streaming.rows import Row, mean_row, score_table
+from quantus_concepts.metrics.ray_workers import RAY
+from quantus_concepts.metrics.streaming.rows import Row, bound_pairs, bound_substitutions, mean_row, score_table
+from quantus_concepts.metrics.streaming.run import SubstitutionScoring
 from quantus_concepts.pasta.encoder import Encoder
-from quantus_concepts.studies.charts import png
+from quantus_concepts.studies._kit.charts import png
+from quantus_concepts.studies._kit.engine import score_by_batches
+from quantus_concepts.studies._kit.kept import Kept
+from quantus_concepts.studies._kit.run import Run, warnings_as_notes
+from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
+from quantus_concepts.studies._models.training import KeptSamples, SmallResNet, fit, one_thread, run_together
 from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
-from quantus_concepts.studies.kept import Kept
-from quantus_concepts.studies.loading import KeptImages, painted_birds, sample_loader
-from quantus_concepts.studies.run import Run, warnings_as_notes
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -40,7 +46,7 @@ from quantus_concepts.studies.substitution.concept_models import (
     SeparateNetworks,
     joint_loss,
 )
-from quantus_concepts.studies.substitution.gallery import draw_gallery
+from quantus_concepts.studies.substitution.gallery import KeptPairs, draw_gallery
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     CLASS_SOFT,
@@ -59,9 +65,71 @@ from quantus_concepts.studies.substitution.names import (
     row_name,
 )
 from quantus_concepts.studies.substitution.options import PAINTED_SIZE, SubstitutionOptions
-from quantus_concepts.studies.substitution.painted_pairs import KeptPairs
-from quantus_concepts.studies.substitution.score_ranges import in_order, scored
-from quantus_concepts.studies.training import KeptSamples, SmallResNet, fit, one_thread, run_together
+
+
+def in_order(data: Any, batch_size: int) -> DataLoader[Any]:
+    """Return batches of images with a substitution."""
+    # Of SUB a row group of the files is in memory at a time.
+    return DataLoader(data, batch_size, generator=torch.Generator())
+
+
+def scored(
+    run: Run[SubstitutionOptions],
+    said: str,
+    models: Mapping[str, ConceptModel],
+    random: Sequence[ConceptModel],
+    data: Any,
+    seen: DataLoader[Any],
+    threshold: Mapping[str, float],
+) -> pd.DataFrame:
+    """Score models and random ones, in this process or by the workers of a cluster."""
+    asked: dict[str, Any] = {"threshold": threshold, "controls": {RANDOM: random}}
+    if run.options.engine == RAY:
+        return scored_by_ranges(run, said, models, data, seen, asked)
+    pairs = in_order(data, run.options.batch_size)
+    return score_substitutions(models, pairs, **asked, seen=seen, display_progressbar=run.progress)
+
+
+def scored_by_ranges(
+    run: Run[SubstitutionOptions],
+    said: str,
+    models: Mapping[str, ConceptModel],
+    data: Any,
+    seen: DataLoader[Any],
+    asked: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Return what `score_substitutions` does with these arguments, to the bit; `seen` is gone through here."""
+    bound = bound_substitutions(data.added, data.removed, data.labels)
+    content = hashlib.sha256(b"".join(each.tobytes() for each in bound.values() if each is not None))
+    asked = {"class_concepts": data.class_concepts, **asked}
+    controls = [each for drawn in asked["controls"].values() for each in drawn]
+    rows = score_by_batches(
+        run,
+        f"substitutions {said}",
+        partial(_rows, models, data, bound, run.options.batch_size, asked),
+        len(data),
+        models=[*models.values(), *controls],
+        depends={"said": said, "data": content.hexdigest()},
+    )
+    scoring = SubstitutionScoring(models, **asked)
+    scoring.take(rows)
+    about = scoring.about(bound_pairs(data.pairs), data.class_names, data.concept_names)
+    return scoring.table(about, seen, run.progress)
+
+
+def _rows(
+    models: Mapping[str, ConceptModel],
+    data: Any,
+    bound: Mapping[str, np.ndarray | None],
+    size: int,
+    asked: Mapping[str, Any],
+    images: range,
+) -> pd.DataFrame:
+    own = {name: None if each is None else each[images.start : images.stop] for name, each in bound.items()}
+    scoring = SubstitutionScoring(models, **asked)
+    scoring.run(in_order(Subset(data, images), size), own, display_progressbar=False)
+    return scoring.rows()
+
 
 BATCH = 32
 BACKBONE = "backbone"

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
-from quantus_concepts.studies.findings import RELATIONS, Finding, listed, number, percent, percent_with_interval, said
-from quantus_concepts.studies.results import against, one, pick
+from quantus_concepts.studies._kit.findings import (
+    RELATIONS,
+    Finding,
+    listed,
+    number,
+    percent,
+    percent_with_interval,
+    said,
+)
+from quantus_concepts.studies._kit.results import against, one, pick
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     CURVE,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.studies.command import MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies._kit.command import MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies._kit.engine import WorkerOptions
 from quantus_concepts.studies.concepts.options import N_BANKS, SMALL
-from quantus_concepts.studies.engine import WorkerOptions
 
 PAINTED, SUB = "painted", "sub"
 DATA = (PAINTED, SUB)
@@ -66,7 +66,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for what is out of bounds or does not go together."""
         from captum_concepts._support.checks import check_range
-        from quantus_concepts.studies.training import STRIDE
+        from quantus_concepts.studies._models.training import STRIDE
 
         super().__post_init__()
         self._check_data()
@@ -122,7 +122,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
     @property
     def normalisation(self) -> dict[str, Any]:
         """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
-        from quantus_concepts.studies.networks import said_normalisation
+        from quantus_concepts.studies._models.networks import said_normalisation
 
         return said_normalisation(self.mean, self.std, self.unnormalised)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from quantus_concepts.studies.charts import Chart
-from quantus_concepts.studies.page import Page, Section
-from quantus_concepts.studies.results import PAPER, against_control, names, over_seeds, pick, published
-from quantus_concepts.studies.run import Run
+from quantus_concepts.studies._kit.charts import Chart
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import PAPER, against_control, names, over_seeds, pick, published
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import Table, arranged, in_percent, in_percents
 from quantus_concepts.studies.substitution import charts
 from quantus_concepts.studies.substitution.findings import findings
 from quantus_concepts.studies.substitution.names import (
@@ -32,7 +33,6 @@ from quantus_concepts.studies.substitution.names import (
     SEPARATE,
 )
 from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
-from quantus_concepts.studies.tables import Table, arranged, in_percent, in_percents
 
 SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
 LEGEND = {

@@ -19,9 +19,10 @@ from quantus_concepts.datasets import CUB200, SUB
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.pasta.encoder import Encoder
-from quantus_concepts.studies.loading import KeptImages, sample_loader
-from quantus_concepts.studies.networks import Network, cut_network, load_network
-from quantus_concepts.studies.run import Run
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._models.loading import KeptImages, sample_loader
+from quantus_concepts.studies._models.networks import Network, cut_network, load_network
+from quantus_concepts.studies._models.training import one_thread
 from quantus_concepts.studies.substitution.concept_models import Recital
 from quantus_concepts.studies.substitution.evaluation import (
     BACKBONE,
@@ -29,14 +30,14 @@ from quantus_concepts.studies.substitution.evaluation import (
     Training,
     ask,
     concept_models,
+    in_order,
+    scored,
     small_backbone,
     thresholds,
     trained,
 )
 from quantus_concepts.studies.substitution.names import POST_HOC, ROWS, SAVED
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
-from quantus_concepts.studies.substitution.score_ranges import in_order, scored
-from quantus_concepts.studies.training import one_thread
 
 #: Takes images as they are, stretched to its size, as `benchmark concepts` feeds it.
 SMALL_NETWORK = Network(nn.Identity(), "small networks, trained on these images", image_size=96)

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from block_sources import Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name, score_commonality
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.results import pick
-from quantus_concepts.studies.run import Run
 from reference import attribution as reference
 
 SIZE, N_EACH = 16, 4

@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 
 from quantus_concepts.metrics import PremiseCheck
-from quantus_concepts.studies.attribution.findings import findings
-from quantus_concepts.studies.attribution.paper_findings import paper_findings
-from quantus_concepts.studies.attribution.placed_objects import CHANGES
-from quantus_concepts.studies.attribution.standings import GroundTruth
+from quantus_concepts.studies.attribution.data import CHANGES
+from quantus_concepts.studies.attribution.findings import findings, paper_findings
 from quantus_concepts.studies.attribution.study import COLUMNS, tidy
+from quantus_concepts.studies.attribution.tables import GroundTruth
 
 F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)
 F_S = PremiseCheck("f_s", "object", 0.94, 0.935, 0.1, 0.98, 1e-7, 1.0, 0.1, 500)

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from block_sources import Discs, Noise
 from quantus_concepts.datasets import Cutout, ObjectsOnScenes
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._models.training import SmallResNet, seeded
 from quantus_concepts.studies.attribution import global_method
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name
 from quantus_concepts.studies.attribution.global_method import score_tcav, tcav_layers
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.results import pick
-from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.training import SmallResNet, seeded
 
 SIZE = 16
 COMMON, TARGET = 2, 1

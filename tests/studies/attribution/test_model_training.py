@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from quantus_concepts.metrics import Subject
-from quantus_concepts.studies.attribution.augmentation import Augmentation
-from quantus_concepts.studies.attribution.model_training import Job, train_models
+from quantus_concepts.studies._models.training import SmallResNet, seeded
+from quantus_concepts.studies.attribution.model_training import Augmentation, Job, train_models
 from quantus_concepts.studies.attribution.networks import network_builder
-from quantus_concepts.studies.training import SmallResNet, seeded
 from two_halves import N_CLASSES, TwoHalves
 
 N = 36

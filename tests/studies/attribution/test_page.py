@@ -12,15 +12,15 @@ import pytest
 from matplotlib.figure import Figure
 
 from quantus_concepts.metrics import PremiseCheck
+from quantus_concepts.studies._kit.charts import PictureGrid, PictureRow
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.page import render
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import Table
+from quantus_concepts.studies.attribution.data import CHANGES
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.page import page, signs
-from quantus_concepts.studies.attribution.placed_objects import CHANGES
 from quantus_concepts.studies.attribution.study import premise_table, tidy
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.page import render
-from quantus_concepts.studies.picture_grids import PictureGrid, PictureRow
-from quantus_concepts.studies.run import Run
-from quantus_concepts.studies.tables import Table
 
 F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)
 F_S = PremiseCheck("f_s", "object", 0.94, 0.935, 0.1, 0.98, 1e-7, 1.0, 0.1, 500)

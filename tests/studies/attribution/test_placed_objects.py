@@ -11,13 +11,12 @@ import torch
 from block_sources import Blocks, Plains
 from captum_concepts._support.running import to_model
 from quantus_concepts.datasets import ObjectsOnScenes
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution import evaluation
+from quantus_concepts.studies.attribution.data import CHANGES, Interleaved, PlacedObjects
 from quantus_concepts.studies.attribution.evaluation import score_robustness
-from quantus_concepts.studies.attribution.interleaving import Interleaved
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.attribution.placed_objects import CHANGES, PlacedObjects
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.run import Run
 
 SIZE = 32
 SETTINGS = {"n_per_pair": 2, "image_size": SIZE, "split": "test", "test_share": 0.4}

@@ -20,14 +20,15 @@ from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS
 from fixtures_attribution import FOLDERS, TINY, write_folders
 from golden.runs import NO_FIGURES
 from kills import contents
-from quantus_concepts.studies import charts as figures
-from quantus_concepts.studies import page as pages
-from quantus_concepts.studies import run as floor
+from quantus_concepts.studies._kit import charts as figures
+from quantus_concepts.studies._kit import page as pages
+from quantus_concepts.studies._kit import run as floor
+from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.attribution import evaluation, explaining, global_method, page, saliency, study
+from quantus_concepts.studies.attribution import evaluation, explaining, global_method, page, study
+from quantus_concepts.studies.attribution import evaluation as saliency
 from quantus_concepts.studies.attribution.evaluation import methods_asked_for
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.output import OutputFolder
 
 COMMAND = ["benchmark", "attribution"]
 METRICS = {"MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation", "robustness"}

@@ -8,9 +8,9 @@ from torch import nn
 from block_sources import OBJECTS, SCENES, Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
 from quantus_concepts.metrics import RegionAttributions, Subject
-from quantus_concepts.studies.attribution.interleaving import Interleaved
-from quantus_concepts.studies.attribution.saliency import saliency_sheets, shown_rows
-from quantus_concepts.studies.picture_grids import plot_grid
+from quantus_concepts.studies._kit.charts import plot_grid
+from quantus_concepts.studies.attribution.data import Interleaved
+from quantus_concepts.studies.attribution.evaluation import saliency_sheets, shown_rows
 
 ROWS = [2, 9]
 

@@ -16,7 +16,9 @@ from captum_concepts.bank.directions import METHODS
 from captum_concepts.models.cbm import VALUES
 from golden.runs import NO_FIGURES
 from quantus_concepts.functional.intervals import N_DRAWS
-from quantus_concepts.studies import charts
+from quantus_concepts.studies._kit import charts
+from quantus_concepts.studies._kit.page import render
+from quantus_concepts.studies._kit.results import against_control, over_seeds, published
 from quantus_concepts.studies.concepts import options
 from quantus_concepts.studies.concepts.charts import interventions
 from quantus_concepts.studies.concepts.findings import findings
@@ -24,8 +26,6 @@ from quantus_concepts.studies.concepts.names import baseline_name, setting_name
 from quantus_concepts.studies.concepts.page import is_whole_cub, page
 from quantus_concepts.studies.concepts.study import COLUMNS
 from quantus_concepts.studies.concepts.tables import accuracy_table, cem_table, cgim_table, clm_table, settings_table
-from quantus_concepts.studies.page import render
-from quantus_concepts.studies.results import against_control, over_seeds, published
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
 EMPTY = {"explanation": "", "set": "all", "l": None, "alpha": math.nan, "item_kind": "", "item": "", "chance": math.nan}

@@ -6,12 +6,12 @@ import pandas as pd
 import torch
 
 from quantus_concepts.datasets import PaintedBirds
-from quantus_concepts.studies import loading
+from quantus_concepts.studies._models import loading
+from quantus_concepts.studies._models.loading import KeptImages
 from quantus_concepts.studies.concepts.data_option import load_data
+from quantus_concepts.studies.concepts.evaluation import so_far
 from quantus_concepts.studies.concepts.names import ORACLE, POST_HOC, RANDOM
 from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.concepts.so_far import so_far
-from quantus_concepts.studies.loading import KeptImages
 
 CEM = {"metric": "CEM", "explanation": "contribution", "set": "correct", "l": 1, "alpha": float("nan")}
 CEM |= {"item_kind": "", "item": "", "n": 10, "undefined": 0, "chance": 0.2}

@@ -18,10 +18,8 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.ablate import ablated, differences, finding, variant_figures
-from quantus_concepts.studies.pasta.ablations import ABLATIONS, Variant
 from quantus_concepts.studies.pasta.evaluation import Plan
-from quantus_concepts.studies.pasta.names import SCORER, SHUFFLED
-from quantus_concepts.studies.pasta.options import table_names
+from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, Variant, table_names
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")

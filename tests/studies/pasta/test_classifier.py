@@ -2,7 +2,7 @@
 
 import torch
 
-from quantus_concepts.studies.pasta.classifier import RatedBirds, train_classifier
+from quantus_concepts.studies.pasta.preparing import RatedBirds, train_classifier
 
 
 def test_a_classifier_that_was_kept_is_the_trained_one_to_the_bit():

@@ -10,11 +10,18 @@ import torch
 from fixtures_pasta_report import made_ratings, rows_of
 from quantus_concepts.functional.agreement import figures, human_figures
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
-from quantus_concepts.studies.pasta.evaluation import Plan, Trainer, best_split, over_splits, train_splits
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies.pasta.evaluation import (
+    Plan,
+    Trainer,
+    best_split,
+    over_splits,
+    train_splits,
+    training_of,
+    training_tensors,
+)
 from quantus_concepts.studies.pasta.findings import SHARE, found_in, summarised
-from quantus_concepts.studies.pasta.keeping import training_of, training_tensors
-from quantus_concepts.studies.pasta.names import CEILING, HUMAN, MEASURES, SCORER, SHUFFLED, SIMULATED_HUMAN
-from quantus_concepts.studies.results import pick
+from quantus_concepts.studies.pasta.options import CEILING, HUMAN, MEASURES, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 SETTINGS = TrainingSettings(epochs=25, learning_rate=3e-3, batch_size=64, loss="release")
 

@@ -25,7 +25,7 @@ from quantus_concepts.studies.pasta.findings import (
     unseen,
     within_kinds,
 )
-from quantus_concepts.studies.pasta.names import CEILING, HUMAN, SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.options import CEILING, HUMAN, SCORER, SHUFFLED
 
 
 def means(*parts):

@@ -1,7 +1,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from quantus_concepts.studies.pasta.label_places import extremes, label_points
+from quantus_concepts.studies.pasta.charts import extremes, label_points
 
 
 def test_only_extremes_are_named_and_names_do_not_overlap():

@@ -20,11 +20,11 @@ from quantus_concepts.studies.pasta.metrics import (
     explainer_means,
     inside,
     mask_error,
+    said_of_human,
     share_between,
     spearman,
     with_control,
 )
-from quantus_concepts.studies.pasta.metrics_study import said_of_human
 
 
 def frame(n_images: int = 40, seed: int = 0) -> pd.DataFrame:

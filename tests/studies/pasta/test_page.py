@@ -12,10 +12,10 @@ import pytest
 
 from fixtures_pasta_report import made_outcome, made_ratings, rows_of
 from golden.runs import NO_FIGURES
-from quantus_concepts.studies.page import render
+from quantus_concepts.studies._kit.page import render
 from quantus_concepts.studies.pasta.applications_page import correlation_table
 from quantus_concepts.studies.pasta.findings import summarised
-from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.page import ceiling_table, explainer_points, split_table, training_page, votes_table
 
 QUESTIONS = ("Q1", "Q5")

@@ -15,11 +15,11 @@ from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.robustness import RobustnessPairs
 from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.charts import png
 from quantus_concepts.studies.pasta import applications, study
 from quantus_concepts.studies.pasta.applications_page import plot_perturbed
-from quantus_concepts.studies.pasta.names import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
+from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 #: As the run that is recorded.
 TINY = [

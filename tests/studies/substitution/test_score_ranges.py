@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from concept_ranges import check_substitutions
-from quantus_concepts.studies.substitution import score_ranges
+from quantus_concepts.studies.substitution import evaluation as score_ranges
 
 pytest.importorskip("pyarrow", reason="the extra cluster is not installed")
 

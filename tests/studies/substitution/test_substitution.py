@@ -19,10 +19,10 @@ from golden.record import RECORDED
 from quantus_concepts import score_substitutions
 from quantus_concepts.datasets import CUB200, SUB, write_sub
 from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.studies._kit.results import PAPER, one, pick, published
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.networks import cut_network, load_network
-from quantus_concepts.studies.results import PAPER, one, pick, published
-from quantus_concepts.studies.run import Run
 from quantus_concepts.studies.substitution import charts, evaluation, findings, sub_evaluation
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from quantus_concepts.metrics.ray_workers import ENGINES, LOCAL
-from quantus_concepts.studies.command import Options, option, option_name
+from quantus_concepts.studies._kit.command import Options, option, option_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from quantus_concepts.studies.run import Run
+    from quantus_concepts.studies._kit.run import Run
 
 _PANEL = "Many machines"
 #: Of a range: what is lost where a worker dies.
@@ -91,8 +91,8 @@ def score_by_ranges(
 ) -> pd.DataFrame:
     """Return the rows of all items; ranges of an interrupted run of the same --out are taken from there."""
     from quantus_concepts.metrics import score_shards
-    from quantus_concepts.studies.kept import fingerprint as digest
-    from quantus_concepts.studies.naming import named_as_typed
+    from quantus_concepts.studies._kit.command import named_as_typed
+    from quantus_concepts.studies._kit.kept import fingerprint as digest
 
     options = run.options
     if options.engine == LOCAL and find_spec("pyarrow") is None:

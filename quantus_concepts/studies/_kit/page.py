@@ -12,9 +12,9 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import escape
 
-from quantus_concepts.studies.charts import Chart, png, png_base64
-from quantus_concepts.studies.findings import Finding
-from quantus_concepts.studies.tables import Table
+from quantus_concepts.studies._kit.charts import Chart, png, png_base64
+from quantus_concepts.studies._kit.findings import Finding
+from quantus_concepts.studies._kit.tables import Table
 
 PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
 

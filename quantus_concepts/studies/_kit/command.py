@@ -1,4 +1,4 @@
-"""A command made of its options: one dataclass declares their names, defaults, help and bounds, and nothing twice."""
+"""Commands from dataclasses of options: signature, help, bounds and printed settings, declared once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import importlib
 import importlib.metadata
 import inspect
 import os
+import re
 import stat
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +20,21 @@ import typer
 
 if TYPE_CHECKING:
     import torch
+
+
+@contextmanager
+def named_as_typed(options: type[Options], **others: str) -> Iterator[None]:
+    """Name options as they are typed where a function that got them refuses them by the names of its arguments."""
+    names = {field.name: field.metadata["flag"] or option_name(field.name) for field in dataclasses.fields(options)}
+    names |= others
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        told = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", str(error))
+        if told == str(error):
+            raise
+        raise ValueError(told) from error
+
 
 AUTO = "auto"
 RUN = "Run"

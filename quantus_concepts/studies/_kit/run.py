@@ -17,14 +17,14 @@ from torch import Tensor
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import beside_bars
 from quantus_concepts.metrics.host.call import DurationWarning
-from quantus_concepts.studies.command import OutOptions
-from quantus_concepts.studies.csv_files import write_csv
-from quantus_concepts.studies.kept import Kept, frame_of, frame_tensors
-from quantus_concepts.studies.output import OutputFolder
-from quantus_concepts.studies.tables import Table, print_table, terminal
+from quantus_concepts.studies._kit.command import OutOptions
+from quantus_concepts.studies._kit.kept import Kept, frame_of, frame_tensors
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.results import write_csv
+from quantus_concepts.studies._kit.tables import Table, print_table, terminal
 
 if TYPE_CHECKING:
-    from quantus_concepts.studies.page import Page
+    from quantus_concepts.studies._kit.page import Page
 
 O = TypeVar("O", bound=OutOptions)  # noqa: E741
 
@@ -150,8 +150,8 @@ def print_page(page: Page, notes: Sequence[str]) -> None:
 def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     """Write frames, figures and report.html."""
     # Loaded only where a report is written.
-    from quantus_concepts.studies.charts import save_figures
-    from quantus_concepts.studies.page import render
+    from quantus_concepts.studies._kit.charts import save_figures
+    from quantus_concepts.studies._kit.page import render
 
     for name, each in {"results": frame, **run.frames}.items():
         with run.folder.file(f"{name}.csv") as path:

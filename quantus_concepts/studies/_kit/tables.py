@@ -19,7 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from captum_concepts._support.files import printable
-from quantus_concepts.studies.findings import number
+from quantus_concepts.studies._kit.findings import number
 
 #: Columns of a table in a file or a pipe.
 FILE_WIDTH = 100

@@ -1,0 +1,1 @@
+"""Networks of the studies: built by name, trained, loaded."""
