@@ -19,7 +19,7 @@ _FINE = 2
 _LINE = 0.025
 _RIM = 0.03
 # Of 255: where the brightness, and where the cover of a pixel, is more rather than less.
-_HALF = 127.5
+_HALF_SIDE = 127.5
 
 
 class PaintedObjects(ObjectSource):
@@ -89,14 +89,14 @@ def _paint(drawing: Drawing, size: int, rng: np.random.Generator) -> tuple[np.nd
     coloured = Image.fromarray(codes)
     coloured.putpalette(_draw_table(rng).tobytes())
     pixels = np.asarray(coloured.convert("RGB").reduce(_FINE))
-    covered = np.asarray(Image.fromarray(lined.astype(np.uint8) * 255).reduce(_FINE)) >= _HALF
+    covered = np.asarray(Image.fromarray(lined.astype(np.uint8) * 255).reduce(_FINE)) >= _HALF_SIDE
     return _shade(pixels, rng), _grow(covered, rim)
 
 
 def _draw_table(rng: np.random.Generator) -> np.ndarray:
     ink, rim = rng.uniform(12, 40, 3), rng.uniform(228, 252, 3)
     main, second, third = draw_colours(rng, 3)
-    pattern = main + 0.22 * ((rim if main.mean() < _HALF else ink) - main)
+    pattern = main + 0.22 * ((rim if main.mean() < _HALF_SIDE else ink) - main)
     # What is not painted has the colour of the rim.
     return np.stack([rim, main, second, third, ink, pattern]).astype(np.uint8)
 
