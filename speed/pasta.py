@@ -37,8 +37,8 @@ from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.faithfulness import percentages
 from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.labels import RELEASED_LABELS
-from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._models.training import SmallResNet
@@ -259,7 +259,7 @@ def run_cached(folder: str, encoder_name: str | None, n: int, first: bool) -> di
     if first:
         # What the first run imports beyond the others, to tell it from its work.
         start = time.perf_counter()
-        import quantus_concepts.pasta.open_clip_models  # noqa: F401
+        import quantus_concepts.pasta.encoders.open_clip_models  # noqa: F401
 
         imports = time.perf_counter() - start
     found = score_cached(folder, encoder_name, n)

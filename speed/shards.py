@@ -35,7 +35,7 @@ from quantus_concepts import score_concepts, score_shards
 from quantus_concepts.datasets import default_transform
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 
 TITLE = "Speed of scoring by ranges"
 N_CONCEPTS, N_CLASSES = 112, 200

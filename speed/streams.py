@@ -35,7 +35,7 @@ from captum_concepts._support.images import load_image
 from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations, score_substitutions
 from quantus_concepts.datasets import ConceptFolder, default_transform
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
-from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.studies._models.training import SmallResNet
 
 TITLE = "Streams: memory and workers"

@@ -89,12 +89,13 @@ def test_no_private_name_crosses_packages() -> None:
 
 
 def test_arrows_between_rooms_make_no_circle() -> None:
-    rooms = {module: module.rpartition(".")[0] for module in FILES}
+    # A package names what its rooms export; that is no arrow of its own.
+    rooms = {name: name.rpartition(".")[0] for name, path in FILES.items() if path.name != "__init__.py"}
     arrows = {
-        (rooms[module], rooms[source])
-        for module in FILES
+        (room, rooms[source])
+        for module, room in rooms.items()
         for source, _, _ in imports_of(module)
-        if source in rooms and rooms[source] != rooms[module] and not module.startswith("quantus_concepts.studies")
+        if rooms.get(source, room) != room
     }
     below: dict[str, set[str]] = {}
     for room, other in arrows:

@@ -27,7 +27,7 @@ from captum_concepts import CoAM, ConceptBank, LayerFeatures, PostHocCBM, Steere
 from captum_concepts._support.running import tensor_output
 from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
-from quantus_concepts.pasta.robustness import robustness_pairs
+from quantus_concepts.pasta.applications.robustness import robustness_pairs
 
 transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
 

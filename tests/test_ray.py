@@ -21,7 +21,7 @@ from concept_ranges import check_concepts, check_substitutions
 from explanation_folders import write_folders
 from quantus_concepts.metrics import distributed as shards
 from quantus_concepts.metrics.ray_workers import read_authentication, score_here
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.rating.options import ScoreOptions

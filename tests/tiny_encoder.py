@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 
 CONFIG = {
     "embed_dim": 16,

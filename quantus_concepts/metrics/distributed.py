@@ -31,6 +31,7 @@ from captum_concepts._support.checks import (
     to_numpy,
 )
 from captum_concepts._support.files import clear_abandoned, read_json, reason_of, shortened, written
+from captum_concepts._support.fingerprints import hash_file, module_hash
 from captum_concepts._support.progress import progress
 from quantus_concepts.metrics.ray_workers import (
     ENGINES,
@@ -43,7 +44,6 @@ from quantus_concepts.metrics.ray_workers import (
     score_here,
     score_on_ray,
 )
-from quantus_concepts.pasta.fingerprints import hash_file, module_hash
 
 MANIFEST, LOCK = "shards.json", ".lock"
 _DIGEST = re.compile("[0-9a-f]{64}")

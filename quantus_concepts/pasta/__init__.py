@@ -8,21 +8,21 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
     from quantus_concepts.datasets.ratings.questions import QUESTIONS
     from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
-    from quantus_concepts.pasta.blip import blip_encoder
+    from quantus_concepts.pasta.applications.correlations import RatingCorrelation, rating_correlations, sparseness
+    from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
+    from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS, Perturbation, perturb
+    from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
+    from quantus_concepts.pasta.applications.steering import score_masks
     from quantus_concepts.pasta.cache import EmbeddingCache
-    from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
-    from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
     from quantus_concepts.pasta.embedder import Embedder
+    from quantus_concepts.pasta.encoders.blip import blip_encoder
+    from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
+    from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
+    from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
     from quantus_concepts.pasta.labels import RELEASED_LABELS
-    from quantus_concepts.pasta.mixture import Mixture, best_explainer, plot_mixture
-    from quantus_concepts.pasta.object_encoder import ObjectEncoder
-    from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
-    from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation, perturb
     from quantus_concepts.pasta.regressors import Regressor, fit_regressor
-    from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
     from quantus_concepts.pasta.scorer import Scorer
     from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
-    from quantus_concepts.pasta.steering import score_masks
     from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)

@@ -21,14 +21,12 @@ from quantus_concepts.datasets.ratings.explanations import (
     MapExplanation,
 )
 from quantus_concepts.functional.overlay import usable_maps
-from quantus_concepts.pasta.cache import EmbeddingCache
-from quantus_concepts.pasta.cached_encoder import CachedEncoder
-from quantus_concepts.pasta.encoder import Encoder, check_images
-from quantus_concepts.pasta.encoders import as_encoder
-from quantus_concepts.pasta.preprocessing import to_levels
-from quantus_concepts.pasta.presentation import Presentation, check_pairs
+from quantus_concepts.pasta.cache import CachedEncoder, EmbeddingCache
+from quantus_concepts.pasta.encoders.by_name import as_encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder, check_images
+from quantus_concepts.pasta.encoders.preprocessing import to_levels
+from quantus_concepts.pasta.presentation import Presentation, check_pairs, checked_names
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.sentences import checked_names
 
 
 class Embedder:

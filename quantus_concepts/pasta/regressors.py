@@ -18,7 +18,7 @@ from captum_concepts._support.running import kept_numpy_state
 from captum_concepts._support.shown import described
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.training_data import item_rows, training_data
+from quantus_concepts.pasta.training import item_rows, training_data
 
 #: Estimator of each kind and its parameters, for inputs of mean 0 and deviation 1 and votes of 1 to 5.
 KINDS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {

@@ -17,8 +17,8 @@ from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.pasta.labels import RELEASED_LABELS, label_indices
-from quantus_concepts.pasta.open_clip_encoder import PRESETS
 
 #: Sizes of the embeddings of the encoders that the released scorers were trained on.
 RELEASED_ENCODERS = {name: preset.dim for name, preset in PRESETS.items()}

@@ -32,8 +32,8 @@ from quantus_concepts import read_scores
 from quantus_concepts.datasets import CUB200, SUB, COCOObjects, ConceptFolder, CutoutFolder, PastaRatings, SceneFolder
 from quantus_concepts.datasets.folders import inside
 from quantus_concepts.datasets.ratings.files import load_concepts, load_map
+from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks, PNGMasks
 from quantus_concepts.datasets.scenes.bam_layout import read_boxes, read_labels
-from quantus_concepts.datasets.scenes.bam_masks import NumberedMasks, PNGMasks
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from captum_concepts._support.images import Head, image_head, image_size, load_image, turned_points
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, ConceptFolder
-from quantus_concepts.datasets.scenes.bam_masks import PNGMasks
+from quantus_concepts.datasets.scenes.bam_folder import PNGMasks
 from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
 
 HEIGHT, WIDTH = 20, 32

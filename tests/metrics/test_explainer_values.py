@@ -16,7 +16,7 @@ from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, E
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.metrics import Explainer, metric_values
 from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY
-from quantus_concepts.pasta.correlations import sparseness
+from quantus_concepts.pasta.applications.correlations import sparseness
 
 SIZE = 8
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)

@@ -14,7 +14,7 @@ from torch import nn
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
-from quantus_concepts.pasta.correlations import RatingCorrelation, rating_correlations, sparseness
+from quantus_concepts.pasta.applications.correlations import RatingCorrelation, rating_correlations, sparseness
 
 NAN = np.nan
 

@@ -9,9 +9,9 @@ from scipy.stats import spearmanr
 
 from quantus_concepts.datasets.ratings.raters import SimulatedRatings, simulated_ratings
 from quantus_concepts.datasets.ratings.split import leak_free_split
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoder import is_encoder
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoders.encoder import is_encoder
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 
 

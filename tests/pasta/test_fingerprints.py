@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from quantus_concepts.pasta import fingerprints
-from quantus_concepts.pasta.fingerprints import FileHashes, hash_file, module_hash
+from captum_concepts._support import fingerprints
+from captum_concepts._support.fingerprints import FileHashes, hash_file, module_hash
 
 
 @pytest.fixture

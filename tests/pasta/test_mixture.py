@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from quantus_concepts.pasta.mixture import UNDEFINED, best_explainer, plot_mixture
+from quantus_concepts.pasta.applications.mixture import UNDEFINED, best_explainer, plot_mixture
 
 NAN = math.nan
 SCORES = {"a": [3.0, 2.0, 4.0, NAN, NAN, 1.0], "b": [3.0, 5.0, NAN, 1.0, NAN, 2.0], "c": [1.0, 4.0, 5.0, 2.0, NAN, 2.0]}

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from pooling_encoder import PoolingEncoder
-from quantus_concepts.pasta.encoder import is_encoder
-from quantus_concepts.pasta.encoders import as_encoder
-from quantus_concepts.pasta.object_encoder import ObjectEncoder
+from quantus_concepts.pasta.encoders.by_name import as_encoder
+from quantus_concepts.pasta.encoders.encoder import is_encoder
+from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
 from tiny_encoder import CONFIG, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))

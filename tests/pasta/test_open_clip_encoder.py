@@ -14,12 +14,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import quantus_concepts
-from quantus_concepts.pasta import downloads
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
-from quantus_concepts.pasta.encoder import PARTS
-from quantus_concepts.pasta.encoders import as_encoder
-from quantus_concepts.pasta.fingerprints import FileHashes
-from quantus_concepts.pasta.open_clip_encoder import PRESETS, OpenClipEncoder
+from captum_concepts._support.fingerprints import FileHashes
+from quantus_concepts.pasta.encoders import downloads
+from quantus_concepts.pasta.encoders.by_name import as_encoder
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoders.encoder import PARTS
+from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS, OpenClipEncoder
 from tiny_encoder import CONFIG, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
@@ -186,7 +186,7 @@ def test_a_file_of_weights_of_a_known_model_wants_its_tag(tmp_path):
 
 
 def test_activation_and_images_follow_the_tag():
-    from quantus_concepts.pasta.open_clip_models import recipe_of
+    from quantus_concepts.pasta.encoders.open_clip_models import recipe_of
 
     assert recipe_of("ViT-L-14-336", "openai")["quick_gelu"]
     assert recipe_of("ViT-L-16-SigLIP-384", "webli")["resize_mode"] == "squash"
@@ -258,7 +258,7 @@ def test_the_tokenizer_is_explained_too(no_network):
 def test_a_tokenizer_that_needs_transformers_says_so(monkeypatch, tmp_path):
     config = deepcopy(CONFIG)
     config["text_cfg"]["hf_tokenizer_name"] = "nowhere/nothing"
-    monkeypatch.setattr("quantus_concepts.pasta.open_clip_models.find_spec", lambda name: None)
+    monkeypatch.setattr("quantus_concepts.pasta.encoders.open_clip_models.find_spec", lambda name: None)
     encoder = tiny_open_clip(model_config=config)
     with pytest.warns(UserWarning, match="tokenizer of tiny needs the package transformers"):
         assert encoder.encode_images(IMAGES).shape == (4, 16)

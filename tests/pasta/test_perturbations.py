@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation, as_perturbations, perturb
+from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS, Perturbation, as_perturbations, perturb
 
 F = v2.functional
 NAMES = tuple(PERTURBATIONS)

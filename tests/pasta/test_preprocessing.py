@@ -5,8 +5,8 @@ from open_clip.transform import PreprocessCfg, image_transform, image_transform_
 from PIL import Image
 from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
-from quantus_concepts.pasta import preprocessing
-from quantus_concepts.pasta.preprocessing import Preprocessing, translated
+from quantus_concepts.pasta.encoders import preprocessing
+from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, translated
 
 CASES = [
     (size, mode, interpolation, shape)

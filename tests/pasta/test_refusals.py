@@ -30,7 +30,7 @@ DIM = 4
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one of each kind of file that there is."""
     # What an encoder loads takes seconds, and counts for no refusal.
-    importlib.import_module("quantus_concepts.pasta.open_clip_models")
+    importlib.import_module("quantus_concepts.pasta.encoders.open_clip_models")
     root = tmp_path_factory.mktemp("place")
     (root / "folder").mkdir()
     (root / "file.txt").write_text("no data")

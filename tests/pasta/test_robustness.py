@@ -11,8 +11,8 @@ from captum.attr import Saliency
 from torch import Tensor, nn
 
 from captum_concepts import explain_func
-from quantus_concepts.pasta.perturbations import PERTURBATIONS, Perturbation
-from quantus_concepts.pasta.robustness import robustness_pairs
+from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS, Perturbation
+from quantus_concepts.pasta.applications.robustness import robustness_pairs
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 

@@ -2,7 +2,7 @@ import pytest
 
 from quantus_concepts.datasets.ratings.files import released_scale
 from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS, RELEASED_CONCEPTS
-from quantus_concepts.pasta.sentences import concept_sentence, released_sentence
+from quantus_concepts.pasta.presentation import concept_sentence, released_sentence
 
 
 def test_as_the_release_writes_it():

@@ -25,7 +25,7 @@ LOADED = [
     *(f"quantus_concepts.studies.pasta.{name}" for name in ("ablate", "sizes", "metrics")),
     *(f"quantus_concepts.studies.rating.{name}" for name in ("train_study", "score", "sheet", "join")),
     *(f"quantus_concepts.studies.substitute.{name}" for name in ("generate", "filtering", "sheet", "export")),
-    *("timm", "torchvision.models", "quantus_concepts.pasta.open_clip_models"),
+    *("timm", "torchvision.models", "quantus_concepts.pasta.encoders.open_clip_models"),
 ]
 #: Options whose bad values need others beside them, or whose refusal names another option.
 BESIDE = {

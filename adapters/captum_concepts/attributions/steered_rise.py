@@ -121,7 +121,7 @@ class SteeredRISE(Attribution):
     score_func : callable, optional
         ``score_func(images, masks, targets)`` with images (n, C, H, W) as given, masks (n, H, W) in [0, 1] and
         targets (n,) or None returns (n,) scores in [0, 1], higher is better;
-        `quantus_concepts.pasta.steering.score_masks` makes one of a scorer. Without it only ``lam=0`` is possible.
+        `quantus_concepts.pasta.score_masks` makes one of a scorer. Without it only ``lam=0`` is possible.
 
     Raises
     ------

@@ -26,8 +26,7 @@ from quantus_concepts.datasets.scenes.bam_layout import (
     folder_names,
 )
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
-from quantus_concepts.datasets.scenes.pasting import Pasted
-from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource, check_source
+from quantus_concepts.datasets.scenes.sources import ObjectSource, Pasted, SceneSource, check_source
 
 _PROGRAM = "quantus-concepts"
 _QUALITY = 95

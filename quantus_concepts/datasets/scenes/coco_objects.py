@@ -18,8 +18,7 @@ from captum_concepts._support.checks import check_choice, check_index, check_pat
 from captum_concepts._support.files import quoted, read_json, reason_of
 from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turned
 from quantus_concepts.datasets.folders import inside, some_names
-from quantus_concepts.datasets.scenes.pasting import cut_out
-from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource
+from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 
 #: The ten classes of the authors' release.
 RELEASE_OBJECTS = ("backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra")

@@ -10,8 +10,7 @@ import numpy as np
 from captum_concepts._support.checks import check_index, check_path
 from captum_concepts._support.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.folders import list_classes
-from quantus_concepts.datasets.scenes.pasting import cut_out
-from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
+from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource, cut_out
 
 SCENE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 CUTOUT_SUFFIXES = (".png",)

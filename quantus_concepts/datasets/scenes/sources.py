@@ -1,13 +1,18 @@
-"""Where composed images come from: a source of cut-out objects and a source of scenes."""
+"""Where objects and scenes come from, and how an object is pasted on a scene."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from captum_concepts._support.shown import described, one_line
+from quantus_concepts.datasets.scenes.composed import Box
 
 
 class Cutout(NamedTuple):
@@ -105,3 +110,105 @@ def check_source(argument: str, source: Any, kind: type[ObjectSource] | type[Sce
             f"Expected `{argument}.labels` to lie in [0, {len(names) - 1}], one number per class name, but they "
             f"lie in [{labels.min()}, {labels.max()}]."
         )
+
+
+T = TypeVar("T")
+
+
+class Pasted(NamedTuple):
+    """A cut-out in its final size and place."""
+
+    pixels: np.ndarray
+    mask: np.ndarray
+    row: int
+    col: int
+
+    @property
+    def box(self) -> Box:
+        """Row0, col0, row1, col1, the ends exclusive."""
+        return self.row, self.col, self.row + self.mask.shape[0], self.col + self.mask.shape[1]
+
+    def onto(self, background: np.ndarray) -> np.ndarray:
+        """Return a copy of a background with the object on it, without blending."""
+        image = background.copy()
+        row0, col0, row1, col1 = self.box
+        np.copyto(image[row0:row1, col0:col1], self.pixels, where=self.mask[..., None])
+        return image
+
+    def full_mask(self, size: int) -> np.ndarray:
+        """Return the mask in the whole image."""
+        mask = np.zeros((size, size), dtype=bool)
+        row0, col0, row1, col1 = self.box
+        mask[row0:row1, col0:col1] = self.mask
+        return mask
+
+
+class Recent(Generic[T]):
+    """What was used last, up to a number of bytes; a copy sent to another process starts empty."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[int, tuple[T, int]] = OrderedDict()
+
+    def get(self, key: int, make: Callable[[int], tuple[T, int]]) -> T:
+        """Return a value, made if it is not there."""
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = make(key)
+            self._bytes += found[1]
+        self._kept[key] = found
+        while self._bytes > self.max_bytes:
+            self._bytes -= self._kept.popitem(last=False)[1][1]
+        return found[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"max_bytes": self.max_bytes, "_bytes": 0, "_kept": OrderedDict()}
+
+
+def fit_scene(pixels: np.ndarray, size: int) -> np.ndarray:
+    """Bring a scene to size: the middle square, scaled so that the short side fits."""
+    if pixels.shape[:2] == (size, size):
+        return pixels
+    return np.asarray(ImageOps.fit(Image.fromarray(pixels), (size, size), Image.Resampling.BILINEAR))
+
+
+def premultiply(cutout: Cutout) -> Image.Image:
+    """Return a cut-out as an image of premultiplied colours, ready to be scaled."""
+    alpha = np.where(cutout.mask, np.uint8(255), np.uint8(0))
+    return Image.fromarray(np.dstack([cutout.pixels, alpha])).convert("RGBa")
+
+
+def place(cutout: Image.Image, size: int, scale: tuple[float, float], rng: np.random.Generator) -> Pasted:
+    """Draw size and place of a cut-out, and scale it."""
+    # The longer side gets a length drawn uniformly from the whole numbers in ``[scale[0] * size, scale[1] * size]``
+    # (the nearest to its middle where there is none), the other side keeps the proportions. What is at least half
+    # covered is the object; thin tips can thereby get lost, and the box is tight around what is left. The place is
+    # uniform among those where all of it is inside.
+    low, high = math.ceil(scale[0] * size - 1e-9), math.floor(scale[1] * size + 1e-9)
+    if low > high:
+        low = high = max(1, round((scale[0] + scale[1]) / 2 * size))
+    longest = int(rng.integers(low, high + 1))
+    factor = longest / max(cutout.size)
+    new_size = (max(1, round(cutout.width * factor)), max(1, round(cutout.height * factor)))
+    rgba = np.asarray(cutout.resize(new_size, Image.Resampling.BILINEAR).convert("RGBA"))
+    alpha = rgba[..., 3]
+    # Half of the highest cover, not of 255: an object of thin lines alone would otherwise vanish.
+    mask = alpha >= (int(alpha.max()) + 1) // 2
+    pixels, mask = cut_out(rgba[..., :3], mask)
+    row = int(rng.integers(0, size - mask.shape[0] + 1))
+    col = int(rng.integers(0, size - mask.shape[1] + 1))
+    return Pasted(pixels, mask, row, col)
+
+
+def cut_out(pixels: np.ndarray, mask: np.ndarray) -> Cutout:
+    """Crop an object to its mask."""
+    row0, col0, row1, col1 = tight_box(mask)
+    box = slice(row0, row1), slice(col0, col1)
+    return Cutout(np.ascontiguousarray(pixels[box]), np.ascontiguousarray(mask[box]))
+
+
+def tight_box(mask: np.ndarray) -> Box:
+    """Return the box around a mask."""
+    rows, cols = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    return int(rows[0]), int(cols[0]), int(rows[-1]) + 1, int(cols[-1]) + 1

@@ -27,8 +27,8 @@ from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.host.arguments import QuantusArguments
 from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.pasta.cache import EmbeddingCache
-from quantus_concepts.pasta.denormalising import Denormalisation
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.encoders.denormalising import Denormalisation
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_from

@@ -35,8 +35,8 @@ from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS, Faithfulness
 from quantus_concepts.metrics.faithfulness.perturbation import check_normalisation, generator_of
 from quantus_concepts.metrics.host.sharing import shared_passes
-from quantus_concepts.pasta.correlations import sparseness
-from quantus_concepts.pasta.denormalising import Denormalisation
+from quantus_concepts.pasta.applications.correlations import sparseness
+from quantus_concepts.pasta.encoders.denormalising import Denormalisation
 
 SPARSENESS = "Sparseness"
 #: From the name in tables to `Faithfulness`'s perturbation, in the order of the paper's Table 7.

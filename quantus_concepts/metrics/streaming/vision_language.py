@@ -31,8 +31,8 @@ from quantus_concepts.metrics.streaming.rows import (
     summed,
 )
 from quantus_concepts.metrics.streaming.substitution_columns import substituted
-from quantus_concepts.pasta.encoder import Encoder
-from quantus_concepts.pasta.encoders import as_encoder
+from quantus_concepts.pasta.encoders.by_name import as_encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder
 
 #: The values of the column ``set``.
 WITH_NONE, WITHOUT_NONE = "with none", "without none"

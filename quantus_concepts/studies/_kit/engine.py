@@ -130,7 +130,7 @@ def score_by_batches(
 
     `score` makes those of some images; they depend on the options, the models and what `depends` holds.
     """
-    from quantus_concepts.pasta.fingerprints import module_hash
+    from captum_concepts._support.fingerprints import module_hash
 
     size = run.options.batch_size
     starts = range(0, n_images, size)

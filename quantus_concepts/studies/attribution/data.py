@@ -28,7 +28,7 @@ from quantus_concepts.datasets import (
 )
 from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
 from quantus_concepts.datasets.scenes.composed import Box
-from quantus_concepts.datasets.scenes.pasting import Pasted
+from quantus_concepts.datasets.scenes.sources import Pasted
 from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, SMALL, AttributionOptions
 
 

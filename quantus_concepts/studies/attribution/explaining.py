@@ -13,10 +13,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from captum_concepts._support.fingerprints import module_hash
 from quantus_concepts.metrics import RegionAttributions, Subject, attribute_regions
 from quantus_concepts.metrics.contrast.regions import ExplainFunc, Masks, batches, taken
 from quantus_concepts.metrics.ray_workers import LOCAL
-from quantus_concepts.pasta.fingerprints import module_hash
 from quantus_concepts.studies._kit.engine import score_by_ranges
 from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.run import Run

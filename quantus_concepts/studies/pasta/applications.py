@@ -26,12 +26,12 @@ from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
-from quantus_concepts.pasta.correlations import rating_correlations
+from quantus_concepts.pasta.applications.correlations import rating_correlations
+from quantus_concepts.pasta.applications.mixture import best_explainer
+from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
+from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
+from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.mixture import best_explainer
-from quantus_concepts.pasta.perturbations import PERTURBATIONS
-from quantus_concepts.pasta.robustness import RobustnessPairs, robustness_pairs
-from quantus_concepts.pasta.steering import score_masks
 from quantus_concepts.studies._kit.charts import PictureRow
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, digest, kept_arrays, ratings_digest

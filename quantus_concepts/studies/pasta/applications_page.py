@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from quantus_concepts.functional.intervals import relation
-from quantus_concepts.pasta.mixture import Mixture, plot_mixture
+from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.studies._kit.charts import INK, Chart, PictureGrid, PictureRow, dots, plot_grid
 from quantus_concepts.studies._kit.findings import Finding, listed, minus, number
 from quantus_concepts.studies._kit.page import Section

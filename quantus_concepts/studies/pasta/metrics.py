@@ -24,7 +24,7 @@ from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
-from quantus_concepts.pasta.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
+from quantus_concepts.pasta.applications.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.findings import number, said
 from quantus_concepts.studies._kit.page import Page, Section

@@ -11,7 +11,7 @@ import pandas as pd
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
-from quantus_concepts.pasta.open_clip_encoder import PRESETS
+from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.charts import Chart
 from quantus_concepts.studies._kit.findings import number
 from quantus_concepts.studies._kit.page import Page, Section

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from captum_concepts.attributions.methods import build_methods
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.charts import Chart, new_axes, tidy
 from quantus_concepts.studies._kit.command import named_as_typed

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
+from captum_concepts._support.fingerprints import file_state
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import question_named
+from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
-from quantus_concepts.pasta.fingerprints import file_state
 from quantus_concepts.pasta.labels import label_index
-from quantus_concepts.pasta.mixture import Mixture, best_explainer
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.command import named_as_typed

@@ -11,7 +11,7 @@ import pandas as pd
 from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
-from quantus_concepts.pasta.mixture import Mixture, plot_mixture
+from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.studies._kit.charts import Chart
 from quantus_concepts.studies._kit.findings import number, said
 from quantus_concepts.studies._kit.page import Page, Section

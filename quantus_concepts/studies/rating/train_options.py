@@ -90,7 +90,7 @@ class EmbeddingOptions(Options):
         "ours",
         "How concepts are put: ours, or release for exactly the released code's sentence.",
         panel=EMBEDDING,
-        choices="quantus_concepts.pasta.sentences:SENTENCES",
+        choices="quantus_concepts.pasta.presentation:SENTENCES",
     )
     cache: Path | None = option(
         None, "Folder that keeps embeddings for the next run.", panel=EMBEDDING, shown=False, matters=False

@@ -8,7 +8,7 @@ import pandas as pd
 
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.metrics.pasta.rated_metrics import metric_values
-from quantus_concepts.pasta.correlations import rating_correlations
+from quantus_concepts.pasta.applications.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.command import named_as_typed

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from captum_concepts._support.lazy import check_extra
-from quantus_concepts.pasta.downloads import first_line
+from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies.substitute.generate import dtype_of
 from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of
 

@@ -30,7 +30,7 @@ from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.rows import Row, bound_pairs, bound_substitutions, mean_row, score_table
 from quantus_concepts.metrics.streaming.run import SubstitutionScoring
-from quantus_concepts.pasta.encoder import Encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.engine import score_by_batches
 from quantus_concepts.studies._kit.kept import Kept

@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 
 from captum_concepts._support.progress import whole_run
-from quantus_concepts.pasta.encoders import as_encoder
+from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.substitution.evaluation import DRAWING, SCORING, TRAINING, score_point

@@ -18,7 +18,7 @@ from captum_concepts.models.cbm import PostHocCBM
 from quantus_concepts.datasets import CUB200, SUB
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.pasta.encoder import Encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models.loading import KeptImages, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network, load_network

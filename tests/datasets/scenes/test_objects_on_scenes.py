@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from block_sources import OBJECTS, SCENES, Blocks, Discs, Noise, Plains
-from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
-from quantus_concepts.datasets.scenes.pasting import place, premultiply
-from quantus_concepts.datasets.scenes.sources import Cutout
-from quantus_concepts.datasets.scenes.splitting import split_groups, take_turns
+from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes, split_groups, take_turns
+from quantus_concepts.datasets.scenes.sources import Cutout, place, premultiply
 from reference.pasting import scale_cutout
 
 

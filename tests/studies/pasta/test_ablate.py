@@ -13,8 +13,8 @@ from golden.runs import smaller
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.ablate import ablated, differences, finding, variant_figures

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fixtures_pasta_report import made_outcome, made_ratings, rows_of
-from quantus_concepts.pasta.mixture import best_explainer
+from quantus_concepts.pasta.applications.mixture import best_explainer
 from quantus_concepts.studies.pasta.applications_page import (
     said_of_choice,
     said_of_metrics,

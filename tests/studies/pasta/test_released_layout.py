@@ -16,9 +16,9 @@ from golden.runs import smaller
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.presentation import concept_sentence
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
-from quantus_concepts.pasta.sentences import concept_sentence
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.rating.find import find_explanations
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.studies.pasta.options import SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.preparing import METHODS
 from quantus_concepts.studies.pasta.sizes import finding, slopes

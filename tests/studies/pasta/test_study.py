@@ -12,8 +12,8 @@ import torch
 from golden.record import RECORDED
 from golden.runs import smaller
 from quantus_concepts import PASTAScore
-from quantus_concepts.pasta.perturbations import PERTURBATIONS
-from quantus_concepts.pasta.robustness import RobustnessPairs
+from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
+from quantus_concepts.pasta.applications.robustness import RobustnessPairs
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies.app import main

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from explanation_folders import write_folders
-from quantus_concepts.pasta.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies._kit import engine

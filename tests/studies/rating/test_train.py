@@ -149,8 +149,8 @@ def test_a_cache_is_filled_and_used(run, release: Path, monkeypatch: pytest.Monk
     def refuse(*_: object) -> torch.Tensor:
         raise AssertionError("the encoder was asked although everything is in the cache")
 
-    monkeypatch.setattr("quantus_concepts.pasta.embedded_encoder.EmbeddedEncoder.encode_images", refuse)
-    monkeypatch.setattr("quantus_concepts.pasta.embedded_encoder.EmbeddedEncoder.encode_texts", refuse)
+    monkeypatch.setattr("quantus_concepts.pasta.encoders.embedded_encoder.EmbeddedEncoder.encode_images", refuse)
+    monkeypatch.setattr("quantus_concepts.pasta.encoders.embedded_encoder.EmbeddedEncoder.encode_texts", refuse)
     code, _, err = run(*arguments, "--out", "second")
     assert code == 0, err
     assert Path("first/results.csv").read_bytes() == Path("second/results.csv").read_bytes()

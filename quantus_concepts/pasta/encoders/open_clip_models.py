@@ -17,8 +17,8 @@ from open_clip.tokenizer import HFTokenizer
 from torch import Tensor, nn
 
 from captum_concepts._support.weights import load_weights, read_weights
-from quantus_concepts.pasta.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
-from quantus_concepts.pasta.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
+from quantus_concepts.pasta.encoders.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
+from quantus_concepts.pasta.encoders.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 
 NEEDS_TRANSFORMERS = (
     "The tokenizer of {} needs the package transformers, without which no list of concepts can be embedded: "

@@ -13,7 +13,7 @@ from captum_concepts._support.checks import check_shape
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import described
 from quantus_concepts.functional.arguments import check_floating
-from quantus_concepts.pasta.denormalising import ROUNDING
+from quantus_concepts.pasta.encoders.denormalising import ROUNDING
 
 
 class Encoder(Protocol):

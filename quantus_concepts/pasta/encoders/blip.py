@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_kind, check_path
 from captum_concepts._support.files import check_files
-from quantus_concepts.pasta.object_encoder import ObjectEncoder
-from quantus_concepts.pasta.preprocessing import Preprocessing
+from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
+from quantus_concepts.pasta.encoders.preprocessing import Preprocessing
 
 BLIP = "Salesforce/blip-itm-base-coco"
 _FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json", "model.safetensors")
@@ -90,7 +90,7 @@ def blip_encoder(
     check_path("model", model)
     check_kind("revision", revision, str | None, "the hash of a commit, or None")
     # Imported only where they are needed, for they take long.
-    from quantus_concepts.pasta.downloads import REVISION, fetch_folder, first_line
+    from quantus_concepts.pasta.encoders.downloads import REVISION, fetch_folder, first_line
 
     try:
         from transformers import AutoProcessor, BlipForImageTextRetrieval

@@ -15,7 +15,7 @@ from torchvision.transforms.v2 import functional as transforms
 from captum_concepts._support.checks import check_choice, check_kind, check_range, check_shape, check_whole
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import check_floating
-from quantus_concepts.pasta.denormalising import check_unit
+from quantus_concepts.pasta.encoders.denormalising import check_unit
 
 #: The release's seed where it fixes one.
 SEED = 493

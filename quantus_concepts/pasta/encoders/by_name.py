@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from quantus_concepts.pasta.embedded_encoder import EMBEDDED, EmbeddedEncoder
-from quantus_concepts.pasta.encoder import PARTS, Encoder, is_encoder
-from quantus_concepts.pasta.object_encoder import ObjectEncoder
-from quantus_concepts.pasta.open_clip_encoder import OpenClipEncoder
+from quantus_concepts.pasta.encoders.embedded_encoder import EMBEDDED, EmbeddedEncoder
+from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, is_encoder
+from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 
 
 def as_encoder(

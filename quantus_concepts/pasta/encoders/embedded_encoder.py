@@ -16,7 +16,7 @@ from captum_concepts._support.checks import check_device, check_whole
 from captum_concepts._support.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
-from quantus_concepts.pasta.encoder import BatchEncoder
+from quantus_concepts.pasta.encoders.encoder import BatchEncoder
 
 #: How `as_encoder` is asked for it.
 EMBEDDED = "embedded"

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_device, check_kind, check_path, check_whole
 from captum_concepts._support.files import check_files
+from captum_concepts._support.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
 from captum_concepts._support.running import without_autocast
-from quantus_concepts.pasta.encoder import BatchEncoder
-from quantus_concepts.pasta.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
+from quantus_concepts.pasta.encoders.encoder import BatchEncoder
 
 if TYPE_CHECKING:
-    from quantus_concepts.pasta.open_clip_models import BuiltModel
+    from quantus_concepts.pasta.encoders.open_clip_models import BuiltModel
 
 Tokenizer = Callable[[list[str]], Tensor]
 
@@ -252,7 +252,7 @@ class OpenClipEncoder(BatchEncoder):
         if self._built is None:
             self._check_unchanged()
             # Importing open_clip takes seconds, which a run that finds everything in its cache does not wait for.
-            from quantus_concepts.pasta.open_clip_models import build_model
+            from quantus_concepts.pasta.encoders.open_clip_models import build_model
 
             self._built = build_model(
                 self.model_name, self._config(), self.tag, self.weights, self.seed, self.tokenizer
@@ -271,7 +271,7 @@ class OpenClipEncoder(BatchEncoder):
         from_package = _packaged_config(self.model_name)
         if from_package is not None:
             return from_package
-        from quantus_concepts.pasta.open_clip_models import known_config
+        from quantus_concepts.pasta.encoders.open_clip_models import known_config
 
         return known_config(self.model_name)
 
@@ -285,7 +285,7 @@ class OpenClipEncoder(BatchEncoder):
                 )
             check_whole("embed_dim", config["embed_dim"], 1)
         elif self.tag is not None or self.weights is not None:
-            from quantus_concepts.pasta.open_clip_models import known_tags, recipe_of
+            from quantus_concepts.pasta.encoders.open_clip_models import known_tags, recipe_of
 
             if self.tag is None:
                 recipe_of(self.model_name, None)

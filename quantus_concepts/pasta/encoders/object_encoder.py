@@ -13,10 +13,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_shape
+from captum_concepts._support.fingerprints import module_hash, tokenizer_hash
 from captum_concepts._support.running import evaluation_mode, without_autocast
-from quantus_concepts.pasta.encoder import PARTS, BatchEncoder
-from quantus_concepts.pasta.fingerprints import module_hash, tokenizer_hash
-from quantus_concepts.pasta.preprocessing import translated
+from quantus_concepts.pasta.encoders.encoder import PARTS, BatchEncoder
+from quantus_concepts.pasta.encoders.preprocessing import translated
 
 
 class ObjectEncoder(BatchEncoder):

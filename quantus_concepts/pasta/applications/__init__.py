@@ -1,0 +1,1 @@
+"""What a PASTA-score is used for: mixtures, steering, robustness, correlations."""

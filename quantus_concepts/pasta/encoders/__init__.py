@@ -1,0 +1,1 @@
+"""Encoders of pictures and texts: open_clip, BLIP, any object, and an embedded one."""
