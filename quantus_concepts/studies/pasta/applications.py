@@ -33,12 +33,12 @@ from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robu
 from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.charts import PictureRow
+from quantus_concepts.studies._kit.explanation_pictures import shown_picture, top_concepts
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, digest, kept_arrays, ratings_digest
 from quantus_concepts.studies.pasta.metrics import CORRELATED_THRESHOLDS
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER, SIMULATED, PastaOptions
 from quantus_concepts.studies.pasta.preparing import Classifier, RatedBirds, train_classifier
-from quantus_concepts.studies.rating.pictures import shown_picture, top_concepts
 
 
 def subset_correlations(
