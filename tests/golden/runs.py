@@ -54,7 +54,7 @@ NO_FIGURES: dict[str, Any] = {
         f"quantus_concepts.studies.{name}": lambda *_, **__: Figure()
         for name in (
             *(f"concepts.charts.{name}" for name in ("existence", "location", "histograms", "extremes")),
-            *("pasta.page.panels", "substitution.charts.plane", "substitution.charts.curve"),
+            *("pasta.page.panels", "substitution.page.plane", "substitution.page.curve"),
         )
     },
 }

@@ -16,7 +16,7 @@ from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arro
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import write_csv
 from quantus_concepts.studies.rating.release import VOTES
-from quantus_concepts.studies.substitute.kept_images import kept_images
+from quantus_concepts.studies.substitute.filtering import kept_images
 from quantus_concepts.studies.substitute.options import ExportOptions
 from quantus_concepts.studies.substitute.sheet import ATTRIBUTE, BIRD, CHOICE, YES
 

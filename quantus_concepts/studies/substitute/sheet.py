@@ -11,7 +11,7 @@ from captum_concepts._support.progress import progress
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
 from quantus_concepts.studies.rating.sheet import MEGABYTE, PAGE, Gallery, embedded, readable
-from quantus_concepts.studies.substitute.kept_images import kept_images
+from quantus_concepts.studies.substitute.filtering import kept_images
 from quantus_concepts.studies.substitute.options import CHOOSE, VerifyOptions
 from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of
 

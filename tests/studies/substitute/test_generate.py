@@ -20,7 +20,7 @@ from generated_folders import ATTRIBUTES, BIRDS, write_generated
 from quantus_concepts.diffusion import TieSchedule, tied_pair
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitute import filtering, generate
-from quantus_concepts.studies.substitute.answering import Answer, question_about
+from quantus_concepts.studies.substitute.filtering import Answer, question_about
 from quantus_concepts.studies.substitute.generate import image_seed
 from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, known, options_of
 from tiny_letters import write_letter_model
@@ -163,7 +163,7 @@ def test_letters_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_batch_changes_no_answer(tmp_path: Path) -> None:
-    from quantus_concepts.studies.substitute.answering import load_letter_model
+    from quantus_concepts.studies.substitute.filtering import load_letter_model
 
     model = load_letter_model(str(write_letter_model(tmp_path / "model")), "float32", torch.device("cpu"))
     images = [Image.new("RGB", (20 + 9 * k, 16), (200 * k, 90, 10)) for k in range(2)]

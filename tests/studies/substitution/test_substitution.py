@@ -23,7 +23,8 @@ from quantus_concepts.studies._kit.results import PAPER, one, pick, published
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitution import charts, evaluation, findings, sub_evaluation
+from quantus_concepts.studies.substitution import evaluation, findings, sub_evaluation
+from quantus_concepts.studies.substitution import page as charts
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
