@@ -10,6 +10,7 @@ from captum_concepts._support.checks import (
     check_device,
     check_finite,
     check_flag,
+    check_kind,
     check_shape,
     check_whole,
 )
@@ -111,6 +112,24 @@ class ClassMeans:
         rows = torch.where(enters, classes, 0)
         self._sums.index_add_(0, rows, values.to(self._sums).masked_fill(~enters[:, None], 0))
         self.counts.index_add_(0, rows, enters.to(torch.int64))
+
+    def merge(self, other: ClassMeans) -> None:
+        """Add what another one has collected, in another process for instance.
+
+        Parameters
+        ----------
+        other : ClassMeans
+            Of as many classes and concepts; it is left as it is.
+
+        Raises
+        ------
+        ValueError
+            If it is of other classes or concepts.
+        """
+        check_kind("other", other, ClassMeans, "class means")
+        check_shape("other", other._sums, ("K", "L"), tuple(self._sums.shape))
+        self._sums += other._sums.to(self._sums)
+        self.counts += other.counts.to(self.counts)
 
     def compute(self) -> Tensor:
         """Return the means so far.

@@ -196,6 +196,11 @@ TABLE: Table = {
         device={"text": "gpu number one", "a list": []},
         dtype={"text": "float64", "a type": float, "complex": torch.complex64},
     ),
+    "ClassMeans.merge": spoilt(
+        ClassMeans(3, 3).merge,
+        {"other": ClassMeans(3, 3)},
+        other={"None": None, "a tensor": torch.zeros(3, 3), "of other classes": ClassMeans(2, 3)},
+    ),
     "ClassMeans.update": spoilt(
         update,
         {"values": ZEROS, "classes": torch.tensor([0, 1])},

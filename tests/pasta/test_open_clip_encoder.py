@@ -93,7 +93,7 @@ def test_constructing_is_nothing_and_the_cache_key_needs_no_library(monkeypatch)
     for library in libraries:
         monkeypatch.delitem(sys.modules, library, raising=False)
     encoders, embedders = (
-        importlib.import_module(f"quantus_concepts.pasta.{name}") for name in ("open_clip_encoder", "embedder")
+        importlib.import_module(f"quantus_concepts.pasta.{name}") for name in ("encoders.open_clip_encoder", "embedder")
     )
     assert encoders.OpenClipEncoder is not OpenClipEncoder
     for name in PRESETS:

@@ -176,7 +176,36 @@ def broken(name: str) -> dict[str, Refusal]:
     }
 
 
+#: Metrics that take one batch after another, with the truth of a batch.
+UPDATED = {
+    "CGIM": (lambda: CGIM(TRUTH), {"labels": CLASSES}),
+    "CEM": (CEM, {"concept_labels": LABELS}),
+    "CLM": (lambda: CLM(part_of_concept=PARTS), {"points": POINTS}),
+    "SubstitutionScore": (SubstitutionScore, {"added": CLASSES}),
+}
+
+
+def updates(name: str) -> dict[str, Refusal]:
+    """Return the cases of a batch that is none."""
+    make, truth = UPDATED[name]
+    bad: dict[str, Bad] = {
+        "x_batch": {"text": "x", "None": None},
+        "y_batch": {"text": "y", "one too few": CLASSES[:5]},
+        **{key: {**NO_ARRAY, "one too few": value[:5]} for key, value in truth.items()},
+    }
+    return spoilt(
+        lambda **batch: make().update(**batch), {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES, **truth}, **bad
+    )
+
+
 TABLE: Table = {
+    **{f"{name}.update": updates(name) for name in UPDATED},
+    **{
+        f"{name}.merge_state": spoilt(
+            make().merge_state, {"other": make()}, other={"None": None, "another": Faithfulness(), "a number": 3}
+        )
+        for name, (make, _) in UPDATED.items()
+    },
     "CGIM": spoilt(
         CGIM,
         {"class_concepts": TRUTH},

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import check_plain_file, reason_of
 
-PACKAGE = "captum_concepts"
+PACKAGES = ("captum_concepts", "quantus_concepts")
 
 
 def warn_user(message: str) -> None:
-    """Warn at the line outside this package that led here."""
+    """Warn at the line outside these packages that led here."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
 

@@ -13,13 +13,13 @@ from captum_concepts._support.checks import check_choice, check_flag, check_whol
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import cem
 from quantus_concepts.metrics.host.arguments import QuantusArguments
-from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.checks import check_concept_order, checked_presence, class_labels, concepts_of
 from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptPasses
 from quantus_concepts.metrics.host.protocols import is_concept_model
+from quantus_concepts.metrics.host.updating import UpdatedMetric
 
 
-class CEM(ConceptMetric):
+class CEM(UpdatedMetric):
     """Concept existence metric: share of the `top_l` most important concepts that the image shows.
 
     Aysel et al. (2025), Equations 9 and 10. Concepts are ranked by *signed* importance for the explained
@@ -76,6 +76,7 @@ class CEM(ConceptMetric):
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
+    settings = ("top_l", "only_correct", "importance")
     concept_labels: np.ndarray | None
 
     def __init__(

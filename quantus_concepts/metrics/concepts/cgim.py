@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+import copy
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
 from quantus_concepts.metrics.host.arguments import QuantusArguments
-from quantus_concepts.metrics.host.base import ConceptMetric
+from quantus_concepts.metrics.host.call import Call
 from quantus_concepts.metrics.host.checks import (
     check_concept_order,
     checked_class_concepts,
@@ -23,9 +24,18 @@ from quantus_concepts.metrics.host.checks import (
 )
 from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
 from quantus_concepts.metrics.host.protocols import is_concept_model
+from quantus_concepts.metrics.host.updating import UpdatedMetric
 
 
-class CGIM(ConceptMetric):
+class _State(NamedTuple):
+    """What CGIM knows of the samples so far."""
+
+    means: Any
+    theta: Tensor | None
+    explained: bool
+
+
+class CGIM(UpdatedMetric):
     """Concept global importance metric: agreement of concept importance with what people say of the classes.
 
     Aysel et al. (2025), Equations 3 to 8: the cosine between A and V, for every concept over the classes or
@@ -80,6 +90,7 @@ class CGIM(ConceptMetric):
     bounds = (-1.0, 1.0)
     of_samples = False
     sample_truth = ("labels",)
+    settings = ("class_concepts", "per", "importance")
 
     def __init__(
         self,
@@ -124,7 +135,7 @@ class CGIM(ConceptMetric):
     ) -> dict[str, np.ndarray]:
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
-        n_classes, n_concepts = self.class_concepts.shape
+        n_concepts = self.class_concepts.shape[1]
         if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts and not self.call.on_images:
             raise ValueError(
                 f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
@@ -134,7 +145,7 @@ class CGIM(ConceptMetric):
         if "labels" not in self.call.truth:
             self._checked("y_batch", y_batch)
         check_concept_order("class_concepts", self._columns, model)
-        self._means = ClassMeans(n_classes, n_concepts)
+        self._means = self._running_means()
         head = model.head if self.call.on_images else model
         theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
         self._theta = None if theta is None else theta.to("cpu", torch.float64)
@@ -191,6 +202,12 @@ class CGIM(ConceptMetric):
         self._sums.update(importance, torch.as_tensor(truth, dtype=torch.int64), mask, checked=True)
         return []
 
+    def _running_means(self) -> ClassMeans:
+        """Return new class means, or, from the second update on, those that the update before added to."""
+        before = self._updates[-1].state if self._updating and self._updates else None
+        # A copy: a batch that fails leaves those before it as they were.
+        return ClassMeans(*self.class_concepts.shape) if before is None else copy.deepcopy(before.means)
+
     @property
     def _sums(self) -> ClassMeans:
         if self._means is None:
@@ -198,8 +215,27 @@ class CGIM(ConceptMetric):
         return self._means
 
     def _collected(self, scores: np.ndarray) -> np.ndarray:
-        """Compare the class means with what people say."""
-        means = self._theta if self._theta is not None and self._explained else self._sums.compute()
+        """Compare the class means with what people say, once all samples are in."""
+        state = _State(self._sums, self._theta, self._explained)
+        self._means = self._theta = None
+        if self._updating:
+            if self._updates:
+                self._updates[-1].state = self._updates[-1].state._replace(means=None)
+            self.call.state = state
+            return np.empty(0)
+        return self._compared(state)
+
+    def _scores_of_updates(self, calls: list[Call]) -> np.ndarray:
+        means = ClassMeans(*self.class_concepts.shape)
+        for call in calls:
+            if call.state.means is not None:
+                means.merge(call.state.means)
+        weights = [call.state.theta for call in calls if call.state.explained]
+        same = all(each is not None and torch.equal(each, weights[0]) for each in weights)
+        return self._compared(_State(means, weights[0] if weights and same else None, bool(weights)))
+
+    def _compared(self, state: _State) -> np.ndarray:
+        means = state.theta if state.theta is not None and state.explained else state.means.compute()
         n_classes, n_concepts = means.shape
         without = int(means.isnan().any(1).sum())
         compared = cgim(means, torch.as_tensor(self.class_concepts), per=self.per)
@@ -212,5 +248,4 @@ class CGIM(ConceptMetric):
             self.leave_out(reason, without, n_classes, "classes")
         if zero and without < n_classes:
             self.leave_out("importance or truth is zero throughout", zero, number, unit)
-        self._means = self._theta = None
         return compared.numpy()

@@ -18,7 +18,6 @@ from quantus_concepts.functional import (
 )
 from quantus_concepts.functional.regions import check_places, hits_of_places, threshold_hits_of_places
 from quantus_concepts.metrics.host.arguments import QuantusArguments
-from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.checks import (
     binary_masks,
     check_images,
@@ -28,11 +27,12 @@ from quantus_concepts.metrics.host.checks import (
 )
 from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptPasses, concept_maps
 from quantus_concepts.metrics.host.protocols import is_concept_model
+from quantus_concepts.metrics.host.updating import UpdatedMetric
 
 MASK_HITS = ("centre", "share")
 
 
-class CLM(ConceptMetric):
+class CLM(UpdatedMetric):
     """Concept location metric: does the most active region of a concept's map hold the concept's part?
 
     Aysel et al. (2025), Equation 11. The region is the ``alpha / 12`` of the image with the largest map values
@@ -101,6 +101,7 @@ class CLM(ConceptMetric):
     evaluation_category = EvaluationCategory.LOCALISATION
     bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
+    settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept")
 
     def __init__(
         self,

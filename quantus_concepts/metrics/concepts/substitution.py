@@ -12,17 +12,16 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice, check_finite, check_number
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
-from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.host.arguments import QuantusArguments
-from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.checks import checked_classes, checked_substitutes, class_labels
 from quantus_concepts.metrics.host.protocols import is_concept_model
+from quantus_concepts.metrics.host.updating import UpdatedMetric
 
 SCORES = ("added", "removed")
 CHANCE = 0.5
 
 
-class SubstitutionScore(ConceptMetric):
+class SubstitutionScore(UpdatedMetric):
     """Substitution score: is the concept put into an image predicted present, or the one taken out absent?
 
     Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.5: the
@@ -77,6 +76,7 @@ class SubstitutionScore(ConceptMetric):
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
     sample_truth = ("added", "removed", "pairs")
+    settings = ("score", "threshold")
 
     def __init__(
         self,
@@ -118,7 +118,8 @@ class SubstitutionScore(ConceptMetric):
             )
         pairs = self.call.truth.get("pairs")
         if pairs is None:
-            pairs = pair_numbers(y_batch, added)
+            # A number for each pair that is the same in every batch.
+            pairs = (y_batch.astype(np.int64) << 32) + added
         self.call.clusters, self.call.chance = pairs, CHANCE
         return {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, TypeVar, Unpack
@@ -24,7 +23,7 @@ from captum_concepts._support.checks import (
     to_array,
     to_numpy,
 )
-from captum_concepts._support.running import alone_with, evaluation_mode
+from captum_concepts._support.running import alone_with, evaluation_mode, warn_user
 from quantus_concepts.metrics.host.arguments import DEFAULTS, QuantusArguments, check_keywords
 from quantus_concepts.metrics.host.call import (
     Call,
@@ -77,6 +76,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     # Smallest and largest score possible, and whether there is one for each sample.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     of_samples: bool = True
+    # Names of the attributes that hold settings of the metric itself.
+    settings: tuple[str, ...] = ()
     # Names of what a call leaves behind beside its scores.
     results: tuple[str, ...] = ()
 
@@ -171,7 +172,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                         custom_batch=None,
                         **kwargs,
                     )
-                self.records.append(self.call.record(scores, self.bounds, self.of_samples))
+                self._remember(scores)
                 return scores
             finally:
                 self._call = None
@@ -370,20 +371,27 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         **kwargs: Any,
     ) -> None:
         """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
-        scores = self._collected(np.asarray(self.evaluation_scores, dtype=float))
+        self.evaluation_scores = self._finished(self._collected(np.asarray(self.evaluation_scores, dtype=float)))
+
+    def _remember(self, scores: Any) -> None:
+        """Keep what the call knows beside its scores."""
+        self.records.append(self.call.record(scores, self.bounds, self.of_samples))
+
+    def _finished(self, scores: np.ndarray) -> list[float]:
+        """Return the scores of a call, NaN where its explanations say nothing; count and warn once."""
         silent = self.zero_says_nothing and not self.call.on_images and not self.call.explained_something
         if silent and not self.call.failures:
-            self.fail("attributions are zero everywhere", len(x_batch))
+            self.fail("attributions are zero everywhere", self.call.n_samples)
             scores = np.full_like(scores, np.nan)
         self.call.values = scores
         if self.call.chances:
             self.call.chance = nanmean(np.where(np.isnan(scores), np.nan, self.call.chances))
         self.undefined = int(np.isnan(scores).sum())
-        self.evaluation_scores = scores.tolist()
         if (self.call.failures or self.call.gaps) and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
             method = self.explain_func_kwargs.get("method")
-            warnings.warn(f"{self.name}: {self.call.describe(method)}", UserWarning, stacklevel=2)
+            warn_user(f"{self.name}: {self.call.describe(method)}")
+        return scores.tolist()
 
 
 def _unavailable(**kwargs: Any) -> np.ndarray:

@@ -61,6 +61,8 @@ class Call:
     chances: list[float] = field(default_factory=list)
     clusters: np.ndarray | None = None
     values: np.ndarray = field(default_factory=lambda: np.empty(0))
+    #: What a metric whose scores are not of samples knows after a batch.
+    state: Any = None
 
     def record(self, scores: Any, bounds: tuple[float, float], of_samples: bool) -> Record:
         """Return what is remembered of this call when it has returned `scores`."""
