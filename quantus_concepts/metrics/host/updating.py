@@ -143,13 +143,14 @@ class UpdatedMetric(ConceptMetric):
 
 def _joined(calls: list[Call]) -> Call:
     """Return one call in place of one a batch."""
-    failures, gaps, units = Counter[str](), Counter[str](), {}
+    failures, gaps = Counter[str](), Counter[str]()
+    units: dict[str, tuple[int, str]] = {}
     for call in calls:
         failures.update(call.failures)
         gaps.update(call.gaps)
         for reason, (total, unit) in call.units.items():
             units[reason] = units.get(reason, (0, unit))[0] + total, unit
-    clusters = [call.clusters for call in calls]
+    clusters = [call.clusters for call in calls if call.clusters is not None]
     return Call(
         {},
         on_images=any(call.on_images for call in calls),
@@ -160,7 +161,7 @@ def _joined(calls: list[Call]) -> Call:
         n_samples=sum(call.n_samples for call in calls),
         chance=calls[0].chance,
         chances=[*itertools.chain.from_iterable(call.chances for call in calls)],
-        clusters=None if any(each is None for each in clusters) else np.concatenate(clusters),
+        clusters=np.concatenate(clusters) if len(clusters) == len(calls) else None,
     )
 
 
