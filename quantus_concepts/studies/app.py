@@ -17,7 +17,7 @@ import typer
 
 from captum_concepts._support.files import printable
 from quantus_concepts.metrics.host.errors import explained
-from quantus_concepts.studies._kit.command import command
+from quantus_concepts.studies._kit.command import CommandGroup, add_command
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.compose_options import ComposeOptions
 from quantus_concepts.studies.concepts.options import ConceptOptions
@@ -36,31 +36,31 @@ STUDIES = "quantus_concepts.studies"
 #: What is printed for a sign that the output's encoding lacks, as wide as the sign so that columns stay aligned.
 PLAIN_SIGNS = str.maketrans("−–—≈▼↑↓·±θαλ…“”✓✗→", '---~v^v*+wal.""yx>')
 
-app = typer.Typer(name="quantus-concepts", add_completion=False, pretty_exceptions_enable=False)
-benchmark = typer.Typer()
-pasta = typer.Typer()
-substitute = typer.Typer()
+app = typer.Typer(name="quantus-concepts", cls=CommandGroup, add_completion=False, pretty_exceptions_enable=False)
+benchmark = typer.Typer(cls=CommandGroup)
+pasta = typer.Typer(cls=CommandGroup)
+substitute = typer.Typer(cls=CommandGroup)
 
 # Modules of a command are named, and loaded when it runs: its options alone tell its help.
-app.command("compose")(command(ComposeOptions, f"{STUDIES}.compose:compose"))
+add_command(app, "compose", ComposeOptions, f"{STUDIES}.compose:compose")
 app.add_typer(benchmark, name="benchmark")
-benchmark.command("concepts")(command(ConceptOptions, f"{STUDIES}.concepts.study:STUDY"))
-benchmark.command("attribution")(command(AttributionOptions, f"{STUDIES}.attribution.study:STUDY"))
-benchmark.command("substitution")(command(SubstitutionOptions, f"{STUDIES}.substitution.study:STUDY"))
-benchmark.command("pasta")(command(PastaOptions, f"{STUDIES}.pasta.study:STUDY"))
+add_command(benchmark, "concepts", ConceptOptions, f"{STUDIES}.concepts.study:STUDY")
+add_command(benchmark, "attribution", AttributionOptions, f"{STUDIES}.attribution.study:STUDY")
+add_command(benchmark, "substitution", SubstitutionOptions, f"{STUDIES}.substitution.study:STUDY")
+add_command(benchmark, "pasta", PastaOptions, f"{STUDIES}.pasta.study:STUDY")
 app.add_typer(pasta, name="pasta")
-pasta.command("train")(command(TrainOptions, f"{STUDIES}.rating.train_study:STUDY"))
-pasta.command("score")(command(ScoreOptions, f"{STUDIES}.rating.score:STUDY"))
-pasta.command("sheet")(command(SheetOptions, f"{STUDIES}.rating.sheet:make_sheet"))
-pasta.command("join")(command(JoinOptions, f"{STUDIES}.rating.join:join"))
-pasta.command("ablate")(command(AblateOptions, f"{STUDIES}.pasta.ablate:STUDY"))
-pasta.command("sizes")(command(SizesOptions, f"{STUDIES}.pasta.sizes:STUDY"))
-pasta.command("metrics")(command(MetricsOptions, f"{STUDIES}.pasta.metrics:STUDY"))
+add_command(pasta, "train", TrainOptions, f"{STUDIES}.rating.train_study:STUDY")
+add_command(pasta, "score", ScoreOptions, f"{STUDIES}.rating.score:STUDY")
+add_command(pasta, "sheet", SheetOptions, f"{STUDIES}.rating.sheet:make_sheet")
+add_command(pasta, "join", JoinOptions, f"{STUDIES}.rating.join:join")
+add_command(pasta, "ablate", AblateOptions, f"{STUDIES}.pasta.ablate:STUDY")
+add_command(pasta, "sizes", SizesOptions, f"{STUDIES}.pasta.sizes:STUDY")
+add_command(pasta, "metrics", MetricsOptions, f"{STUDIES}.pasta.metrics:STUDY")
 app.add_typer(substitute, name="substitute")
-substitute.command("generate")(command(GenerateOptions, f"{STUDIES}.substitute.generate:generate"))
-substitute.command("filter")(command(FilterOptions, f"{STUDIES}.substitute.filtering:filter_images"))
-substitute.command("sheet")(command(VerifyOptions, f"{STUDIES}.substitute.sheet:make_sheet"))
-substitute.command("export")(command(ExportOptions, f"{STUDIES}.substitute.export:export"))
+add_command(substitute, "generate", GenerateOptions, f"{STUDIES}.substitute.generate:generate")
+add_command(substitute, "filter", FilterOptions, f"{STUDIES}.substitute.filtering:filter_images")
+add_command(substitute, "sheet", VerifyOptions, f"{STUDIES}.substitute.sheet:make_sheet")
+add_command(substitute, "export", ExportOptions, f"{STUDIES}.substitute.export:export")
 
 
 def _tell_version(asked: bool) -> None:
@@ -72,7 +72,8 @@ def _tell_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+        bool,
+        typer.Option("--version", metavar="", help="Show the version and exit.", callback=_tell_version, is_eager=True),
     ] = False,
 ) -> None:
     """Are a model's concepts real, present, in the right place? Does an attribution find what matters?"""

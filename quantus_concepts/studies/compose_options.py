@@ -15,6 +15,11 @@ _SOURCES, _IMAGES = "Objects and scenes", "Images"
 class ComposeOptions(ProgressOptions, OutOptions):
     """Compose objects on scenes and write them in the layout of the paper's release, which --data bam reads."""
 
+    examples = (
+        "compose --n-per-pair 50 --out composed",
+        "compose --objects cutouts --scenes photographs --image-size 224 --out composed",
+    )
+
     objects: str = option(
         PAINTED,
         "painted, a folder of RGBA cut-outs by class, or with --annotations COCO's photographs.",
@@ -26,7 +31,7 @@ class ComposeOptions(ProgressOptions, OutOptions):
     image_size: int = option(128, "Height and width in pixels.", panel=_IMAGES, bounds=(16, 4096))
     test_share: float = option(0.1, "Share of images, cut-outs and scenes for validation.", panel=_IMAGES)
     lossless: bool = option(False, "PNG in place of JPEG.", panel=_IMAGES)
-    seed: int = option(0, "Of every choice.", panel=RUN, bounds=(0, 2**31))
+    seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
 
     def __post_init__(self) -> None:
         """Raise for what cannot be composed."""

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +71,9 @@ def option(
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The base of all options: checks what their declarations say."""
+
+    #: Command lines, without the program's name, with which the help ends.
+    examples: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Write ``~`` out in paths, and raise ValueError for what lies out of bounds or is no choice."""
@@ -128,7 +132,7 @@ class OutOptions(Options):
 class SeedOptions(Options):
     """What is drawn."""
 
-    seed: int = option(0, "Of everything that is drawn.", panel=RUN, bounds=(0, 2**31))
+    seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +175,31 @@ def resolve(value: Any) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+class _PlainHelp:
+    """Shows no kind of value for the flag `--help`."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option `--help`."""
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.metavar = ""
+        return option
+
+
+class _Command(_PlainHelp, TyperCommand):
+    """A command."""
+
+
+class CommandGroup(_PlainHelp, TyperGroup):
+    """A group of commands."""
+
+
+def add_command(app: typer.Typer, name: str, options: type[Options], run: str) -> None:
+    """Add the command of some options to an app; its help ends with the options' examples."""
+    epilog = "\n\n".join(["Examples:", *(f"quantus-concepts {example}" for example in options.examples)])
+    app.command(name, cls=_Command, epilog=epilog)(command(options, run))
+
+
 def command(options: type[Options], run: Callable[[Any], object] | str) -> Callable[..., None]:
     """Make the command of some options: `run` gets them, and what it returns is printed last.
 
@@ -209,7 +238,8 @@ def _declaration(field: dataclasses.Field[Any], hint: Any) -> Any:
         return typer.Argument(help=said["help"], show_default=False, **paths | {"metavar": field.name})
     # A switch that is off needs no --no-.
     flag = said["flag"] or (option_name(field.name) if field.default is False else None)
-    return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"], **paths)
+    kind = {"metavar": ""} if hint is bool else paths
+    return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"], **kind)
 
 
 def _path(text: str) -> Path:

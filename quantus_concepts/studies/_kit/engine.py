@@ -27,7 +27,7 @@ class EngineOptions(Options):
 
     engine: str = option(
         LOCAL,
-        "Of the scoring: local, or ray, by workers on one machine or many (needs the extra ray).",
+        "Where scores are computed: local, or ray, by workers on one machine or many (needs the extra ray).",
         panel=_PANEL,
         choices=ENGINES,
         shown=False,

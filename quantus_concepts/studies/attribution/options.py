@@ -41,6 +41,11 @@ class AttributionOptions(WorkerOptions, RunOptions):
     main table; the last line is the folder with report.html, results.csv, the figures and the trained models.
     """
 
+    examples = (
+        "benchmark attribution --methods grad-cam,my_file.py:my_method",
+        "benchmark attribution --data bam --root composed --backbone resnet18",
+    )
+
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     objects: Path | None = option(
         None,
@@ -84,10 +89,10 @@ class AttributionOptions(WorkerOptions, RunOptions):
         "Sobel edges are always there.",
         panel=_METHODS,
     )
-    layer: str | None = option(None, "Of Grad-CAM; by default the last with maps.", panel=_METHODS)
+    layer: str | None = option(None, "Layer for Grad-CAM; by default the last with maps.", panel=_METHODS)
     n_samples: int = option(8, "Noisy copies of SmoothGrad.", panel=_METHODS, bounds=_COUNT)
     n_steps: int = option(16, "Steps of integrated gradients.", panel=_METHODS, bounds=_COUNT)
-    noise: float = option(0.15, "Of SmoothGrad, as a share of the image's range.", panel=_METHODS, bounds=(0, 10))
+    noise: float = option(0.15, "Noise of SmoothGrad, as a share of the image's range.", panel=_METHODS, bounds=(0, 10))
     n_images: int = option(200, "Images explained for MCS and IDR.", panel=_METRICS, bounds=_COUNT)
     n_patches: int = option(100, "Images for IIR.", panel=_METRICS, bounds=_COUNT)
     patch_steps: int = option(300, "Steps of a patch's optimisation.", panel=_METRICS, bounds=_COUNT)
@@ -100,7 +105,7 @@ class AttributionOptions(WorkerOptions, RunOptions):
         panel=_METRICS,
         bounds=(0, MANY),
     )
-    threshold: float = _above_zero(0.1, "Of IIR: relative change that counts.", panel=_METRICS)
+    threshold: float = _above_zero(0.1, "Relative change that counts in IIR.", panel=_METRICS)
     tolerance: float = _above_zero(0.05, "Logit distance up to which a patch counts.", panel=_METRICS)
     relative: bool = option(False, "Train ten more models, for the relative contrast.", panel=_METRICS)
     common_object: str | None = option(None, "The common feature.", panel=_METRICS)

@@ -40,6 +40,11 @@ class ConceptOptions(WorkerOptions, RunOptions):
     report.html, results.csv and the figures.
     """
 
+    examples = (
+        "benchmark concepts --seeds 2",
+        "benchmark concepts --data cub --root CUB_200_2011 --backbone resnet18",
+    )
+
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     root: Path | None = option(None, "Folder of the images (cub: the official layout).", panel=_DATA)
     concepts: Path | None = option(None, "folder: CSV of concepts per image or per class.", panel=_DATA)

@@ -102,7 +102,7 @@ ABLATIONS = {
     ),
     "n-top": Ablation(
         "How many concepts are named",
-        "Of the text of an explanation by concepts; one with fewer concepts names all it has.",
+        "In the text of an explanation; one with fewer concepts names all it has.",
         _each("n_top", 15, 5, 10, 20),
         19,
         "concepts",
@@ -235,7 +235,9 @@ class SplitOptions(WorkerOptions, DeviceCheckedOptions):
     question: str = option(ALL, "Q1 to Q6, some with commas, or all in one training.", panel=TRAINING)
     seeds: int = option(5, "Splits to train and test on.", panel=TRAINING, bounds=(1, MANY))
     epochs: int = option(EMBEDDED_EPOCHS, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
-    learning_rate: float = option(EMBEDDED_LEARNING_RATE, "Of Adam.", panel=TRAINING, bounds=(0, 1000), open_low=True)
+    learning_rate: float = option(
+        EMBEDDED_LEARNING_RATE, "Learning rate (Adam).", panel=TRAINING, bounds=(0, 1000), open_low=True
+    )
     train_share: float = option(0.7, "Share of images, and of explainers, to train on.", panel=TRAINING)
     regressors: bool = option(False, "Also ridge, lasso and SVM.", panel=TRAINING)
 
@@ -272,10 +274,17 @@ class PastaOptions(SplitOptions, PaintedOptions):
     last line is the folder with report.html, results.csv, the figures and the scorers.
     """
 
+    examples = (
+        "benchmark pasta --question Q1",
+        "benchmark pasta --n-images 120 --seeds 3 --no-uses",
+    )
+
     uses: bool = option(True, "Mixture, steered RISE, robustness, other metrics.", panel=APPLICATIONS)
     n_explained: int = option(48, "Birds that Captum's methods explain.", panel=APPLICATIONS, bounds=(1, MANY))
     n_masks: int = option(400, "Masks of the steered RISE.", panel=APPLICATIONS, bounds=(1, MANY))
-    classifier_epochs: int = option(6, "Of the small network that is explained.", panel=APPLICATIONS, bounds=(1, MANY))
+    classifier_epochs: int = option(
+        6, "Epochs of the small network that is explained.", panel=APPLICATIONS, bounds=(1, MANY)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +323,7 @@ class ScorersOptions(RatingsOptions):
     )
     learning_rate: float | None = option(
         None,
-        "Of Adam; by default 0.003 with the embedded encoder, else the paper's.",
+        "Learning rate (Adam); by default 0.003 with the embedded encoder, else the paper's.",
         panel=TRAINING,
         bounds=(0, 1000),
         open_low=True,
@@ -343,6 +352,11 @@ class AblateOptions(ScorersOptions):
     stand beside ours; they are of its own data and encoder. Without --data simulated raters of painted birds vote.
     """
 
+    examples = (
+        "pasta ablate --seeds 3",
+        "pasta ablate --data PASTA --encoder clip",
+    )
+
     tables: str = option(ALL, f"{ALL}, or some of {', '.join(ABLATIONS)}, with commas.", shown=False)
     encoder: str = option(EMBEDDED, "siglip, clip, eva02, embedded (untrained), or MODEL/TAG of open_clip.")
     encoder_weights: Path | None = option(None, "File of the encoder's weights.", shown=False)
@@ -367,6 +381,11 @@ class SizesOptions(ScorersOptions):
     With no option: networks and untrained encoders of several widths, painted birds and simulated raters.
     """
 
+    examples = (
+        "pasta sizes --seeds 3",
+        "pasta sizes --data PASTA",
+    )
+
     encoders: str | None = option(
         None, "Encoders to compare, with commas: siglip, clip, eva02, embedded, MODEL/TAG.", shown=False
     )
@@ -378,7 +397,7 @@ class SizesOptions(ScorersOptions):
     n_networks: int = option(3, "Networks trained of each size.", bounds=(1, MANY))
     n_train: int = option(N_CLASSIFIER, "Birds each network learns from.", bounds=(2, MANY))
     n_explained: int = option(32, "Birds that are explained.", bounds=(1, MANY))
-    classifier_epochs: int = option(4, "Of each network.", bounds=(1, MANY))
+    classifier_epochs: int = option(4, "Epochs of each network.", bounds=(1, MANY))
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
@@ -395,8 +414,13 @@ class MetricsOptions(RatingsOptions):
     by explainer, and the sparseness of its maps; the rest would need the networks that were explained.
     """
 
+    examples = (
+        "pasta metrics",
+        "pasta metrics --data PASTA",
+    )
+
     n_explained: int = option(24, "Birds whose explanations are rated and measured.", bounds=(1, MANY))
     n_train: int = option(N_CLASSIFIER, "Birds that network learns from.", bounds=(2, MANY))
-    classifier_epochs: int = option(4, "Of the small network that is explained.", bounds=(1, MANY))
+    classifier_epochs: int = option(4, "Epochs of the small network that is explained.", bounds=(1, MANY))
     n_masks: int = option(100, "Masks of RISE.", bounds=(1, MANY))
     n_samples: int = option(5, "Draws of noise behind each MaxSensitivity.", bounds=(1, MANY))

@@ -60,6 +60,11 @@ class ScoreOptions(ExplanationOptions, WorkerOptions, ProgressOptions, OutOption
     report.html with the best and the worst and, of several explainers, which one is best how often.
     """
 
+    examples = (
+        "pasta score --images images --explanations maps --scorer PASTA_weights",
+        "pasta score --images images --explanations maps --scorer scorer --labels-from labels.csv",
+    )
+
     labels_from: str | None = option(
         None,
         LABELS + "; by default image-name for scorers trained so, as the released ones, else file-name.",
@@ -116,6 +121,11 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
     the folder with rate.html and what the ratings refer to.
     """
 
+    examples = (
+        "pasta sheet --images images --explanations maps",
+        "pasta sheet --images images --explanations maps --seed 1 --out sheet",
+    )
+
     questions: str | None = option(
         None, "Which, with commas; by default Q1 to Q4, and Q5 and Q6 where --light and --strong are given.", panel=PAGE
     )
@@ -147,6 +157,11 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(OutOptions):
     """Join the files of several annotators to one folder of ratings, which `pasta train` reads."""
+
+    examples = (
+        "pasta join ann.json ben.json --data sheet",
+        "pasta join *.json --data sheet --out ratings",
+    )
 
     files: list[Path] = option(help="What the annotators saved.", argument=True)
     data: Path = option(help="The folder that `pasta sheet` wrote.")

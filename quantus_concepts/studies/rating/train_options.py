@@ -104,9 +104,14 @@ class TrainOptions(EmbeddingOptions, SplitOptions, FolderOptions):
     Writes the scorers, a table in the form of the paper's Table 1 with its figures beside ours, and learning curves.
     """
 
+    examples = (
+        "pasta train --data PASTA --encoder clip",
+        "pasta train --data PASTA --question Q1 --out scorer",
+    )
+
     # As in the paper.
     epochs: int = option(600, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
-    learning_rate: float = option(2e-6, "Of Adam.", panel=TRAINING, bounds=(0, 1000), open_low=True)
+    learning_rate: float = option(2e-6, "Learning rate (Adam).", panel=TRAINING, bounds=(0, 1000), open_low=True)
     batch_size: int = option(16, "Images at once.", panel="Run", bounds=(1, MANY))
     loss: str = option(
         "paper",

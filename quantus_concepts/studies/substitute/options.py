@@ -31,24 +31,38 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
     several may work on one folder, each at other birds or attributes. The last line is the folder.
     """
 
+    examples = (
+        "substitute generate --n-per-pair 4 --device cuda --out generated",
+        "substitute generate --birds Blue_Jay --attributes has_crown_color--black --out generated",
+    )
+
     out: Path = option(help="Folder to write, or to go on in.", panel=RUN, matters=False)
     model: str = option("black-forest-labs/FLUX.1-dev", "A folder of diffusers, or a name there.", panel=_MODEL)
     precision: str = option("auto", "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
-    steps: int | None = option(None, "Of denoising; by default the pipeline's own.", panel=_MODEL, bounds=(1, 10_000))
+    steps: int | None = option(
+        None, "Denoising steps; by default the pipeline's own.", panel=_MODEL, bounds=(1, 10_000)
+    )
     guidance: float = option(3.5, "Guidance scale of the pipeline.", panel=_MODEL, bounds=(0, 1000))
     image_size: int | None = option(
         None, "Height and width in pixels; by default the pipeline's own.", panel=_MODEL, bounds=(8, 8192)
     )
-    birds: str | None = option(None, "Of the paper's 33, with commas; by default all.", panel=_PAIRS, matters=False)
+    birds: str | None = option(
+        None, "Birds among the paper's 33, with commas; by default all.", panel=_PAIRS, matters=False
+    )
     attributes: str | None = option(
-        None, "Of the paper's 33, such as has_crown_color--black; by default all.", panel=_PAIRS, matters=False
+        None,
+        "Attributes among the paper's 33, such as has_crown_color--black; by default all.",
+        panel=_PAIRS,
+        matters=False,
     )
     n_per_pair: int = option(500, "Images of each pair.", panel=_PAIRS, bounds=(1, MANY), matters=False)
     keep_guides: bool = option(False, "Keep the guides' images as well.", panel=_PAIRS, matters=False)
     t_1: float = option(0.3, "Share of the steps that are wholly tied.", panel=_TIE, bounds=(0, 1))
     t_2: float = option(0.8, "Share of the steps after which nothing is tied.", panel=_TIE, bounds=(0, 2))
     rate: float = option(3.0, "How fast the tied share falls in between.", panel=_TIE, bounds=(0, 1000))
-    quantile: str = option("element", "Of what the tied share is.", panel=_TIE, choices=("element", "pixel"))
+    quantile: str = option(
+        "element", "Quantile over elements or over pixels.", panel=_TIE, choices=("element", "pixel")
+    )
     device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN, matters=False)
     batch_size: int = option(1, "Pairs of images at once.", panel=RUN, bounds=(1, MANY), matters=False)
 
@@ -97,10 +111,15 @@ class FilterOptions(GeneratedOptions, DeviceOptions):
     was answered on each image, how surely, and what became of it.
     """
 
+    examples = (
+        "substitute filter --generated generated --device cuda",
+        "substitute filter --generated generated --keep-share 0.2 --out filtered",
+    )
+
     model: str = option(
         "OpenGVLab/InternVL3-8B-hf",
-        "Of transformers, from image and text to text: a folder, or a name on Hugging Face. The paper's is "
-        "InternVL2.5-8B, whose repository needs code of its own, which is not run.",
+        "Model of transformers that answers questions about images: a folder, or a name on Hugging Face. The "
+        "paper's is InternVL2.5-8B, whose repository needs code of its own, which is not run.",
         panel=_MODEL,
     )
     precision: str = option("auto", "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
@@ -140,6 +159,11 @@ class VerifyOptions(FilteredOptions, SeedOptions):
     as a file, for `substitute export`. The last line is the folder with rate.html.
     """
 
+    examples = (
+        "substitute sheet --generated generated --filtered filtered",
+        "substitute sheet --generated generated --ask choose --out choose",
+    )
+
     ask: str = option(
         VERIFY,
         "verify (attribute and bird) or choose (among the group's).",
@@ -160,6 +184,11 @@ class ExportOptions(FilteredOptions):
 
     With the answers of people, pairs whose attribute too few found are left out. The last line is the folder.
     """
+
+    examples = (
+        "substitute export --generated generated --filtered filtered",
+        "substitute export --generated generated --ratings ann.json --ratings ben.json --out SUB",
+    )
 
     ratings: list[Path] | None = option(None, "What people saved on the page; may be given several times.")
     min_yes: float = option(0.5, "Share of the answers that must find a pair's attribute.", bounds=(0, 1))

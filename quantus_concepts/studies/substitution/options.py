@@ -29,6 +29,11 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
     line is the folder with report.html, results.csv and the figures.
     """
 
+    examples = (
+        "benchmark substitution --seeds 3",
+        "benchmark substitution --data sub --root SUB --cub-root CUB_200_2011 --backbone resnet18",
+    )
+
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     root: Path | None = option(None, "sub: folder of the Parquet files of SUB.", panel=_DATA)
     cub_root: Path | None = option(None, "sub: folder of CUB-200-2011, to train on and for T.", panel=_DATA)
