@@ -383,7 +383,7 @@ def test_a_run_on_a_code_page_without_greek_letters():
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = python(*MODULE, *COMMAND, *TINIEST, "--out", "result", encoding="cp1252", **locale)
     assert done.returncode == 0, done.stderr
-    assert "w weight, u concept value, w\u00b7u contribution" in " ".join(done.stdout.split())
+    assert "contribution w\u00b7u" in " ".join(done.stdout.split())
     assert "θ" in Path("result/report.html").read_text("utf-8")
 
 

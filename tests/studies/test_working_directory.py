@@ -44,6 +44,6 @@ def test_signs_that_a_stream_does_not_have_cost_nothing(
     assert {"report.html", "results.csv"} <= {path.name for path in (folder / "out").iterdir()}
     shown = given.stdout.decode("cp1252")
     # The weight theta, in plain letters; labels keep their words on a narrow terminal.
-    assert "|  w  " in shown
+    assert "|  weight w  " in shown
     assert "?" not in shown.split("Are the concepts real, present, and in the right place?")[1].split("\n+")[1]
     assert "Gaussian" in shown

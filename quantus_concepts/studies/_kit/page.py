@@ -36,7 +36,8 @@ class Section:
 class Page:
     """What a study declares of its report.
 
-    `main` are the tables and `told` the findings that the terminal shows. `template` may extend ``page.html.j2`` from
+    `answers` are one short line each, before the findings with all intervals; the terminal shows them with the tables
+    of `main` and the findings of `told`. `template` may extend ``page.html.j2`` from
     the study's own folder, and finds `content` beside what every page has; `banner` stands above all else.
     """
 
@@ -45,6 +46,7 @@ class Page:
     sections: Sequence[Section]
     main: Sequence[Table] = ()
     told: Sequence[Finding] = ()
+    answers: Sequence[Finding] = ()
     banner: str = ""
     source: str = ""
     template: str = "page.html.j2"

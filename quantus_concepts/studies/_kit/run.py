@@ -143,7 +143,7 @@ def print_page(page: Page, notes: Sequence[str]) -> None:
         typer.echo(f"Note: {printable(note)}", err=True)
     for table in page.main:
         print_table(table)
-    for finding in page.told:
+    for finding in [*page.answers, *page.told]:
         terminal().print(str(finding), highlight=False)
 
 

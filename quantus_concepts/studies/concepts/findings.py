@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
@@ -10,6 +12,7 @@ from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS
 from quantus_concepts.studies._kit.findings import (
     RELATIONS,
     Finding,
+    listed,
     number,
     percent,
     percent_with_interval,
@@ -29,6 +32,7 @@ from quantus_concepts.studies.concepts.names import (
 )
 
 BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
+ANSWERS = {"above": "yes", "at": "not distinguishable from random directions", "below": "below random directions"}
 COMPARED = {TRADITIONAL: "the traditional CBM", ORACLE: "the oracle"}
 
 
@@ -47,6 +51,45 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
         _accuracy(frame),
         _interventions(frame),
     )
+
+
+def answers(frame: pd.DataFrame) -> list[Finding]:
+    """Return the answer to each question of the study, one short line for a reader in a hurry."""
+    chosen = "correct" if _cem(frame) is not None else "all"
+    rankings = ("value", "weight", "contribution")
+    places = _places(frame, POST_HOC).head(1)
+    importance = one(frame, metric="CGIM", model=POST_HOC, explanation="contribution", item_kind="concept", item="")
+    ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
+    accuracy = "" if ours is None else percent(ours["value"])
+    if accuracy and plain is not None:
+        accuracy += f" (the backbone alone {percent(plain['value'])})"
+    located = {f"at α = {row['alpha']:g}": row for _, row in places.iterrows()}
+    present = {f"by {name}": _cem(frame, set=chosen, explanation=name) for name in rankings}
+    return said(
+        Finding(_answer(frame, present), "Present"),
+        Finding(_answer(frame, located), "In the right place"),
+        Finding(_answer(frame, {"by contribution": importance}), "Important where it belongs"),
+        Finding(accuracy, "Class accuracy"),
+    )
+
+
+def _answer(frame: pd.DataFrame, asked: Mapping[str, pd.Series | None]) -> str:
+    """Return which numbers are above those of random directions, with both."""
+    groups: dict[str, list[str]] = {}
+    for how, row in asked.items():
+        if row is not None:
+            control = _control(frame, row)
+            write = number if row["metric"] == "CGIM" else percent
+            random = "" if control is None else f", random {write(control['value'])}"
+            answer = "" if control is None else ANSWERS.get(row["mark"], "")
+            groups.setdefault(answer, []).append(f"{how} ({write(row['value'])}{random})")
+    return "; ".join(f"{answer} {listed(parts)}".strip() for answer, parts in groups.items())
+
+
+def _control(frame: pd.DataFrame, row: pd.Series) -> pd.Series | None:
+    """Return the same number of random directions."""
+    same = {name: None if pd.isna(row[name]) else row[name] for name in keys(frame) if name not in ("model", "mark")}
+    return one(frame, **same | {"model": RANDOM})
 
 
 def _existence(frame: pd.DataFrame, by_class: bool) -> str:
@@ -73,8 +116,7 @@ def _cem(frame: pd.DataFrame, **wanted: str) -> pd.Series | None:
 
 def _beside_control(frame: pd.DataFrame, row: pd.Series) -> str:
     """Say after a comma how a number stands to the distribution over random banks, "" where there is none."""
-    same = {name: None if pd.isna(row[name]) else row[name] for name in keys(frame) if name not in ("model", "mark")}
-    control = one(frame, **same | {"model": RANDOM})
+    control = _control(frame, row)
     if control is None or row["mark"] not in RELATIONS:
         return ""
     mean, ends = percent(control["value"]), [control["low"], control["high"]]

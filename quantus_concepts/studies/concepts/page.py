@@ -16,7 +16,7 @@ from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table, terminal
 from quantus_concepts.studies.concepts import charts
 from quantus_concepts.studies.concepts.evaluation import joined
-from quantus_concepts.studies.concepts.findings import findings
+from quantus_concepts.studies.concepts.findings import answers, findings
 from quantus_concepts.studies.concepts.names import (
     BASELINES,
     ORACLE,
@@ -145,6 +145,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         findings(rows, by_class),
         [section for section in sections if section is not None],
         main=[main_table(rows, tables, terminal().width)],
+        answers=answers(rows),
         source=f"Metrics: {SOURCE}.",
         template="concepts/page.html.j2",
         content={

@@ -33,7 +33,9 @@ CHANCE = "chance"
 WEAK = 0.6
 #: From this many columns on the terminal's table has decimals.
 WIDE = 104
-LABELS = {name: f"{sign} · {name}" for name, sign in SIGNS.items()} | SETS
+#: The plain word first, then the paper's sign.
+WORDS = {name: f"{name} {sign}" for name, sign in SIGNS.items()}
+LABELS = WORDS | SETS
 KEY = "Small numbers are 95 % intervals; of random directions, where 95 % of the banks lie."
 MARKED = "≈ 95 % interval meets what 95 % of the random banks score; ▼ lies below it. "
 LEVELS = ("l = 1", "l = 3", "l = 5", "")
@@ -302,10 +304,10 @@ def main_table(frame: pd.DataFrame, tables: Mapping[str, Table], width: int) -> 
     return Table(
         "Are the concepts real, present, and in the right place?",
         f"In %, CGIM as cosine. Three numbers: l = {', '.join(f'{level:g}' for level in levels)}. "
-        "θ weight, u concept value, θ·u contribution. Random directions: what 97.5 % of the banks do not exceed. "
+        "Random directions: what 97.5 % of the banks do not exceed. "
         "≈ 95 % interval meets what 95 % of them score, ▼ lies below. Chance: label density, size of the region.",
         pd.concat(parts, ignore_index=True),
         ["group", "row"],
         ["model"],
-        labels=SIGNS | heads | {OTHER_IMAGE: "other's parts"},
+        labels=WORDS | heads | {OTHER_IMAGE: "other's parts"},
     )

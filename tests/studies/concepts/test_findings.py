@@ -21,7 +21,7 @@ from quantus_concepts.studies._kit.page import render
 from quantus_concepts.studies._kit.results import against_control, over_seeds, published
 from quantus_concepts.studies.concepts import options
 from quantus_concepts.studies.concepts.charts import interventions
-from quantus_concepts.studies.concepts.findings import findings
+from quantus_concepts.studies.concepts.findings import answers, findings
 from quantus_concepts.studies.concepts.names import baseline_name, setting_name
 from quantus_concepts.studies.concepts.page import is_whole_cub, page
 from quantus_concepts.studies.concepts.study import COLUMNS
@@ -105,6 +105,19 @@ def test_existence(rows):
     )
     assert "one of its class in 55 %" in said(rows, by_class=True)[0]
     assert "71 % for the traditional CBM, above it; 99.0 % for the oracle, above it." in sentences[1]
+
+
+def test_answers_in_one_line_each(rows):
+    rows += [cem(POST_HOC, 0.21, "weight"), cem(RANDOM, 0.22, "weight", low=0.1, high=0.3)]
+    rows += [cem(RANDOM, 0.25, "value", low=0.2, high=0.3)]
+    assert {answer.topic: answer.text for answer in answers(joined(rows))} == {
+        "Present": "yes by value (85 %, random 25 %) and by contribution (55 %, random 20 %); "
+        "not distinguishable from random directions by weight (21 %, random 22 %)",
+        "In the right place": "not distinguishable from random directions at α = 1 (13.3 %, random 14.0 %)",
+        "Important where it belongs": "by contribution (0.14)",
+        "Class accuracy": "60 % (the backbone alone 75 %)",
+    }
+    assert not answers(joined(rows[:0]))
 
 
 @pytest.mark.parametrize(
@@ -208,14 +221,14 @@ def test_tables_hold_the_paper_beside_ours_and_chance_last(rows):
     table = cem_table(frame, PAPER, by_class=False)
     assert table.column_keys[:4] == [(POST_HOC, "l = 1"), *(("paper", f"l = {level}") for level in (1, 3, 5))]
     assert table.column_keys[-2:] == [(RANDOM, "l = 1"), ("chance", "")]
-    line = shown(table)["correctly classified", "θ·u · contribution"]
+    line = shown(table)["correctly classified", "contribution θ·u"]
     assert line == ["55.0", "55.4", "49.1", "45.8", "71.0", "99.0", "20.0", "23.0"]
     assert "concepts of the image's class" in cem_table(frame, None, by_class=True).note
     # each baseline is a row of its model
     location = shown(clm_table(frame, PAPER))
-    assert location["α = 1", "θ·u · contribution"][:2] == ["≈13.3", "13.3"]
+    assert location["α = 1", "contribution θ·u"][:2] == ["≈13.3", "13.3"]
     assert location["α = 1", "centred Gaussian"][:2] == ["20.0", ""]
-    assert location["α = 6", "θ·u · contribution"][1] == "59.0"
+    assert location["α = 6", "contribution θ·u"][1] == "59.0"
     settings = shown(settings_table(frame, PAPER))
     assert settings[POST_HOC, "C = 1"] == ["", "60.0", "25.5", "59.1"]
     assert settings["plain backbone", ""] == ["75.0", "", "75.4", ""]
