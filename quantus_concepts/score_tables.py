@@ -179,9 +179,9 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
     taken: set[str] = set()
     for row in table.to_dict("records"):
         first, *rest = [_key(name, row[name]) for name in labels] or [""]
-        told = " ".join(filter(None, rest))[:_LONGEST_KEY]
+        rest_text = " ".join(filter(None, rest))[:_LONGEST_KEY]
         # Always as deep: MLflow's files know no metric "a" beside a metric "a/b".
-        key = f"{first or '_'}/{told or '_'}" if rest else first or "_"
+        key = f"{first or '_'}/{rest_text or '_'}" if rest else first or "_"
         key = next(name for name in _numbered(key) if not taken & {name + suffix for suffix in suffixes.values()})
         taken |= {key + suffix for suffix in suffixes.values()}
         found |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}

@@ -75,7 +75,7 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
     if not isinstance(new_points, PartPoints):
         raise TypeError(
             f"Expected argument `transform` to return the points as key points but got {_kind(new_points)}. "
-            "A v2.Lambda changes points too unless told what to act on: v2.Lambda(fn, tv_tensors.Image)."
+            "A v2.Lambda changes points too unless it says what to act on: v2.Lambda(fn, tv_tensors.Image)."
         )
     if new_points.shape != points.shape or tuple(new_points.canvas_size) != tuple(new_image.shape[-2:]):
         raise ValueError(

@@ -16,7 +16,7 @@ from captum_concepts._support.checks import check_shape, check_whole, to_numpy
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
 
-#: Of fewer correlations no interval is told: two give anything.
+#: Fewer correlations have no interval.
 LEAST_SPLITS = 3
 #: Fisher's z of larger ones is infinite, or as good as that.
 _LARGEST = 1 - 1e-6

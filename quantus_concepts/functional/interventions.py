@@ -145,8 +145,8 @@ def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Seq
     check_indices("ranks", ranks)
     check_shape("ranks", ranks, ("N", "L"), tuple(values.shape))
     limits = [check_whole("counts", count, 0) for count in as_list("counts", counts, "whole numbers")]
-    told = ranks.to(values.device) < torch.tensor(limits, device=values.device)[:, None, None]
-    return torch.where(told, targets.to(values), values)
+    corrected = ranks.to(values.device) < torch.tensor(limits, device=values.device)[:, None, None]
+    return torch.where(corrected, targets.to(values), values)
 
 
 def checked_groups(groups: Any, n_concepts: int) -> Tensor:

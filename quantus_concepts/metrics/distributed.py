@@ -132,7 +132,7 @@ def score_shards(
     Warns
     -----
     UserWarning
-        If a file of a range is damaged. What workers are warned of is told here, once each.
+        If a file of a range is damaged. Warnings of workers are raised here, once each.
     """
     check_callable("make_scorer", make_scorer)
     check_whole("n_items", n_items, 1)
@@ -372,10 +372,10 @@ def _failure(failed: Sequence[Outcome], n_ranges: int, names: Sequence[str] | No
     for (start, stop), _, reason, *_ in failed[:_SHOWN]:
         named = "" if names is None else f" ({shortened(names[start])} to {shortened(names[stop - 1])})"
         by_reason.setdefault(reason, []).append(f"{start} to {stop - 1}{named}")
-    told = "; ".join(f"items {', '.join(items)}: {reason}" for reason, items in by_reason.items())
+    text = "; ".join(f"items {', '.join(items)}: {reason}" for reason, items in by_reason.items())
     more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
     error = ValueError(
-        f"{len(failed)} of {n_ranges} ranges failed, {told}{more}. What is done is kept in {folder}: when this is "
+        f"{len(failed)} of {n_ranges} ranges failed, {text}{more}. What is done is kept in {folder}: when this is "
         "repaired, the same call computes only what is missing."
     )
     error.add_note(failed[0].trace)

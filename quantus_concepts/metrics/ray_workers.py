@@ -33,7 +33,7 @@ _TRIES = 3
 _NO_RANGE = (0, 0)
 #: Seconds in which a cluster answers; Ray itself would try for many minutes.
 _ANSWER = 10
-#: Machines of a cluster that are told.
+#: Machines of a cluster named in a message.
 _SHOWN = 4
 
 
@@ -187,11 +187,11 @@ class _Actors:
             self._ray.kill(actor)
 
 
-def _warn(warned: Sequence[Warned], told: set[tuple[str, str]]) -> None:
+def _warn(warned: Sequence[Warned], shown: set[tuple[str, str]]) -> None:
     """Warn of what a worker was warned of, if no other one was, as if it had been raised here."""
     for each in warned:
-        if (each.category, each.text) not in told:
-            told.add((each.category, each.text))
+        if (each.category, each.text) not in shown:
+            shown.add((each.category, each.text))
             category = getattr(sys.modules.get(each.module), each.category, UserWarning)
             warnings.warn_explicit(each.text, category, each.file, each.line)
 
@@ -281,11 +281,11 @@ def _reasons(error: BaseException) -> str:
     while first.__cause__ is not None:
         first = first.__cause__
     # Ray puts the trace of what went wrong into its own message; what it means comes last.
-    told = str(first)
-    raised = [*re.finditer(r"^[\w.]+(?:Error|Exception): ", told, re.MULTILINE)]
-    if "Traceback" in told and raised:
-        told = told[raised[-1].end() :]
-    return reason_of(error) if first is error else f"{reason_of(error)}: {shortened(told)}"
+    text = str(first)
+    raised = [*re.finditer(r"^[\w.]+(?:Error|Exception): ", text, re.MULTILINE)]
+    if "Traceback" in text and raised:
+        text = text[raised[-1].end() :]
+    return reason_of(error) if first is error else f"{reason_of(error)}: {shortened(text)}"
 
 
 def _check_answers(address: str | None) -> None:

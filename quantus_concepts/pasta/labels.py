@@ -1,4 +1,4 @@
-"""The classes a scorer is told, by name and by place."""
+"""The classes a scorer sees, by name and by place."""
 
 from __future__ import annotations
 

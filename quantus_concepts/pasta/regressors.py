@@ -47,7 +47,7 @@ class Regressor:
     questions : tuple of str
         Q names.
     labels : list of str or None
-        The classes it is told.
+        The classes it sees.
     dim : int
         d, size of an embedding.
     """

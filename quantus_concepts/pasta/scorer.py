@@ -39,8 +39,8 @@ class Scorer(nn.Module):
     questions : sequence of str
         Q different names of "Q1" to "Q6".
     labels : sequence of str, optional
-        The classes a scorer is told, in the order of the one-hot input that comes before the embedding; None for a
-        scorer that is told none.
+        The classes a scorer sees, in the order of the one-hot input that comes before the embedding; None for a
+        scorer that sees none.
     hidden : sequence of int
         Sizes of the hidden layers.
     encoder : str, optional

@@ -140,7 +140,8 @@ def tolerant_stream(stream: Any) -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Returns 0; 2 for input that cannot be worked with, told in one line on stderr; 130 after Ctrl-C, 143 after SIGTERM.
+    Returns 0; 2 for input that cannot be worked with, reported in one line on stderr; 130 after Ctrl-C, 143 after
+    SIGTERM.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     with _terminated_like_interrupted() as terminated:
@@ -158,10 +159,10 @@ def _run(arguments: Sequence[str]) -> int:
         typer.echo(f"Error: {printable(' '.join(message.split()))}", err=True)
         return EXIT_BAD_INPUT
     except ImportError as error:
-        told = explained(error)
-        if told is error:
+        explanation = explained(error)
+        if explanation is error:
             raise
-        typer.echo(f"Error: {printable(told)}", err=True)
+        typer.echo(f"Error: {printable(explanation)}", err=True)
         return EXIT_BAD_INPUT
     if code == EXIT_INTERRUPTED:
         typer.echo("Interrupted; nothing half-written was left.", err=True)

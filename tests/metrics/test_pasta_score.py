@@ -131,7 +131,7 @@ class TestScores:
             np.testing.assert_array_equal(found, expected)
 
     def test_a_scorer_with_labels_that_is_told_none_says_so(self, scorer, images, maps, classes) -> None:
-        with pytest.warns(UserWarning, match="trained with labels and is told none"):
+        with pytest.warns(UserWarning, match="trained with labels and gets none"):
             found = PASTAScore(scorer, PoolingEncoder())(None, images, classes, maps)
         embedded = Embedder(PoolingEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
         np.testing.assert_allclose(found, by_hand(scorer, embedded, None, 0), atol=1e-5)

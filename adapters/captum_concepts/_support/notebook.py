@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captum_concepts._support.files import printable
 from captum_concepts._support.shown import clipped, signed, written
 
-#: Rows of a table, concepts told of a class, letters of a name.
+#: Rows of a table, concepts listed for a class, letters of a name.
 ROWS, STRONGEST, NAME = 20, 3, 60
 # No colour of its own: legible on a light page and on a dark one.
 _FAINT = "opacity:0.65;font-size:90%"

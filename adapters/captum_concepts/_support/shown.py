@@ -24,8 +24,8 @@ def one_line(value: Any) -> str:
 
 def described(value: Any, /, *facts: str, **settings: Any) -> str:
     """Return the class of an object with facts about it and its settings; those that are None are left out."""
-    told = [f"{name}={written(each)}" for name, each in settings.items() if each is not None]
-    line = f"{type(value).__name__}({', '.join([*(clipped(fact, LINE) for fact in facts), *told])})"
+    parts = [f"{name}={written(each)}" for name, each in settings.items() if each is not None]
+    line = f"{type(value).__name__}({', '.join([*(clipped(fact, LINE) for fact in facts), *parts])})"
     return line if len(line) <= LINE else f"{line[: LINE - 4]}...)"
 
 
@@ -56,7 +56,7 @@ def written(value: Any) -> str:
 
 
 def clipped(text: str, length: int) -> str:
-    """Return the beginning of a text that is longer than told."""
+    """Truncate a text to `length` characters."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 

@@ -141,7 +141,7 @@ def check_loader(loader: Any) -> Iterable[Any]:
 
 
 def _features(features: nn.Module, images: Tensor) -> Any:
-    """Run a backbone; what it raises itself is told with what it was given."""
+    """Run the backbone; re-raise its errors with the input shape."""
     try:
         return features(images)
     except RuntimeError as error:
@@ -196,12 +196,12 @@ def _items(batch: Any, required: int) -> list[Tensor]:
     wanted = ("images", "labels", "concept_labels")
     if not isinstance(items, list | tuple) or len(items) < required:
         got = f"{len(items)} items" if isinstance(items, list | tuple) else type(batch).__name__
-        told = "To `PostHocCBM.fit` concept labels can also be passed as `concept_labels` (N, L), or a fitted `bank`."
+        text = "To `PostHocCBM.fit` concept labels can also be passed as `concept_labels` (N, L), or a fitted `bank`."
         if isinstance(batch, Mapping):
-            told = "Make tuples of them in the `collate_fn` of the DataLoader."
+            text = "Make tuples of them in the `collate_fn` of the DataLoader."
         raise ValueError(
             f"Expected argument `loader` to give batches that start with ({', '.join(wanted[:required])}) "
-            f"but got {got}. {told}"
+            f"but got {got}. {text}"
         )
     kept = list(items[:3])
     for name, item in zip(wanted, kept, strict=False):

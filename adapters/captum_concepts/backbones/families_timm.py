@@ -100,7 +100,7 @@ class Trunk(nn.Module):
         if self.any_size and images.shape[2] != images.shape[3]:
             raise ValueError(
                 "Expected argument `images` to be square, for this model takes any size and the grid of its "
-                f"patches could not be told, but got {tuple(images.shape)}. Crop or resize them."
+                f"patches could not be found, but got {tuple(images.shape)}. Crop or resize them."
             )
         features = self.model.forward_features(images)
         return features.permute(0, 3, 1, 2) if self.channels_last else features
@@ -133,7 +133,7 @@ def _tokens(model: Any) -> Backbone:
     prefix = int(model.num_prefix_tokens)
     trunk = Trunk(model, any_size=any_size)
     channels = int(model.head_hidden_size)
-    # Eva's attention pool reads the prefix tokens, that of the plain transformer only if told to.
+    # Eva's attention pool reads the prefix tokens, that of the plain transformer only on request.
     with_prefix = getattr(model, "pool_include_prefix", model.attn_pool is not None)
     start = 0 if with_prefix else prefix
     if model.attn_pool is not None:

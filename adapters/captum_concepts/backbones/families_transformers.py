@@ -102,7 +102,7 @@ class HiddenStates(nn.Module):
         if self.square and given[0] != given[1]:
             raise ValueError(
                 "Expected argument `images` to be square, for this model takes any size and the grid of its "
-                f"patches could not be told, but got {tuple(images.shape)}. Crop or resize them."
+                f"patches could not be found, but got {tuple(images.shape)}. Crop or resize them."
             )
         return self.model(pixel_values=images, return_dict=True).last_hidden_state
 

@@ -17,7 +17,7 @@ def unwrapped(model: nn.Module, *, lightning: bool = True) -> nn.Module:
 def _inner(model: nn.Module, lightning: bool) -> nn.Module:
     if isinstance(model, _PARALLEL):
         return model.module
-    # Told by their names: importing the compiler takes longer than all that is done here, and few have Lightning.
+    # By their names: importing the compiler takes longer than all that is done here, and few have Lightning.
     if (compiled := model._modules.get("_orig_mod")) is not None:
         return compiled
     if not lightning or not any(kind.__name__ == "LightningModule" for kind in type(model).__mro__):
@@ -26,7 +26,7 @@ def _inner(model: nn.Module, lightning: bool) -> nn.Module:
     if len(parts) > 1:
         raise ValueError(
             f"Expected argument `model` to be a network but got the LightningModule {type(model).__name__}, of whose "
-            f"parts {list(parts)} have weights: which is the network cannot be told. Pass one, "
+            f"parts {list(parts)} have weights: which is the network is not known. Pass one, "
             f"`module.{next(iter(parts))}` for instance."
         )
     return next(iter(parts.values()), model)

@@ -62,7 +62,7 @@ class ConceptBank(FittedBank):
     test_accuracy : Tensor
         (L,), NaN where unknown.
     p_values : Tensor
-        (L,), how likely random images were to be told from others as well as the concept is; NaN where unknown.
+        (L,), how likely random images were to be separated from others as well as the concept is; NaN where unknown.
         `PostHocCBM` does not keep them.
     settings : dict
         What JSON can hold.

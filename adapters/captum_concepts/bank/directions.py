@@ -95,7 +95,7 @@ def svm_directions(
         rows = np.flatnonzero(positive[:, j] | negative[:, j])
         svm = SVC(kernel="linear", C=C, random_state=0, max_iter=_MOST_STEPS)
         with warnings.catch_warnings():
-            # Told once, for all concepts.
+            # One warning for all concepts.
             warnings.simplefilter("ignore", ConvergenceWarning)
             svm.fit(array[rows], labels[rows, j])
         unfinished += svm.fit_status_
@@ -257,12 +257,12 @@ def tell_short(
 
 
 def weak_concepts(test_accuracy: Tensor, names: list[str]) -> list[str]:
-    """Return the names of concepts that are hardly told from chance on images held back."""
+    """Return the names of concepts that are hardly distinguishable from chance on images held back."""
     return [names[j] for j in torch.nonzero(test_accuracy < WEAK).flatten().tolist()]
 
 
 def tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
-    """Warn of concepts that are hardly told from chance."""
+    """Warn of concepts that are hardly distinguishable from chance."""
     weak = weak_concepts(test_accuracy, names)
     if weak:
         warn_user(

@@ -148,10 +148,10 @@ class FittedBank(BankValue):
         A concept is fitted as by `ConceptBank.fit` on its images and those without it, never on other concepts'. Of
         several random sets, images are drawn from all together.
 
-        With five random sets or more, `p_values` say whether a concept is told from random images better than random
-        images are from each other: the mean held-out accuracy of the concept against each set, among the same mean
-        of each random set in its place against the others. The test is a one-sided t-test of one more value, not
-        Captum's and TCAV's practice of Welch's test over repetitions: those all share the concept's images, so that
+        With five random sets or more, `p_values` say whether a concept is separated from random images better
+        than random images are from each other: the mean held-out accuracy of the concept against each set, among the
+        same mean of each random set in its place against the others. The test is a one-sided t-test of one more value,
+        not Captum's and TCAV's practice of Welch's test over repetitions: those all share the concept's images, so that
         any set of images comes out as significant if only there are random sets enough. With many concepts some have
         small p-values by chance. What a class makes of a concept is another question: `tcav_folders`.
 
@@ -194,7 +194,7 @@ class FittedBank(BankValue):
         -------
         ConceptBank
             On the device of the backbone, named after the folders. Its `settings` tell the folder, the number of
-            random sets and, as "random_accuracy", how well those are told from each other.
+            random sets and, as "random_accuracy", how well those are separated from each other.
 
         Raises
         ------

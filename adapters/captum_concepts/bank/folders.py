@@ -191,14 +191,14 @@ class _ImageFiles(Dataset[Tensor]):
             ) from error
         if not isinstance(given, Tensor) or given.ndim != 3 or not given.is_floating_point():
             got = f"{given.dtype} of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-            told = ""
+            text = ""
             if isinstance(given, Mapping):
-                told = """ With a processor: lambda image: processor(image, return_tensors="pt")["pixel_values"][0]."""
+                text = """ With a processor: lambda image: processor(image, return_tensors="pt")["pixel_values"][0]."""
             elif isinstance(given, Tensor) and given.ndim == 4 and len(given) == 1:
-                told = " Of a batch of one image take the first, `[0]`."
+                text = " Of a batch of one image take the first, `[0]`."
             raise ValueError(
                 f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {got}."
-                + told
+                + text
             )
         return given
 

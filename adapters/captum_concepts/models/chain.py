@@ -236,14 +236,14 @@ class ConceptChain(nn.Module, ABC):
         """
         inputs, n_concepts = self.own_inputs(inputs), self.n_concepts()
         indices = chosen_concepts(concepts, getattr(self.concept_layer, "names", ()), len(inputs), n_concepts)
-        told = replacements(values, indices, len(inputs), levels, n_concepts, bounded=self.bounded)
+        replaced = replacements(values, indices, len(inputs), levels, n_concepts, bounded=self.bounded)
         with evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
             found = self.concept_layer(embedding)
             # Of a concept layer of the user's own the number of concepts is known only now.
             check_concepts(indices, len(found), found.shape[1])
             place = indices.to(found.device).expand(len(found), -1)
-            return tensor_output(self._decide(found.scatter(1, place, told.to(found)), embedding))
+            return tensor_output(self._decide(found.scatter(1, place, replaced.to(found)), embedding))
 
     def value_levels(
         self,

@@ -51,7 +51,8 @@ def fit_logistic(
     labels : Tensor or array
         (N,) of int from 0: classes.
     n_classes : int, optional
-        K; one more than the largest label by default. Classes without a sample are never predicted, and told.
+        K; one more than the largest label by default. Classes without a sample are never predicted; a
+        warning names them.
     C : float
         Inverse of the regularisation strength.
     max_iter : int
@@ -206,7 +207,7 @@ def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, va
     spread[spread == 0] = 1.0
     # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
     with _threads().limit(limits=1, user_api="blas"), warnings.catch_warnings():
-        # Told in our own words, with the argument's name.
+        # In our own words, with the argument's name.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((x - shift) / spread, y)
     rows, bias = model.coef_, model.intercept_

@@ -33,7 +33,7 @@ def upload(
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # Whatever is wrong with the model is told before a repository is made.
+        # A model that cannot be written raises before a repository is made.
         save(folder / FILE)
         (folder / _CARD).write_text(card, encoding="utf-8")
         api = HfApi(token=token, library_name="quantus-concepts")

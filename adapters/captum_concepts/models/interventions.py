@@ -62,17 +62,17 @@ def replacements(
     values: Any, concepts: Tensor, n_samples: int, levels: Any, n_concepts: int | None, *, bounded: bool
 ) -> Tensor:
     """Return the values (N, k) that concepts, (k,) or (N, k), are set to."""
-    told = to_tensor("values", values)
+    tensor = to_tensor("values", values)
     shape = (n_samples, concepts.shape[-1])
-    if tuple(told.shape) not in ((), shape[1:], shape):
+    if tuple(tensor.shape) not in ((), shape[1:], shape):
         raise ValueError(
             f"Expected argument `values` to be one number or to have shape (k,) or (N, k) = {shape}, one for each "
-            f"concept, but got {tuple(told.shape)}."
+            f"concept, but got {tuple(tensor.shape)}."
         )
-    check_finite("values", told)
-    if told.is_floating_point() and levels is None:
-        return told.expand(shape)
-    check_binary("values", told)
+    check_finite("values", tensor)
+    if tensor.is_floating_point() and levels is None:
+        return tensor.expand(shape)
+    check_binary("values", tensor)
     if levels is None:
         if not bounded:
             raise ValueError(
@@ -80,9 +80,9 @@ def replacements(
                 "`model.value_levels(loader)` gives the percentiles that stand for 0 and 1. To set the values "
                 "themselves, pass `values` of a floating-point type."
             )
-        return told.expand(shape)
+        return tensor.expand(shape)
     low, high = (level.to(concepts.device)[concepts] for level in check_levels(levels, n_concepts))
-    return torch.where(told.to(concepts.device) > 0, high, low).expand(shape)
+    return torch.where(tensor.to(concepts.device) > 0, high, low).expand(shape)
 
 
 def check_levels(levels: Any, n_concepts: int | None) -> Levels:

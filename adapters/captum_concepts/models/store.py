@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class StoredCBM(ConceptChain):
     """Base of `PostHocCBM` and `ResidualCBM`: how they are written and read."""
 
-    #: Of the backbone, where it has told.
+    #: Of the backbone, where it is known.
     source: str | None = None
     normalisation: Any = None
     #: Name of the class in files.

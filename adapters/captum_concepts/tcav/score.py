@@ -55,9 +55,9 @@ class TCAVScore:
     layers: dict[str, LayerScore]
 
     def __repr__(self) -> str:
-        told = [f"score={written(self.score)}", f"random_mean={written(self.random_mean)}"]
-        told += [f"{name}: {each.score:.2f} with p = {each.p_value:.3f}" for name, each in self.layers.items()]
-        return described(self, *told)
+        parts = [f"score={written(self.score)}", f"random_mean={written(self.random_mean)}"]
+        parts += [f"{name}: {each.score:.2f} with p = {each.p_value:.3f}" for name, each in self.layers.items()]
+        return described(self, *parts)
 
 
 class TCAVContrast(NamedTuple):

@@ -73,8 +73,8 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
 def _raise_any(path: Path, noun: str, faults: list[str], remedy: str) -> None:
     found = [fault for fault in faults if fault]
     if found:
-        told = list_some([shortened(fault) for fault in found], _SHOWN)
-        raise ValueError(f"File of ratings {path} has {len(found)} faulty {noun}: {told}. {remedy}".rstrip())
+        text = list_some([shortened(fault) for fault in found], _SHOWN)
+        raise ValueError(f"File of ratings {path} has {len(found)} faulty {noun}: {text}. {remedy}".rstrip())
 
 
 def _fault(number: int, entry: Any) -> str:
@@ -148,14 +148,14 @@ def _join_duplicates(path: Path, records: list[Record]) -> tuple[list[Record], s
             repeated += 1
         else:
             known.append(record)
-    told = []
+    parts = []
     if repeated:
-        told.append(f"Records that repeat another one were left out: {repeated}.")
+        parts.append(f"Records that repeat another one were left out: {repeated}.")
     several = sum(len(known) > 1 for known in same.values())
     if several:
-        told.append(f"Explanations with several records, whose annotators were put side by side: {several}.")
+        parts.append(f"Explanations with several records, whose annotators were put side by side: {several}.")
     joined = [
         replace(known[0], votes=np.concatenate([record.votes for record in known])) if len(known) > 1 else known[0]
         for known in same.values()
     ]
-    return joined, " ".join(told)
+    return joined, " ".join(parts)

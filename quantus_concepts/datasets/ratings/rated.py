@@ -33,7 +33,7 @@ class RatedExplanations:
     explainer_ids : np.ndarray
         (N,) of str.
     labels : np.ndarray
-        (N,) of str: the class the scorer is told; empty where none is known.
+        (N,) of str: the class the scorer sees; empty where none is known.
     datasets : np.ndarray
         (N,) of str: the data set an item is of.
     modalities : np.ndarray

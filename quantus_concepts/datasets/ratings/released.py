@@ -268,15 +268,15 @@ def _note(records: Sequence[Record], votes: np.ndarray, duplicates: str) -> tupl
     unasked = np.isnan(votes).all(1).sum(0)
     gaps = [np.isnan(record.votes) for record in records]
     partly = np.array([gap.any(0) & ~gap.all(0) for gap in gaps]).sum(0)
-    told = [
+    parts = [
         f"{question} in {none}" + (f" (and in part in {some})" if some else "")
         for question, none, some in zip(QUESTIONS, unasked.tolist(), partly.tolist(), strict=True)
         if none or some
     ]
-    if told:
-        notes.append(f"Votes are missing: {', '.join(told)} of {len(records)} explanations.")
+    if parts:
+        notes.append(f"Votes are missing: {', '.join(parts)} of {len(records)} explanations.")
     if counts[-1] == 1:
-        notes.append("One annotator only: how well people agree cannot be told.")
+        notes.append("One annotator only: how well people agree is not known.")
     if duplicates:
         notes.append(duplicates)
     if any(record.file.dataset == "coco" for record in records):

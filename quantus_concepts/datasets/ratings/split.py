@@ -53,14 +53,14 @@ class Split:
             Plain sentences.
         """
         sizes = dict(zip(PARTS, (len(self.train), len(self.validation), len(self.test)), strict=True))
-        told = "; ".join(
+        text = "; ".join(
             f"{part}: {_count(size, 'item')} of {_count(len(self.images[part]), 'image')} by "
             f"{_count(len(self.explainers[part]), 'explainer')}"
             for part, size in sizes.items()
         )
         total = sum(sizes.values()) + self.dropped
         left = f"{self.dropped} of {_count(total, 'item')} left out, with image and explainer in different parts."
-        return f"{told[0].upper()}{told[1:]}. {left}"
+        return f"{text[0].upper()}{text[1:]}. {left}"
 
 
 def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 0.7, seed: int = 0) -> Split:

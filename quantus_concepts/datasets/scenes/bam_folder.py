@@ -324,11 +324,11 @@ class BAMFolder(ComposedDataset):
         """Return names by label: those of the training folders, else those in the names of the images."""
         train = self.root / folder / SPLIT_FOLDERS["train"]
         names = [path.name for path in subfolders(train)] if train.is_dir() else []
-        told = [(label, parse_name(name)[folder == SCENE]) for name, label in labels.items()]
+        parts = [(label, parse_name(name)[folder == SCENE]) for name, label in labels.items()]
         if not names:
-            known = dict(told)
+            known = dict(parts)
             names = [known.get(label, f"class {label}") for label in range(max(known) + 1)]
-        for label, name in told:
+        for label, name in parts:
             if label >= len(names) or names[label] != name:
                 got = repr(names[label]) if label < len(names) else f"beyond the {len(names)} classes"
                 raise ValueError(

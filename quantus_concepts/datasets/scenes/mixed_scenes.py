@@ -14,14 +14,14 @@ _STREAM = 71
 class MixedScenes(SceneSource):
     """Scenes blended with scenes of other classes, so that an object which goes with a scene helps to tell it.
 
-    Where scenes are told without fail, no classifier needs a common feature, and its importance cannot fall as it
+    Where scenes are recognised without fail, no classifier needs a common feature, and its importance cannot fall as it
     becomes more common. Each scene of `others` is blended into one scene only: where a split parts the scenes, their
     admixtures are parted too.
 
     Parameters
     ----------
     scenes : SceneSource
-        What is to be told, with as many scenes in each class.
+        What is to be recognised, with as many scenes in each class.
     others : SceneSource
         Other scenes of the same classes, at least as many of each, of the same sizes.
     share : (float, float)

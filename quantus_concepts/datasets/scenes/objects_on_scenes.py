@@ -77,11 +77,11 @@ def _check_enough(labels: np.ndarray, members: list[np.ndarray], class_names: Se
     if short:
         label = short[0]
         count, groups = int((labels == label).sum()), len(members[label])
-        told = f"{count} {noun}s" + (f" in {groups} group" if groups < count else "")
+        count_text = f"{count} {noun}s" + (f" in {groups} group" if groups < count else "")
         more = f" So do {len(short) - 1} other classes." if len(short) > 1 else ""
         raise ValueError(
             f"Expected at least 2 {noun}s of each class, one for training and one for testing, but class "
-            f"{class_names[label]!r} has {told}.{more} Add {noun}s or leave the class out."
+            f"{class_names[label]!r} has {count_text}.{more} Add {noun}s or leave the class out."
         )
 
 

@@ -111,7 +111,7 @@ class SUB(Dataset[SUBSample]):
         If `cub` is no data set of concepts, or the transform cannot be called.
     ValueError
         If pyarrow is missing, a file is damaged, has other columns, no names or labels beyond them, files name
-        different labels, a name is unknown to `cub` (the nearest is told), or no attribute is one of its concepts.
+        different labels, a name is unknown to `cub` (the nearest is named), or no attribute is one of its concepts.
     """
 
     def __init__(
@@ -254,12 +254,12 @@ def _check_known(kind: str, names: Sequence[str], known: Sequence[str], shown: S
     unknown = [name for name in names if name not in set(known)]
     if unknown:
         near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0) for name in unknown}
-        told = ", ".join(f"{name!r} (nearest: {shown[known.index(close[0])]!r})" for name, close in near.items())
-        raise ValueError(f"Expected argument `cub` to know the {kind} of SUB but it does not know {shortened(told)}.")
+        text = ", ".join(f"{name!r} (nearest: {shown[known.index(close[0])]!r})" for name, close in near.items())
+        raise ValueError(f"Expected argument `cub` to know the {kind} of SUB but it does not know {shortened(text)}.")
 
 
 def _warn_of_unused(kind: str, names: Sequence[str], labels: np.ndarray) -> None:
     unused = sorted(set(range(len(names))) - set(np.unique(labels).tolist()))
     if unused:
-        told = shortened(", ".join(names[place] for place in unused))
-        warnings.warn(f"No image has these {kind}, which the files name: {told}.", UserWarning, stacklevel=3)
+        text = shortened(", ".join(names[place] for place in unused))
+        warnings.warn(f"No image has these {kind}, which the files name: {text}.", UserWarning, stacklevel=3)

@@ -65,7 +65,7 @@ def write_sub(
     bird_names : sequence of str
         All birds.
     licence : str
-        Of the images, told when they are read.
+        Of the images, shown when they are read.
     rows_per_group : int
         Images in a row group.
     overwrite : bool

@@ -48,8 +48,8 @@ class SubstitutionScore(UpdatedMetric):
     threshold : float
         Value from which on a concept counts as present: 0.5 of probabilities, 0 of margins and logits.
     pairs : array_like, optional
-        (N,) of int: which images share a recipe (class and concept put in) and are no independent samples. Told from
-        ``y_batch`` and `added` if None, which is right where ``y_batch`` is the bird's class.
+        (N,) of int: which images share a recipe (class and concept put in) and are no independent samples. By default
+        from ``y_batch`` and `added`, which is right where ``y_batch`` is the bird's class.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword; they say nothing here, where no
         attribution enters. The default aggregate is the mean of the defined scores.

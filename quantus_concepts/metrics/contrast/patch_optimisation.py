@@ -179,12 +179,12 @@ def optimise_patch(
     results = []
     bar = patch_progress(len(x), steps, display_progressbar) if whole is None else nullcontext(whole)
     # Metrics may be called from within inference mode.
-    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar as told:
+    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar as shown_progress:
         for first in range(0, len(x), chunk_size):
             rows = slice(first, first + chunk_size)
             shown, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
             pixels, target = (shown - low) / scale, (target - low) / scale
-            delta = _descend(logits_of, pixels, (target - pixels) * region, region, descent, told)
+            delta = _descend(logits_of, pixels, (target - pixels) * region, region, descent, shown_progress)
             result = _measure(logits_of, pixels, delta, region, tolerance)
             # Outside the masks to the bit: there and back again would round.
             results.append(result._replace(images=torch.where(region.bool(), low + result.images * scale, shown)))

@@ -433,7 +433,7 @@ def relative_table(
 
 def _reasons(scores: Tensor, right: Tensor, failure: str) -> list[str]:
     """Return for each row of scores (R, N) why some are NaN, and how many."""
-    told = []
+    parts = []
     other = f"the explanation method failed: {failure}" if failure else UNMARKED
     for row, own in zip(scores, right, strict=False):
         counts = {
@@ -441,8 +441,8 @@ def _reasons(scores: Tensor, right: Tensor, failure: str) -> list[str]:
             "the model of the largest k misclassifies the image": int((own & ~right[-1]).sum()),
             other: int((row.isnan() & own & right[-1]).sum()),
         }
-        told.append("; ".join(f"{reason} ({count})" for reason, count in counts.items() if count))
-    return told
+        parts.append("; ".join(f"{reason} ({count})" for reason, count in counts.items() if count))
+    return parts
 
 
 def _no_correlation(result: RelativeContrast, levels: list[float]) -> str:

@@ -192,12 +192,12 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     @property
     def get_params(self) -> dict[str, Any]:
         """Parameters of the metric, as in Quantus."""
-        told = ("undefined", "records", *self.results)
+        outcomes = ("undefined", "records", *self.results)
         kept = ("_disable_warnings", "_display_progressbar")
         return {
             key: value
             for key, value in super().get_params.items()
-            if key in kept or not (key.startswith("_") or key in told)
+            if key in kept or not (key.startswith("_") or key in outcomes)
         }
 
     def _bind(self, **truth: Any) -> None:

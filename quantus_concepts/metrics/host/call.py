@@ -139,7 +139,7 @@ def normalised(a_batch: np.ndarray, normalise_func: Callable[..., np.ndarray]) -
 
 #: Seconds after which progress shows by itself.
 LONG = 2.0
-#: Seconds from which on somebody without a bar is told how long it will take.
+#: Seconds from which on a warning says how long the work takes where no bar can be seen.
 VERY_LONG = 60.0
 #: Updates that are timed for it; the one before them is not, since it warms up.
 TIMED = 3

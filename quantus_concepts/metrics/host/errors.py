@@ -28,9 +28,9 @@ def explaining(get: Callable[[str], Any]) -> Callable[[str], Any]:
         try:
             return get(name)
         except ImportError as error:
-            told = explained(error)
-            if told is error:
+            explanation = explained(error)
+            if explanation is error:
                 raise
-            raise told from error
+            raise explanation from error
 
     return __getattr__

@@ -51,8 +51,8 @@ def checked_axes(ax: Any, n: int, each: str) -> np.ndarray:
 
 def better(metric: Any) -> str:
     """Return which scores of a metric are the better ones, "" where it does not say so."""
-    told = {ScoreDirection.HIGHER: "higher is better", ScoreDirection.LOWER: "lower is better"}
-    return told.get(getattr(metric, "score_direction", None), "")  # type: ignore[arg-type]
+    names = {ScoreDirection.HIGHER: "higher is better", ScoreDirection.LOWER: "lower is better"}
+    return names.get(getattr(metric, "score_direction", None), "")  # type: ignore[arg-type]
 
 
 def draw_references(ax: Any, chance: float, control: Sequence[float] | float | None, digits: bool = True) -> None:

@@ -191,14 +191,14 @@ class PASTAScore(ConceptMetric):
                 f"`x_batch` but got {len(self.concept_names)}."
             )
         if not concepts:
-            # All of them, so that nothing is embedded before a wrong range is told; a few at a time for the memory.
+            # Check all ranges before anything is embedded; a few images at a time, for the memory.
             for start in range(0, len(x_batch), CHECKED_AT_ONCE):
                 self.denormalisation.check(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
         self._scores = []
         return {"labels": self._labels_of(y_batch)}
 
     def _labels_of(self, y_batch: np.ndarray) -> np.ndarray:
-        """Return (N,) label indices of this call; -1 where the scorer is told none."""
+        """Return (N,) label indices of this call; -1 where there is none."""
         if "labels" in self.call.truth:
             return self.call.truth["labels"]
         if self._class_labels is not None:
@@ -210,7 +210,7 @@ class PASTAScore(ConceptMetric):
             return self._class_labels[y_batch]
         if self.scorer.labels is not None and not self._disable_warnings:
             warnings.warn(
-                f"{self.name}: the scorer was trained with labels and is told none; pass `labels`, or `class_names` "
+                f"{self.name}: the scorer was trained with labels and gets none; pass `labels`, or `class_names` "
                 f"for those of `y_batch`. It knows {', '.join(self.scorer.labels)}.",
                 UserWarning,
                 stacklevel=2,
@@ -263,8 +263,8 @@ class PASTAScore(ConceptMetric):
         return maps, usable & ~constant
 
     def _rate(self, embedded: Tensor, labels: np.ndarray) -> np.ndarray:
-        told = None if self.scorer.labels is None else torch.as_tensor(labels)
-        return self.scorer.score(embedded, told, clip=self.clip).cpu().numpy()
+        label_numbers = None if self.scorer.labels is None else torch.as_tensor(labels)
+        return self.scorer.score(embedded, label_numbers, clip=self.clip).cpu().numpy()
 
     def custom_postprocess(self, **kwargs: Any) -> None:
         """Keep what the scorer says to its other questions."""

@@ -105,7 +105,7 @@ def score_concepts(
         another image, and a Gaussian at the centre of every image.
     controls : sequence or dict
         Concept models that know nothing (`quantus_concepts.functional.random_banks`), or such by one name. Of each
-        number their mean is told, and as ``low`` and ``high`` where 95 % of them lie.
+        number the mean is given, and as ``low`` and ``high`` where 95 % of them lie.
     control_stride : int
         Of how many images one is scored for the CLM of a control, other ones for each: making maps takes most of the
         time.
@@ -243,7 +243,7 @@ def score_substitutions(
         Batches of images without substitution, of the kind models are trained on, with concept labels: a loader over
         the test set, for the paper's T_A and T.
     controls : sequence or dict
-        Concept models that know nothing, or such by one name. Of each number their mean is told, and as ``low`` and
+        Concept models that know nothing, or such by one name. Of each number the mean is given, and as ``low`` and
         ``high`` where 95 % of them lie.
     concept_names : sequence of str, optional
         L names, "group::option"; the numbers of the concepts where none are known.

@@ -90,7 +90,7 @@ class ConceptRanges:
         given: dict[str, Any] = dict(known) | settings
         self._names = {name: given.pop(name) for name in NAMES}
         self._asked = given | {"interventions": in_every_order(given.get("interventions", ()), seed)}
-        # Whether it can be asked for is told at once.
+        # Validate the settings now.
         self._scoring()
 
     def __repr__(self) -> str:

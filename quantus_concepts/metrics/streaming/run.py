@@ -81,8 +81,8 @@ class ConceptScoring:
             (*pair, 1, intervened, None if interventions is None else _levels(levels, *pair)) for pair in models
         ]
         for pair, each in zip(drawn, _control_levels(levels, drawn), strict=True):
-            told = None if interventions is None or each is None else interventions.of_controls()
-            asked.append((*pair, control_stride, replace(variants, interventions=told), each))
+            its_interventions = None if interventions is None or each is None else interventions.of_controls()
+            asked.append((*pair, control_stride, replace(variants, interventions=its_interventions), each))
         self._scorers = [
             ConceptScorer(
                 each,
@@ -171,7 +171,7 @@ def _run(
     display_progressbar: bool,
 ) -> None:
     """Score every batch, with the first models' baselines; models of one backbone share its features."""
-    # What a thread is told of a device, its streams for instance, another one does not know.
+    # CUDA streams and other device state are thread-local.
     if any(device_of(scorer.model).type != "cpu" for scorer in scorers):
         n_threads = 1
     with ExitStack() as stack, torch.no_grad():
@@ -351,7 +351,7 @@ class SubstitutionScoring:
         half = dict.fromkeys(("S+", "S-"), np.full(len(about.labels), CHANCE))
         found: list[list[Row]] = []
         for place, (name, scorer, accuracy) in enumerate(zip(self._names, self._scorers, accuracies, strict=True)):
-            # What lies between controls is told by the controls.
+            # Intervals of controls come from their spread, not from images.
             alone = place < self._n_models
             rows = about.rows(scorer.scores(), half, alone)
             if seen is not None:

@@ -169,7 +169,7 @@ def robustness_pairs(
     batch_size = check_whole("batch_size", batch_size, 1)
     denormalise = Denormalisation(mean, std)
     for rows in _batches(np.arange(n), batch_size):
-        # Before anything is computed, a wrong range is told.
+        # A wrong range raises before anything is computed.
         denormalise.check(images[rows], "images")
     search = _Search(
         model, images, question == "Q5", as_perturbations(perturbations), magnitude, seed, denormalise, batch_size

@@ -91,8 +91,8 @@ def score_masks(
     def score(images: Tensor, masks: Tensor, targets: Tensor | None = None) -> Tensor:
         check_shape("masks", masks, ("n", "H", "W"), (len(images), *images.shape[2:]))
         pixels = undo(images, "images")
-        told = None if known is None else _labels_of(known, targets, len(images), shared)
-        ratings = scorer.score(embedder.embed_maps(pixels, masks), told)
+        label_numbers = None if known is None else _labels_of(known, targets, len(images), shared)
+        ratings = scorer.score(embedder.embed_maps(pixels, masks), label_numbers)
         chosen = torch.as_tensor(ratings)[:, column].to(images.device)
         scores = sign * (chosen - worst) / (MAX_VOTE - MIN_VOTE)
         return scores.masked_fill(masks.amax((1, 2)) == masks.amin((1, 2)), 0)

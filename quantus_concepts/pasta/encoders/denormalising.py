@@ -68,7 +68,7 @@ class Denormalisation:
         return _shown(self._undone(images, name))
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
-        """Raise as a call does, without making the images where that can be told from their extremes."""
+        """Raise as a call does, without making the images where their extremes suffice."""
         if self.function is None and images.ndim == 4 and images.shape[1] in (1, 3):
             low, high = images.amin((0, 2, 3), keepdim=True), images.amax((0, 2, 3), keepdim=True)
             images = torch.cat([low, high])

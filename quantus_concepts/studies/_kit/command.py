@@ -31,10 +31,10 @@ def named_as_typed(options: type[Options], **others: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
-        told = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", str(error))
-        if told == str(error):
+        text = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", str(error))
+        if text == str(error):
             raise
-        raise ValueError(told) from error
+        raise ValueError(text) from error
 
 
 AUTO = "auto"
@@ -211,7 +211,7 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     def call(**given: Any) -> None:
         from captum_concepts._support.files import printable
 
-        # Bad options are told before anything is imported.
+        # Bad options raise before anything is imported.
         asked = options(**given)
         for line in str(resolve(run)(asked)).splitlines():
             typer.echo(printable(line))
@@ -250,7 +250,7 @@ def _path(text: str) -> Path:
 
 
 def _without_tilde(value: Any) -> Any:
-    # A shell leaves --out=~/x as it is. Who cannot be found stays, and is told by name as what does not exist.
+    # A shell leaves --out=~/x as it is. An unknown user stays, and is named as a path that does not exist.
     if isinstance(value, list | tuple):
         return type(value)(_without_tilde(each) for each in value)
     return type(value)(os.path.expanduser(value)) if isinstance(value, str | Path) else value  # noqa: PTH111

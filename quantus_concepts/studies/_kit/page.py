@@ -37,7 +37,7 @@ class Page:
     """What a study declares of its report.
 
     `answers` are one short line each, before the findings with all intervals; the terminal shows them with the tables
-    of `main` and the findings of `told`. `template` may extend ``page.html.j2`` from
+    of `main` and the findings of `printed`. `template` may extend ``page.html.j2`` from
     the study's own folder, and finds `content` beside what every page has; `banner` stands above all else.
     """
 
@@ -45,7 +45,7 @@ class Page:
     findings: Sequence[Finding]
     sections: Sequence[Section]
     main: Sequence[Table] = ()
-    told: Sequence[Finding] = ()
+    printed: Sequence[Finding] = ()
     answers: Sequence[Finding] = ()
     banner: str = ""
     source: str = ""

@@ -82,7 +82,7 @@ class Run(Generic[O]):
         """Return a frame that is expensive to make, as `kept` does, and repeat the notes, settings, facts with it."""
         made: list[pd.DataFrame] = []
 
-        def told(_: Kept) -> dict[str, Tensor]:
+        def make_tensors(_: Kept) -> dict[str, Tensor]:
             notes, settings, facts = list(self.notes), dict(self.settings), dict(self.facts)
             with warnings_as_notes() as warned:
                 made.append(make())
@@ -94,7 +94,7 @@ class Run(Generic[O]):
             }
             return frame_tensors(made[0], said)
 
-        frame, said = frame_of(self.kept(name, settings, told))
+        frame, said = frame_of(self.kept(name, settings, make_tensors))
         self.note(*said["notes"])
         self.settings |= said["settings"]
         self.facts |= said["facts"]
@@ -143,7 +143,7 @@ def print_page(page: Page, notes: Sequence[str]) -> None:
         typer.echo(f"Note: {printable(note)}", err=True)
     for table in page.main:
         print_table(table)
-    for finding in [*page.answers, *page.told]:
+    for finding in [*page.answers, *page.printed]:
         terminal().print(str(finding), highlight=False)
 
 

@@ -181,7 +181,7 @@ def _size(options: AttributionOptions) -> int:
 def _composed(options: AttributionOptions) -> AttributionData:
     objects, scenes, description = _sources(options)
     painted = options.data == PAINTED
-    # Painted scenes are told without fail, so that no model would ever need the common object.
+    # Painted scenes are recognised without fail, so that no model would ever need the common object.
     hard = MixedScenes(scenes, _painted_scenes(options, options.seed + OTHER_SCENES), MIXED) if painted else scenes
 
     def compose(split: str, n_per_pair: int, commonality: float | None = None) -> ObjectsOnScenes:
@@ -237,7 +237,7 @@ def _sources(options: AttributionOptions) -> tuple[ObjectSource, SceneSource, st
             raise ValueError("Expected argument `--annotations` beside `--data coco-miniplaces` but it is missing.")
         try:
             objects = COCOObjects(options.annotations, options.objects)
-        except ImportError as error:  # told in one line, as other bad input
+        except ImportError as error:  # reported in one line, as other bad input
             raise ValueError(str(error)) from error
         return objects, scenes, "COCO objects on MiniPlaces scenes"
     return CutoutFolder(options.objects), scenes, f"cut-outs of {options.objects.name} on {options.scenes.name}"

@@ -144,9 +144,9 @@ def explain_subjects(
     masks: Any,
     elsewhere: Mapping[Subject, Any] | None = None,
     keep: Mapping[Subject, Sequence[int]] | None = None,
-    told: Callable[[dict[str, RegionAttributions]], object] = lambda found: None,
+    after_each: Callable[[dict[str, RegionAttributions]], object] = lambda found: None,
 ) -> dict[str, RegionAttributions]:
-    """Return what `attribute_regions` gives of named subjects, each kept as it is done; `told` is called after each."""
+    """Return what `attribute_regions` gives of named subjects, each kept as it is done; call `after_each`."""
     others, shown = elsewhere or {}, keep or {}
     if run.options.engine != LOCAL:
         name, several = next(iter(subjects)), list(subjects.values())
@@ -160,7 +160,7 @@ def explain_subjects(
             tensors = _explained(run.options, methods, subject, masks, own, rows)
             files.save(tensors)
         _add(found, tensors, subject)
-        told(found)
+        after_each(found)
     return {name: _undefined(subjects, others, each.failure) if each.failure else each for name, each in found.items()}
 
 

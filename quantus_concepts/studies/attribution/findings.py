@@ -55,7 +55,7 @@ def _highest_contrast(rows: Sequence[pd.Series]) -> str:
         return f"{claim} Our figures disagree: {listed(above)} {_be(above)} higher, the intervals apart."
     beside = [row["method"] for row in others if against(row, ours[0]) != "below"]
     if beside:
-        return f"{claim} Our figures allow it but do not show it: it cannot be told apart from {listed(beside)}."
+        return f"{claim} Our figures allow it but do not show it: it cannot be distinguished from {listed(beside)}."
     return f"{claim} Our figures agree."
 
 
@@ -73,7 +73,7 @@ def _robust(rows: Sequence[pd.Series], metric: str) -> str:
         if above:
             beaten.append(f"{listed(above)} {_be(above)} above {row['method']}, the intervals apart")
         if unclear:
-            open_questions.append(f"{row['method']} cannot be told apart from {listed(unclear)}")
+            open_questions.append(f"{row['method']} cannot be distinguished from {listed(unclear)}")
     unclear_text = "; ".join(open_questions)
     if beaten:
         rest = f" {unclear_text[0].upper()}{unclear_text[1:]}." if open_questions else ""
@@ -116,7 +116,7 @@ WORDS = {"centre": "in the middle", "corner": "in a corner"}
 def findings(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
     """Return what can be said on the premises, each metric, the controls, and the paper's findings."""
     # "Above" and "below" are said where 95 % intervals do not overlap or exclude a fixed value, otherwise that two
-    # numbers cannot be told apart.
+    # numbers cannot be distinguished.
     made = [
         ("Premises", "", premises(frame, truth)),
         ("MCS", "MCS", model_contrast(frame)),
@@ -165,7 +165,7 @@ def model_contrast(frame: pd.DataFrame) -> str:
     best = leaders(frame, "MCS")
     if not best:
         return ""
-    groups = _groups(frame, "MCS", "Above a random mask of the same size", "not told apart from it", "below it")
+    groups = _groups(frame, "MCS", "Above a random mask of the same size", "not distinguishable from it", "below it")
     return " ".join([_leading(best, "has the highest MCS", _contrast_with_interval), *groups])
 
 
@@ -175,7 +175,7 @@ def dependence(frame: pd.DataFrame) -> str:
     if not best:
         return ""
     below = "below it, so that in most images the unimportant object gets no less than what it covers"
-    groups = _groups(frame, "IDR", "Above the 50 % of a random map", "not told apart from it", below)
+    groups = _groups(frame, "IDR", "Above the 50 % of a random map", "not distinguishable from it", below)
     return " ".join([_leading(best, "has the highest IDR", _share_with_interval), *groups])
 
 
@@ -228,7 +228,7 @@ def robustness(frame: pd.DataFrame) -> str:
             row["method"]
         )
     if not moved:
-        return "No method's MCS can be told from its own with objects of the usual size at random places."
+        return "No method's MCS can be distinguished from its own with objects of the usual size at random places."
     return f"Beyond its interval, MCS is {'; '.join(f'{way} for {listed(names)}' for way, names in moved.items())}."
 
 
@@ -310,13 +310,13 @@ def _share_with_interval(row: pd.Series) -> str:
 
 
 def _leading(best: Sequence[pd.Series], claim: str, write: Callable[[pd.Series], str]) -> str:
-    """Name the best, and what cannot be told apart from it."""
+    """Name the best, and what cannot be distinguished from it."""
     first = f"{best[0]['method']} {claim} ({write(best[0])})"
     if len(best) == 1:
         return f"{first}; no other method's interval overlaps its own."
     others = listed([row["method"] for row in best[1:]])
     overlapped = f"that of {others}" if len(best) == 2 else f"those of {others}"
-    return f"{first}, but its interval overlaps {overlapped}: which of them is best cannot be told."
+    return f"{first}, but its interval overlaps {overlapped}: which of them is best cannot be known."
 
 
 def _groups(frame: pd.DataFrame, metric: str, above: str, at: str, below: str) -> list[str]:

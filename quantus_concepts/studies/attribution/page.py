@@ -100,7 +100,7 @@ def page(frame: pd.DataFrame, run: Run[AttributionOptions]) -> Page:
         findings(frame, truth),
         [section for section in sections if section.tables or section.charts or section.folded],
         main=[terminal_method_table(frame, truth, terminal().width)],
-        told=[Finding(premise.sentence, "Not verified") for premise in premises if not premise.holds],
+        printed=[Finding(premise.sentence, "Not verified") for premise in premises if not premise.holds],
         banner=banner(frame, truth),
         source=f"Metrics: {SOURCE}.",
         template="attribution/page.html.j2",

@@ -139,7 +139,7 @@ def against_reference(frame: pd.DataFrame, row: pd.Series) -> str:
 
 
 def leaders(frame: pd.DataFrame, metric: str, *, lowest: bool = False) -> list[pd.Series]:
-    """Return the best of the methods and all that cannot be told apart from it."""
+    """Return the best of the methods and all that cannot be distinguished from it."""
     sign = 1 if lowest else -1
     # TCAV's contrast is on a scale of its own; its correlation is not.
     out = CONTROLS if metric == "correlation" else (*CONTROLS, TCAV)
@@ -265,7 +265,7 @@ def method_table(frame: pd.DataFrame, truth: GroundTruth) -> Table:
         cells,
         labels=HEADINGS,
         heads={metric: _counted(chosen, metric) for metric in HEADINGS},
-        key="Small numbers are 95 % intervals. Bold: the best, and what cannot be told apart from it. ≈ not "
+        key="Small numbers are 95 % intervals. Bold: the best, and what cannot be distinguished from it. ≈ not "
         "distinguishable from its random mask (MCS) or from 50 % (IDR), ▼ below it. Grey: controls, which know nothing "
         f"of the model.{tcav}",
         unverified=truth.mark(*names(chosen, "metric")),
@@ -351,7 +351,7 @@ def terminal_method_table(frame: pd.DataFrame, truth: GroundTruth, width: int) -
     wide = width >= WIDE
     chosen = _main(frame, *(["correlation"] if wide else []))
     note = (
-        "≈ not told apart from its random mask (MCS) or from 50 % (IDR), ▼ below it. "
+        "≈ not distinguishable from its random mask (MCS) or from 50 % (IDR), ▼ below it. "
         "± and brackets: 95 % intervals. Pert.: average perturbation, lower is better."
     )
     return _of_methods(

@@ -216,19 +216,19 @@ def score_seed(
     seed: int,
     *,
     first: bool,
-    told: Callable[[pd.DataFrame], object],
+    show_scores: Callable[[pd.DataFrame], object],
 ) -> pd.DataFrame:
-    """Build the models of one seed and score them on the test images; `told` gets the scores before the sweep."""
+    """Build the models of one seed and score them on the test images; show the scores before the sweep."""
     if network is not None:
         with part(f"seed {seed}: scoring", SCORING), quiet_fits():
-            return _scored(run, network, None, data, seed, first=first, told=told)
+            return _scored(run, network, None, data, seed, first=first, show_scores=show_scores)
     n_cores = torch.get_num_threads()
     # As training: what is done on each core, and so every number, does not depend on how many there are.
     with one_thread():
         with part(f"seed {seed}: training", TRAINING):
             networks = small_networks(run, data, seed)
         with part(f"seed {seed}: scoring", SCORING), quiet_fits():
-            return _scored(run, None, networks, data, seed, first=first, told=told, n_cores=n_cores)
+            return _scored(run, None, networks, data, seed, first=first, show_scores=show_scores, n_cores=n_cores)
 
 
 def _scored(
@@ -239,7 +239,7 @@ def _scored(
     seed: int,
     *,
     first: bool,
-    told: Callable[[pd.DataFrame], object],
+    show_scores: Callable[[pd.DataFrame], object],
     n_cores: int = 1,
 ) -> pd.DataFrame:
     options, bars = run.options, run.progress
@@ -264,8 +264,8 @@ def _scored(
     bank = fit_bank(train_set, data.concept_names, options, seed)
     if bank.weak:
         run.note(
-            f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly told from chance "
-            "on images held back, and say little."
+            f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable from "
+            "chance on images held back, and say little."
         )
     seen = network is None or sweep or first
     test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
@@ -312,7 +312,7 @@ def _scored(
         bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
     )
     known = [score_table(plain), scores, score_table(directions)]
-    told(pd.concat(known, ignore_index=True))
+    show_scores(pd.concat(known, ignore_index=True))
     if first and test_set is not None:
         predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
         gallery = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)

@@ -179,10 +179,10 @@ def _location(frame: pd.DataFrame, model: str) -> str:
         parts.append(f"{relation} {BASELINE_PHRASES[baseline]} ({percent(other['value'])})")
     if not pd.isna(row["chance"]):
         parts.append(f"a point anywhere would be in it in {percent(row['chance'])}")
-    told = ", ".join(part for part in parts if part)
+    text = ", ".join(part for part in parts if part)
     return (
         f"At α = {row['alpha']:g} the map of the {model}'s first concept contains the concept's part in "
-        f"{percent_with_interval(row)} of the cases{f': {told}' if told else ''}."
+        f"{percent_with_interval(row)} of the cases{f': {text}' if text else ''}."
     )
 
 

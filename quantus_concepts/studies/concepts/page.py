@@ -216,8 +216,10 @@ def _directions(frame: pd.DataFrame, n_seeds: int) -> Section | None:
     weak = items[items["value"] < WEAK].sort_values("value", kind="stable")
     text = f"Accuracy of the {POST_HOC}'s concept directions on images held back: mean {number(mean['value'])}. "
     if len(weak):
-        told = ", ".join(f"{item} ({number(value)})" for item, value in zip(weak["item"], weak["value"], strict=True))
-        text += f"Below {WEAK:g}, hardly better than a guess: {told}. Read what is said of them with care."
+        wording = ", ".join(
+            f"{item} ({number(value)})" for item, value in zip(weak["item"], weak["value"], strict=True)
+        )
+        text += f"Below {WEAK:g}, hardly better than a guess: {wording}. Read what is said of them with care."
     else:
         seeds = " as a mean over the seeds; where single seeds are, a note above names them" if n_seeds > 1 else ""
         text += f"None is below {WEAK:g}{seeds}."

@@ -31,12 +31,12 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     """Build and score the models of every seed."""
     network = None if options.trains else _user_network(options)
     frames: list[pd.DataFrame] = []
-    told: set[int] = set()
+    shown_seeds: set[int] = set()
 
     def tell(data: BenchmarkData, seed: int, scores: pd.DataFrame) -> None:
         from quantus_concepts.studies.concepts.evaluation import so_far
 
-        told.add(seed)
+        shown_seeds.add(seed)
         if len(frames) + 1 < options.n_seeds:
             done = pd.concat([*frames, _named(scores.assign(seed=seed))], ignore_index=True)
             run.show(so_far(done, options.n_seeds))
@@ -48,9 +48,11 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
             run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
             run.settings |= data.settings
             run.note(*data.notes)
-            score = partial(score_seed, run, network, data, seed, first=number == 0, told=partial(tell, data, seed))
+            score = partial(
+                score_seed, run, network, data, seed, first=number == 0, show_scores=partial(tell, data, seed)
+            )
             kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score)
-            if seed not in told:
+            if seed not in shown_seeds:
                 tell(data, seed, kept)
             frames.append(_named(kept.assign(seed=seed)))
             whole.reach((number + 1) * share)

@@ -259,8 +259,8 @@ def _against(chosen: pd.Series, row: pd.Series, name: str) -> str:
         ends = (row["difference_low"], row["difference_high"])
         place, shown = relation(ends, (0, 0)), f", difference {minus(format(row['difference'], '+z.3f'))}"
         shown += f", 95 % interval {span(*ends, 3)}" if place else ""
-    told = {"above": "That is above", "below": "That is below"}.get(place, "It cannot be told from")
-    return f"{told} {name} ({three(row['mean'])}{shown})."
+    verdict = {"above": "That is above", "below": "That is below"}.get(place, "It cannot be distinguished from")
+    return f"{verdict} {name} ({three(row['mean'])}{shown})."
 
 
 def said_of_steering(steering: pd.DataFrame) -> str:
@@ -271,10 +271,10 @@ def said_of_steering(steering: pd.DataFrame) -> str:
         if len(rows) < 2 or math.isnan(first["mean"] + last["mean"]):
             continue
         place = relation((last["low"], last["high"]), (first["low"], first["high"]))
-        told = {"above": "rises", "below": "falls"}.get(place, "goes")
+        direction = {"above": "rises", "below": "falls"}.get(place, "goes")
         doubt = "" if place in ("above", "below") else ", which the intervals do not tell apart"
         ends = [f"{three(row['mean'])} at λ = {row['name']}" for row in (first, last)]
-        parts.append(f"The mean {measure} of {first['n']} images {told} from {ends[0]} to {ends[1]}{doubt}.")
+        parts.append(f"The mean {measure} of {first['n']} images {direction} from {ends[0]} to {ends[1]}{doubt}.")
     return " ".join(parts)
 
 

@@ -184,9 +184,9 @@ def training_tensors(training: Training) -> dict[str, Tensor]:
         )
         for name in ("loss", "qwk")
     }
-    told = torch.tensor(list(json.dumps(training.notes).encode()), dtype=torch.uint8)
+    notes = torch.tensor(list(json.dumps(training.notes).encode()), dtype=torch.uint8)
     best = torch.tensor([training.best_epoch[question] for question in questions])
-    return {**training.scorer.state_dict(), **curve, "best epoch": best, "notes": told}
+    return {**training.scorer.state_dict(), **curve, "best epoch": best, "notes": notes}
 
 
 def training_of(
@@ -351,8 +351,8 @@ class Trainer:
 
     def predict(self, scorer: Any, rows: np.ndarray) -> np.ndarray:
         """Return what a scorer, or a regressor, gives some of the explanations: (n, Q)."""
-        told = None if self.labels is None else torch.as_tensor(self.labels[rows])
-        return scorer.score(self.embeddings[rows], told).cpu().numpy().astype(np.float64)
+        labels = None if self.labels is None else torch.as_tensor(self.labels[rows])
+        return scorer.score(self.embeddings[rows], labels).cpu().numpy().astype(np.float64)
 
     def shuffled(self, split: Split, seed: int) -> np.ndarray:
         """Return the votes dealt out anew among the explanations of each part."""

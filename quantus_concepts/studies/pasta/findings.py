@@ -103,12 +103,12 @@ def study_page(
     simulated: bool,
     *,
     main: Sequence[Table] | None = None,
-    told: Sequence[Finding] | None = None,
+    printed: Sequence[Finding] | None = None,
     **more: Any,
 ) -> Page:
     """Declare a page on which every title, table and chart says whether raters are simulated.
 
-    The terminal shows all tables and findings unless `main` and `told` are given. Tables without rows are left out.
+    The terminal shows all tables and findings unless `main` and `printed` are given. Tables without rows are left out.
     """
     mark = SIMULATED if simulated else ""
     shown = [
@@ -125,7 +125,7 @@ def study_page(
         findings,
         shown,
         main=[replace(table, unverified=mark) for table in tables],
-        told=findings if told is None else told,
+        printed=findings if printed is None else printed,
         banner=Markup("<b>Simulated raters.</b> ") + SIMULATED_TEXT if simulated else "",
         **({"source": f"Method and figures of the paper: {SOURCE}."} | more),
     )
@@ -202,12 +202,12 @@ def unseen(means: pd.DataFrame, question: str) -> str:
     place = relation((share["low"], share["high"]), (ENOUGH, ENOUGH))
     if not place:
         return (
-            f"{question}: whether it is above {threshold} cannot be told from {splits_text(share['splits'])}: fewer "
+            f"{question}: whether it is above {threshold} is not known from {splits_text(share['splits'])}: fewer "
             f"than 3 have no interval. There: {numbers}."
         )
     ends = f"{percent(CONFIDENCE)} interval {whole(share['low'])} to {whole(share['high'])}"
-    told = f"whether it is above {threshold} cannot be told" if place == "at" else f"{place} {threshold}"
-    return f"{question}: {told}. {numbers} ({ends}, {splits_text(share['splits'])})."
+    text = f"whether it is above {threshold} is not known" if place == "at" else f"{place} {threshold}"
+    return f"{question}: {text}. {numbers} ({ends}, {splits_text(share['splits'])})."
 
 
 def control(means: pd.DataFrame) -> str:
@@ -237,7 +237,7 @@ def control(means: pd.DataFrame) -> str:
     if alone := [row for row in of("") if not math.isnan(row["value"])]:
         each = ", ".join(f"{row['question']} ({number(row['value'])})" for row in alone)
         parts.append(
-            f"Trained on shuffled votes, whether the correlation is 0 cannot be told from fewer than 3 splits: {each}."
+            f"Trained on shuffled votes, whether the correlation is 0 cannot be known from fewer than 3 splits: {each}."
         )
     if undefined := [row for row in trained if row["undefined"]]:
         each = ", ".join(f"{row['question']} in {splits_text(row['undefined'])}" for row in undefined)
@@ -250,14 +250,19 @@ def one_rater(means: pd.DataFrame, simulated: bool) -> str:
     model, who = (SIMULATED_HUMAN, "a simulated rater") if simulated else (HUMAN, "an annotator")
     if model not in set(means["model"]):
         return "Each explanation has a single annotator: there is no row of one annotator against the others."
-    told = []
+    parts = []
     for question in sorted(set(means["question"])):
         ours, theirs = (found_in(means, name, question, "QWK") for name in (SCORER, model))
         if ours and theirs and not math.isnan(ours["value"] + theirs["value"]):
             place = relation((ours["low"], ours["high"]), (theirs["low"], theirs["high"]))
-            told.append((place, f"{question} ({number(ours['value'])} against {number(theirs['value'])})"))
-    phrases = {"above": "higher on", "at": "not told apart on", "below": "lower on", "": "in fewer than 3 splits, on"}
-    text = _phrases(told, phrases)
+            parts.append((place, f"{question} ({number(ours['value'])} against {number(theirs['value'])})"))
+    phrases = {
+        "above": "higher on",
+        "at": "not distinguishable on",
+        "below": "lower on",
+        "": "in fewer than 3 splits, on",
+    }
+    text = _phrases(parts, phrases)
     whose = "whose own vote is part of it"
     return text and f"Agreement with the joined vote (QWK), scorer against {who}, {whose}: {text}."
 
@@ -267,18 +272,18 @@ def within_kinds(means: pd.DataFrame) -> str:
     parts = []
     phrases = {
         "above": "above 0 on",
-        "at": "not told apart from 0 on",
+        "at": "not distinguishable from 0 on",
         "below": "below 0 on",
         "": "fewer than 3 splits, on",
     }
     for kind, name in KINDS.items():
         rows = pick(means, model=SCORER, measure="SCC", modality=kind).dropna(subset=["value"])
-        told = [
+        lines = [
             (relation((row["low"], row["high"]), (0, 0)), f"{row['question']} ({number(row['value'])})")
             for row in rows.sort_values("question").to_dict("records")
         ]
-        if told:
-            parts.append(f"Spearman's correlation among {name} alone: {_phrases(told, phrases)}.")
+        if lines:
+            parts.append(f"Spearman's correlation among {name} alone: {_phrases(lines, phrases)}.")
     return " ".join(parts)
 
 
@@ -313,7 +318,7 @@ def kind_difference(ratings: RatedExplanations, question: str, votes: str = "mod
 
 def maps_or_concepts(ratings: RatedExplanations, questions: Sequence[str], votes: str = "mode") -> str:
     """Say whether maps or concepts are rated higher."""
-    told = []
+    parts = []
     for question in questions:
         found = kind_difference(ratings, question, votes)
         if found is None:
@@ -322,10 +327,10 @@ def maps_or_concepts(ratings: RatedExplanations, questions: Sequence[str], votes
         if not math.isnan(found["low"]):
             difference = minus(f"{found['difference']:+z.2f}")
             sides += f", difference {difference}, {span(found['low'], found['high'])}"
-        told.append((relation((found["low"], found["high"]), (0, 0)) or "at", f"{question} ({sides})"))
+        parts.append((relation((found["low"], found["high"]), (0, 0)) or "at", f"{question} ({sides})"))
     raters = "The simulated raters' mean vote" if ratings.simulated else "The mean vote"
-    phrases = {"above": "higher for maps on", "below": "higher for concepts on", "at": "not told apart on"}
-    text = _phrases(told, phrases)
+    phrases = {"above": "higher for maps on", "below": "higher for concepts on", "at": "not distinguishable on"}
+    text = _phrases(parts, phrases)
     hint = " On Q5, low is good." if "Q5 (" in text else ""
     return text and f"{raters} on images explained in both ways is {text}.{hint}"
 
@@ -373,6 +378,6 @@ def _with_interval(found: Found) -> str:
     return f"{number(found['value'])} ({ends})"
 
 
-def _phrases(told: Sequence[tuple[str, str]], phrases: Mapping[str, str]) -> str:
-    groups = {place: [text for each, text in told if each == place] for place in phrases}
+def _phrases(placed: Sequence[tuple[str, str]], phrases: Mapping[str, str]) -> str:
+    groups = {place: [text for each, text in placed if each == place] for place in phrases}
     return "; ".join(f"{phrases[place]} {listed(texts)}" for place, texts in groups.items() if texts)

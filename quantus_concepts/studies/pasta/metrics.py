@@ -440,6 +440,8 @@ def said_of_human(found: Mapping[str, Any], n: int) -> str:
     ours = f"SCC {number(found['value'])} over {n} methods, {span(found['low'], found['high'])}"
     chance = f"{span(found['control low'], found['control high'])} with scores dealt out anew"
     if math.isnan(found["value"]) or inside(found):
-        return f"Marked pixels and score: no order of methods in common can be told from chance ({ours}; {chance})."
+        return (
+            f"Marked pixels and score: no common order of methods can be distinguished from chance ({ours}; {chance})."
+        )
     way = "less" if found["value"] < 0 else "more"
     return f"Marked pixels and score: methods of higher score differ {way} from the marked pixels ({ours}; {chance})."

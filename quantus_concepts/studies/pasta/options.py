@@ -75,7 +75,7 @@ ABLATIONS = {
         15,
     ),
     "labels": Ablation(
-        "Whether the scorer is told the class",
+        "Whether the scorer sees the class",
         "The class, one-hot, before the embedding, or the embedding alone.",
         (Variant("embedding and label"), Variant("embedding alone", labelled=False)),
         16,

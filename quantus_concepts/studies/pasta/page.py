@@ -91,7 +91,7 @@ def training_page(
         [section for section in sections if any(len(table.frame) for table in section.tables) or section.charts],
         simulated,
         main=[main],
-        told=[],
+        printed=[],
         source=f"Method and figures of the paper: {TABLE_1_SOURCE}.",
         template="pasta/page.html.j2",
         content={

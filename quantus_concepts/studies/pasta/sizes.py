@@ -57,7 +57,7 @@ from quantus_concepts.studies.pasta.preparing import (
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
 FIGURE_8 = (
     "The mean predicted rating of explanations of networks that differ in width only; each is trained anew several "
-    "times and explained for the true class, of which the scorer is told: were it the predicted class, even a map that "
+    "times and explained for the true class, which the scorer sees: were it the predicted class, even a map that "
     "ignores the network would be rated by the network's accuracy. The paper asks this of CLIP's ViT-B-16 to ViT-g-14, "
     "zero-shot, and finds lower scores for larger networks; its figure prints no numbers but those of two single "
     "explanations (3.12 and 2.75)."
@@ -134,7 +134,7 @@ def _embedders(options: SizesOptions) -> dict[str, Embedder]:
 def network_sizes(options: SizesOptions, run: Run[SizesOptions], scorer: Scorer, embedder: Embedder) -> pd.DataFrame:
     """Score the explanations of small networks of several widths, each trained several times.
 
-    The true class is explained and told to the scorer, not the one predicted: else the rating of a map that ignores
+    The true class is explained and shown to the scorer, not the one predicted: else the rating of a map that ignores
     the network follows the network's accuracy.
     """
     birds = RatedBirds(options.n_explained, options.n_train, seed=options.seed)
@@ -265,7 +265,7 @@ def finding(row: Mapping[str, Any], what: str) -> str:
     ends = f"{span(row['low'], row['high'])} for ten times the parameters"
     # A slope of rounding errors is none.
     if row["low"] <= 1e-9 and row["high"] >= -1e-9:
-        return f"{row['name']}: no change of {what} with size can be told from chance ({ends})."
+        return f"{row['name']}: no change of {what} with size can be distinguished from chance ({ends})."
     return f"{row['name']}: {what} {'rises' if row['value'] > 0 else 'falls'} with size ({ends})."
 
 

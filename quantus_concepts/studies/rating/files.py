@@ -91,7 +91,7 @@ def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) ->
 
 
 MODALITIES = {MAP_SUFFIX: "map", DRAWING_SUFFIX: "drawing", CONCEPT_SUFFIX: "concepts"}
-#: Files named where all that is wrong is told, and where none is left.
+#: Files named in an error, and where none is left.
 SHOWN, SHOWN_OF_ALL = 10, 20
 
 
@@ -195,13 +195,13 @@ def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
     for file in files:
         if file.note:
             by_reason[file.note].append(f"{file.explainer}/{file.path.name}")
-    # A folder of another data set gives every file one of few reasons: each is told once.
-    left, told = limit, []
+    # A folder of another data set gives every file one of few reasons: each is named once.
+    left, texts = limit, []
     for number, (reason, names) in enumerate(sorted(by_reason.items(), key=lambda item: len(item[1]))):
         share = len(names) if left is None else max(1, left // (len(by_reason) - number))
-        told.append(f"{list_some(names, share)} ({printable(reason)})")
+        texts.append(f"{list_some(names, share)} ({printable(reason)})")
         left = None if left is None else max(0, left - min(share, len(names)))
-    return "; ".join(told)
+    return "; ".join(texts)
 
 
 def _reason(file: ExplanationFile, error: ValueError) -> str:

@@ -164,7 +164,7 @@ def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list
             try:
                 file = replace(file, label=_known(scorer.labels, file.label))
             except ValueError as error:
-                # How the function is told to do without a label is of no use on the command line.
+                # How the function does without a label is of no use on the command line.
                 file = replace(file, note=str(error).partition(". Give one")[0])
         found.append(file)
     return found

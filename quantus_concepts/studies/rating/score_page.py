@@ -143,8 +143,8 @@ def _small(row: dict[str, Any]) -> str:
 def _table_of_all(scores: pd.DataFrame, questions: list[str], n_rows: int) -> Table:
     cells = []
     for place, row in scores.iterrows():
-        told = {"label": row["label"], **{name: number(row[name]) for name in questions}, "note": row["note"]}
-        for column, text in told.items():
+        names = {"label": row["label"], **{name: number(row[name]) for name in questions}, "note": row["note"]}
+        for column, text in names.items():
             style = "" if column in questions else "name"
             cells.append({"place": place, "column": column, "text": text, "small": "", "style": style})
     return Table(

@@ -119,7 +119,7 @@ class TrainOptions(EmbeddingOptions, SplitOptions, FolderOptions):
         panel=TRAINING,
         choices="quantus_concepts.functional.rating_losses:LOSS_WEIGHTS",
     )
-    labelled: bool = option(True, "Whether the scorer is told the class.", panel=TRAINING)
+    labelled: bool = option(True, "Whether the scorer sees the class.", panel=TRAINING)
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""

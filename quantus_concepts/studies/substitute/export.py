@@ -28,13 +28,13 @@ ROWS_AT_ONCE = 100
 def export(options: ExportOptions) -> str:
     """Write the files, and return what they hold."""
     images = kept_images(options.generated, options.filtered)
-    told = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
+    parts = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
     rated = None
     if options.ratings:
         rated = read_ratings(options.ratings)
         found = rated.groupby("pair")["found"].mean()
         bad = set(found[found < options.min_yes].index) & set(images["pair"])
-        told.append(
+        parts.append(
             f"{len(rated)} answers of {rated['annotator'].nunique()} people on {len(found)} pairs; the attribute is "
             f"found in {rated['found'].mean():.1%}, and the bird is still the bird in {rated['faithful'].mean():.1%}. "
             f"{len(bad)} pairs are left out, of whose answers fewer than {options.min_yes:.0%} find it."
@@ -47,8 +47,8 @@ def export(options: ExportOptions) -> str:
         if rated is not None:
             with folder.file(ANSWERS) as path:
                 write_csv(rated, path)
-    told.append(f"{len(images)} images of {images['pair'].nunique()} pairs written.")
-    return "\n".join([*told, str(folder.path)])
+    parts.append(f"{len(images)} images of {images['pair'].nunique()} pairs written.")
+    return "\n".join([*parts, str(folder.path)])
 
 
 def read_ratings(files: Sequence[Path]) -> pd.DataFrame:

@@ -135,8 +135,8 @@ def filter_images(options: FilterOptions) -> str:
             write_csv(manifest, path)
     counts = manifest.groupby("pair")["kept"].sum()
     reasons = manifest["decision"].value_counts()
-    told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    return f"{(counts > 0).sum()} of {len(pairs)} pairs are left, {counts.sum()} images: {told}.\n{folder.path}"
+    text = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    return f"{(counts > 0).sum()} of {len(pairs)} pairs are left, {counts.sum()} images: {text}.\n{folder.path}"
 
 
 def decide(pair: Pair, answers: pd.DataFrame, keep_share: float) -> pd.DataFrame:

@@ -137,11 +137,11 @@ def _check_settings(options: GenerateOptions) -> None:
                 raise ValueError(f"The folder `{options.out}` holds other files. Choose another one (--out).")
             unlike = [key for key in {**there, **ours} if there.get(key) != ours.get(key)]
             if unlike:
-                told = "; ".join(
+                text = "; ".join(
                     f"{key}: {there.get(key, 'none')} there, {ours.get(key, 'none')} here" for key in unlike
                 )
                 raise ValueError(
-                    f"The folder `{options.out}` holds images of other settings ({told}). Give the same to go on, or "
+                    f"The folder `{options.out}` holds images of other settings ({text}). Give the same to go on, or "
                     "choose another folder (--out)."
                 )
             return

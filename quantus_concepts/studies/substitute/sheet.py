@@ -44,7 +44,7 @@ def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
         bird, words = readable(row.bird), words_of(group)
         item = {
             "record": {name: getattr(row, name) for name in ("image", "pair", "bird", "attribute")},
-            # Who is to choose is told neither.
+            # Neither is shown to a person who chooses.
             "label": words if chosen else f"{bird} with {words} {readable(option)}",
             "sections": {"shown": {"image": gallery.image(options.generated / row.image), "told": ""}},
         }

@@ -118,7 +118,7 @@ class Recital(nn.Module):
 
 
 class Known(nn.Module):
-    """The concepts of images that are told by their numbers, wherever these are."""
+    """The concepts of images given by their numbers, on any device."""
 
     concepts: Tensor
 

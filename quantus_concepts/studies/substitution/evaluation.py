@@ -145,7 +145,7 @@ Made = tuple[dict[str, ConceptModel], list[PostHocCBM]]
 
 
 class _StoppedError(Exception):
-    """Another training failed, whose error is told."""
+    """Another training failed, whose error is raised."""
 
 
 @dataclass

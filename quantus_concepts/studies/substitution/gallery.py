@@ -138,6 +138,6 @@ def _told(pairs: KeptPairs, present: Tensor, added: int, removed: int) -> tuple[
     """Return which options of the touched group a model says are there, and the colour of that."""
     group = pairs.concept_names[added].partition("::")[0]
     members = [place for place, name in enumerate(pairs.concept_names) if name.partition("::")[0] == group]
-    told = [place for place in members if present[place]]
-    colour = GOOD if told == [added] else BAD if removed in told else OTHER
-    return "\n".join(pairs.concept_names[place].partition("::")[2] for place in told) or "none", colour
+    parts = [place for place in members if present[place]]
+    colour = GOOD if parts == [added] else BAD if removed in parts else OTHER
+    return "\n".join(pairs.concept_names[place].partition("::")[2] for place in parts) or "none", colour

@@ -160,7 +160,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     chosen = pick(rows, correlation=options.correlation, labels=list(ASKED))
     seeds = names(frame, "seed")
     main = main_table(frame, options)
-    told = findings(rows, options.correlation)
+    sentences = findings(rows, options.correlation)
     sections = [
         Section(
             "Seen or recited?",
@@ -239,10 +239,10 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     control = pick(frame, model=RANDOM)
     return Page(
         f"Substitution benchmark: {'SUB' if options.data == SUB else 'painted birds'}",
-        told,
+        sentences,
         [section for section in sections if section is not None],
         main=[main],
-        told=told,
+        printed=sentences,
         source=f"Scores: {SOURCE}.",
         template="substitution/page.html.j2",
         content={
@@ -313,7 +313,9 @@ def item_table(frame: pd.DataFrame, kind: str, metrics: Sequence[str] = ("S+", "
     """Return S+ and S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
     cells = pick(frame, item_kind=kind, metric=list(metrics), labels=[CLASS_HARD, ""], model=list(SHORT))
     items = names(cells, "item")
-    told = {item: item.removeprefix("has_").replace("_", " ").replace("::", ": ") for item in items if kind != "class"}
+    wording = {
+        item: item.removeprefix("has_").replace("_", " ").replace("::", ": ") for item in items if kind != "class"
+    }
     several = len(metrics) > 1
     return Table(
         f"By {kind}" if several else f"{metrics[0].replace('-', '−')} by {kind}",
@@ -322,7 +324,7 @@ def item_table(frame: pd.DataFrame, kind: str, metrics: Sequence[str] = ("S+", "
         ["item"],
         ["metric", "model"] if several else ["model"],
         write=in_percent,
-        labels=told | SHORT | MINUS,
+        labels=wording | SHORT | MINUS,
     )
 
 

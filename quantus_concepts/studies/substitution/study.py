@@ -25,7 +25,7 @@ def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.D
     """Train and score the models of every seed and correlation, those of the main table first."""
     correlations = sorted(options.curve or (options.correlation,), key=lambda each: each != options.correlation)
     points = [(options.seed + number, each) for number in range(options.seeds) for each in correlations]
-    # First: a name that stands for none is told before any work.
+    # First: an unknown name raises before any work.
     asked = [] if options.encoders is None else [name.strip() for name in options.encoders.split(",")]
     encoders = {name: as_encoder(name, device=options.torch_device()) for name in asked}
     frames: list[pd.DataFrame] = []

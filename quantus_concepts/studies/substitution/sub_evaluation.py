@@ -90,7 +90,7 @@ def models_of_network(run: Run[SubstitutionOptions], network: Network, train: CU
     options = run.options
     network.module.to(options.torch_device())
     backbone, run.settings["maps"] = cut_network(network, options.layer, image[None].to(options.torch_device()))
-    # Before anything is fitted: a file that cannot be used is told at once.
+    # Before anything is fitted: a file that cannot be used raises now.
     saved = {} if options.cbm is None else {SAVED: saved_model(options.cbm, backbone, network, train)}
     training, rows = known_classes(train, train), {POST_HOC: ROWS[POST_HOC]}
     models, random = concept_models(run, SUB.__name__, training, backbone, None, rows, {}, options.seed)
@@ -113,10 +113,10 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
         raise ValueError(f"Argument `--cbm` names what cannot be used. {reason}{remedy}") from error
     if model.bank.names != train.concept_names:
         unknown = [name for name in model.bank.names if name not in set(train.concept_names)]
-        told = f", {shortened(', '.join(unknown))} among them" if unknown else " in another"
+        text = f", {shortened(', '.join(unknown))} among them" if unknown else " in another"
         raise ValueError(
             f"Expected argument `--cbm` to have the {len(train.concept_names)} concepts of CUB200 in their order but "
-            f"it has {len(model.bank)}{told}. Fit it with `concept_names` of CUB200."
+            f"it has {len(model.bank)}{text}. Fit it with `concept_names` of CUB200."
         )
     with torch.no_grad():
         n_classes = model.head(model.bank.cavs.new_zeros(1, len(model.bank))).shape[1]

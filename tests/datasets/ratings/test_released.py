@@ -196,7 +196,7 @@ def test_a_single_annotator_is_normal(tmp_path):
     assert rated.votes.shape == (12, 1, 6)
     assert np.array_equal(rated.targets(), rated.votes[:, 0])
     assert rated.notes[0].endswith("1 annotator each.")
-    assert rated.notes[1] == "One annotator only: how well people agree cannot be told."
+    assert rated.notes[1] == "One annotator only: how well people agree is not known."
 
 
 def test_records_that_are_there_twice(copy):

@@ -84,7 +84,7 @@ def test_the_highest_mcs_stands_alone_only_where_no_interval_overlaps():
     alone = said("MCS", scores("MCS", of=[0.3, 0.2, 0.1, 0.0]))
     assert "Grad-CAM has the highest MCS (0.300, 95 % interval 0.280–0.320); no other method's" in alone
     two = said("MCS", scores("MCS", of=[0.3, 0.28, 0.1, 0.0]))
-    assert "its interval overlaps that of vanilla gradient: which of them is best cannot be told." in two
+    assert "its interval overlaps that of vanilla gradient: which of them is best cannot be known." in two
     three = said("MCS", scores("MCS", of=[0.3, 0.28, 0.27, 0.0]))
     assert "overlaps those of vanilla gradient and SmoothGrad" in three
 
@@ -93,14 +93,16 @@ def test_mcs_is_held_against_its_random_mask():
     found = scores("MCS", of=[0.3, 0.2, 0.1, 0.0], reference=0.1)
     found += [row(method, "MCS baseline", 0.1, 0.01) for method in (*HIGH, *LOW)]
     text = said("MCS", found)
-    assert "Above a random mask of the same size: Grad-CAM and vanilla gradient; not told apart from it: " in text
+    assert "Above a random mask of the same size: Grad-CAM and vanilla gradient; not distinguishable from it: " in text
     assert "from it: SmoothGrad; below it: guided backpropagation." in text
 
 
 def test_idr_is_held_against_half():
     text = said("IDR", scores("IDR", of=[0.8, 0.51, 0.49, 0.3], reference=0.5))
     assert "Grad-CAM has the highest IDR (80 %, 95 % interval 78–82)" in text
-    assert "Above the 50 % of a random map: Grad-CAM; not told apart from it: vanilla gradient and SmoothGrad" in text
+    assert (
+        "Above the 50 % of a random map: Grad-CAM; not distinguishable from it: vanilla gradient and SmoothGrad" in text
+    )
     assert "no less than what it covers: guided backpropagation." in text
 
 
@@ -162,7 +164,7 @@ def of_the_paper(rows, metric):
     ("values", "phrase"),
     [
         ([0.3, 0.2, 0.1, 0.0], "Our figures agree."),
-        ([0.3, 0.28, 0.1, 0.0], "allow it but do not show it: it cannot be told apart from vanilla gradient."),
+        ([0.3, 0.28, 0.1, 0.0], "allow it but do not show it: it cannot be distinguished from vanilla gradient."),
         ([0.2, 0.1, 0.3, 0.0], "Our figures disagree: SmoothGrad is higher, the intervals apart."),
         ([0.2, 0.1, 0.3, 0.3], "SmoothGrad and guided backpropagation are higher"),
     ],
@@ -178,11 +180,11 @@ def test_finding_highest_contrast(values, phrase):
     [
         ([0.8, 0.7, 0.1, 0.1], "Our figures agree: both are above every other method"),
         ([0.7, 0.8, 0.1, 0.1], "Our figures agree: both are above every other method"),
-        ([0.8, 0.5, 0.48, 0.1], "do not show it either: vanilla gradient cannot be told apart from SmoothGrad."),
+        ([0.8, 0.5, 0.48, 0.1], "do not show it either: vanilla gradient cannot be distinguished from SmoothGrad."),
         ([0.8, 0.3, 0.5, 0.5], "disagree: SmoothGrad and guided backpropagation are above vanilla gradient"),
         (
             [0.5, 0.3, 0.48, 0.1],
-            "disagree: SmoothGrad is above vanilla gradient, the intervals apart. Grad-CAM cannot be told apart from",
+            "SmoothGrad is above vanilla gradient, the intervals apart. Grad-CAM cannot be distinguished from",
         ),
     ],
 )
@@ -225,4 +227,4 @@ def test_sizes_and_places_that_move_mcs():
     )
     assert said("Size and place", found[:2]) == ""
     same = [each for each in found if each.get("variant", "") in ("", "larger")]
-    assert said("Size and place", same).startswith("No method's MCS can be told from its own")
+    assert said("Size and place", same).startswith("No method's MCS can be distinguished from its own")

@@ -153,7 +153,7 @@ def test_that_the_ground_truth_is_not_verified_is_said_wherever_it_matters(tmp_p
     marked = {chart.name: chart.unverified for chart in made.charts}
     assert {name for name, mark in marked.items() if mark} == {"mcs", "robustness", "idr", "sheet_mcs", "sheet_idr"}
     assert marked["mcs"] == "ground truth not verified (f_s)"
-    assert [finding.topic for finding in made.told] == ["Not verified"]
+    assert [finding.topic for finding in made.printed] == ["Not verified"]
     assert "patch is checked on its own image" in next(each.caption for each in made.charts if each.name == "iir")
     assert [key for (key,) in made.content["premise_table"].column_keys] == ["f_o", "f_s"]
 

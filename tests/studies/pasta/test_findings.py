@@ -45,12 +45,12 @@ def test_reached_not_reached_and_cannot_be_told():
         "Q1: below 60 % of the ceiling. Spearman 0.21"
     )
     told = unseen(means(rows_of(SCORER, 0.4, 0.5, 0.6), limit), "Q1")
-    assert told.startswith("Q1: whether it is above 60 % of the ceiling cannot be told. Spearman 0.50 of 0.80, 62 %")
+    assert told.startswith("Q1: whether it is above 60 % of the ceiling is not known. Spearman 0.50 of 0.80, 62 %")
 
 
 def test_one_split_tells_nothing_of_the_ceiling():
     told = unseen(means(rows_of(SCORER, 0.64), rows_of(CEILING, 0.8)), "Q1")
-    assert "cannot be told from 1 split: fewer than 3 have no interval" in told
+    assert "is not known from 1 split: fewer than 3 have no interval" in told
     assert told.endswith("There: Spearman 0.64 of 0.80, 80 %.")
 
 
@@ -70,7 +70,7 @@ def test_the_control_holds_or_not():
 
 
 def test_a_control_of_one_split_or_none_or_without_numbers():
-    assert control(means(rows_of(SHUFFLED, 0.1))).endswith("cannot be told from fewer than 3 splits: Q1 (0.10).")
+    assert control(means(rows_of(SHUFFLED, 0.1))).endswith("cannot be known from fewer than 3 splits: Q1 (0.10).")
     assert control(means(rows_of(SCORER, 0.4))).startswith("No scorer was trained on shuffled votes")
     assert (
         control(means(rows_of(SHUFFLED, math.nan, math.nan)))
@@ -89,7 +89,7 @@ def test_beside_one_rater():
     )
     told = one_rater(means(*scorer, *rater), simulated=False)
     assert "an annotator, whose own vote is part of it" in told
-    assert "not told apart on Q2 (0.82 against 0.81); lower on Q1 (0.41 against 0.81)" in told
+    assert "not distinguishable on Q2 (0.82 against 0.81); lower on Q1 (0.41 against 0.81)" in told
     assert "single annotator" in one_rater(means(*scorer), simulated=False)
 
 
@@ -99,7 +99,7 @@ def test_order_within_one_kind():
     )
     assert within_kinds(found) == (
         "Spearman's correlation among maps alone: above 0 on Q1 (0.41). "
-        "Spearman's correlation among concepts alone: not told apart from 0 on Q1 (0.03)."
+        "Spearman's correlation among concepts alone: not distinguishable from 0 on Q1 (0.03)."
     )
     assert within_kinds(means(rows_of(SCORER, 0.4))) == ""
 
@@ -179,7 +179,7 @@ def test_choice_against_average_and_best_fixed():
     assert above in told
     assert told.endswith("That is below LIME, the most faithful for all images (0.080).")
     near = said_of_choice(faithful(choice, ("LIME", 0.055, 0.045, 0.09, 9), rise))
-    assert "It cannot be told from LIME" in near
+    assert "It cannot be distinguished from LIME" in near
 
 
 def test_steering_and_correlations():

@@ -26,9 +26,9 @@ def test_a_slope_is_per_ten_times_the_parameters() -> None:
     flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",)).iloc[0]
     # -0.5, 0 and 0.5.
     assert flat["value"] == pytest.approx(0)
-    assert "can be told from chance" in finding(flat, "it")
+    assert "can be distinguished from chance" in finding(flat, "it")
     still = {"name": "a", "value": 1e-16, "low": 1e-17, "high": 2e-16}
-    assert "can be told from chance" in finding(still, "it")
+    assert "can be distinguished from chance" in finding(still, "it")
     assert slopes(frame[frame["parameters"] == 10], ("name",))["value"].isna().all()
 
 
