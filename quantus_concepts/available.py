@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from quantus_concepts.metrics import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, SubstitutionScore
+from quantus_concepts import metrics
+from quantus_concepts.metrics.host.base import ConceptMetric
+
+_EXPORTED = (getattr(metrics, name) for name in metrics.__all__)
 
 # The shape of quantus.AVAILABLE_METRICS, under a category Quantus does not have, so that the two merge with `|`.
 AVAILABLE_METRICS = {
     "Concepts": {
-        "CGIM": CGIM,
-        "CEM": CEM,
-        "CLM": CLM,
-        "MCS": MCS,
-        "IDR": IDR,
-        "IIR": IIR,
-        "Faithfulness": Faithfulness,
-        "PASTA-score": PASTAScore,
-        "SubstitutionScore": SubstitutionScore,
+        metric.name: metric for metric in _EXPORTED if isinstance(metric, type) and issubclass(metric, ConceptMetric)
     }
 }

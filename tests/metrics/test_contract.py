@@ -27,20 +27,7 @@ from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptM
 
 N, SIZE = 12, 12
 
-METRICS = [CGIM, CEM, CLM, MCS, IDR, IIR, Faithfulness, PASTAScore, SubstitutionScore]
-NAMES = [
-    "CGIM",
-    "CEM",
-    "CLM",
-    "MCS",
-    "IDR",
-    "IIR",
-    "IIR with patches",
-    "Faithfulness",
-    "Faithfulness by ROAD",
-    "PASTA-score",
-    "SubstitutionScore",
-]
+METRICS = [*quantus_concepts.AVAILABLE_METRICS["Concepts"].values()]
 
 
 @pytest.fixture
@@ -53,13 +40,21 @@ def model() -> SharingConceptModel:
     return SharingConceptModel()
 
 
-@pytest.fixture
-def images(rng: np.random.Generator) -> np.ndarray:
+def drawn_images(rng: np.random.Generator) -> np.ndarray:
     return rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
 
 
 @pytest.fixture
+def images(rng: np.random.Generator) -> np.ndarray:
+    return drawn_images(rng)
+
+
+@pytest.fixture
 def truth(rng: np.random.Generator) -> dict[str, Any]:
+    return drawn_truth(rng)
+
+
+def drawn_truth(rng: np.random.Generator) -> dict[str, Any]:
     points = rng.uniform(0, SIZE, (N, 3, 2))
     points[0] = np.nan
     return {
@@ -135,6 +130,20 @@ def values_and_weights(model: TinyConceptModel, images: np.ndarray) -> tuple[np.
     with torch.no_grad():
         values = model.concept_predictor(torch.as_tensor(images)).numpy()
     return values, model.head[0].weight.detach().numpy()
+
+
+def made() -> dict[str, Any]:
+    rng = np.random.default_rng(7)
+    images = drawn_images(rng)
+    return every_metric(drawn_truth(rng), images)
+
+
+#: Of metrics, and of settings of one that are computed in another way.
+NAMES = [*made()]
+
+
+def test_every_metric_is_held_to_the_contract() -> None:
+    assert {type(metric) for metric in made().values()} == {*METRICS}
 
 
 class TestHost:

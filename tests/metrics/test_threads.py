@@ -16,7 +16,19 @@ from captum.attr import LayerGradCam
 from torch import nn
 
 from pooling_encoder import PoolingEncoder
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch, SubstitutionScore
+from quantus_concepts import (
+    AVAILABLE_METRICS,
+    CEM,
+    CGIM,
+    CLM,
+    IDR,
+    IIR,
+    MCS,
+    Faithfulness,
+    PASTAScore,
+    Patch,
+    SubstitutionScore,
+)
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
@@ -101,7 +113,7 @@ def in_threads(*work: Callable[[], np.ndarray]) -> list[list[np.ndarray]]:
     return found
 
 
-NAMES = ["CGIM", "CEM", "CLM", "MCS", "IDR", "IIR", "Faithfulness", "PASTA-score", "SubstitutionScore"]
+NAMES = [*AVAILABLE_METRICS["Concepts"]]
 
 
 @pytest.mark.parametrize("name", NAMES)

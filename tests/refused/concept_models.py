@@ -70,7 +70,7 @@ def tokens(texts: list[str]) -> Tensor:
 BANK = ConceptBank([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], names=["red", "blue", "long"])
 FEATURES, PRESENT = np.arange(16.0).reshape(8, 2) % 5, np.eye(2, dtype=int)[np.arange(8) % 2]
 IMAGES = torch.rand(8, 3, 8, 8)
-BACKBONE = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()).eval()
+BACKBONE = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Sigmoid()).eval()
 CBM = PostHocCBM(BACKBONE, BANK, nn.Linear(3, 2)).eval()
 BOTTLENECK = BottleneckCBM(BACKBONE, nn.Linear(2, 3), nn.Linear(3, 2)).eval()
 RESIDUAL = ResidualCBM(CBM, nn.Linear(2, 2)).eval()
