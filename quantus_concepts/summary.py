@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.checks import as_list, check_mapping
-from quantus_concepts.functional.intervals import baseline_coverage, distribution, interval
+from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.call import Record
+from quantus_concepts.metrics.host.rows import score_row
 
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
@@ -164,24 +165,11 @@ def _row(method: str, metric: str, scores: Any, record: Record | None) -> dict[s
     if values is None:
         nothing = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0, "undefined": 0}
         return {**row, **nothing, "reason": "not one score for each sample: see the results themselves"}
-    defined = values[~np.isnan(values)]
-    low, high = math.nan, math.nan
-    if record is None or record.of_samples:
-        binary = bool(np.isin(defined, (0.0, 1.0)).all())
-        bounds = (0.0, 1.0) if binary else (-math.inf, math.inf)
-        if record is not None:
-            bounds = record.bounds
-        low, high = interval(values, bounds, None if record is None else record.clusters)
-    return {
-        **row,
-        "value": float(defined.mean()) if defined.size else math.nan,
-        "low": low,
-        "high": high,
-        "n": int(defined.size),
-        "undefined": int(values.size - defined.size),
-        "reason": "" if record is None else "; ".join(_reasons(record)),
-        "chance": math.nan if record is None else record.chance,
-    }
+    if record is None:
+        binary = bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all())
+        return score_row(values, (0.0, 1.0) if binary else (-math.inf, math.inf), **row) | {"reason": ""}
+    counted = score_row(values, record.bounds, record.clusters, intervals=record.of_samples, **row)
+    return counted | {"reason": "; ".join(_reasons(record)), "chance": record.chance}
 
 
 def _reasons(record: Record) -> Iterator[str]:

@@ -24,7 +24,6 @@ from captum_concepts._support.checks import (
     to_array,
 )
 from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks, relative_contrast
-from quantus_concepts.functional.intervals import interval
 from quantus_concepts.functional.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
 from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED, UNCONVERGED, patch_effect
@@ -43,8 +42,8 @@ from quantus_concepts.metrics.contrast.regions import (
     gives_batches,
     taken,
 )
-from quantus_concepts.metrics.host.call import nanmean
 from quantus_concepts.metrics.host.checks import unusable_masks
+from quantus_concepts.metrics.host.rows import score_row
 
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]
@@ -241,16 +240,8 @@ def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
     rows = []
     for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
         values = group["score"].to_numpy()
-        low, high = interval(values, BOUNDS[str(metric)])
         counts = group.loc[group["score"].isna(), "reason"].value_counts(sort=False)
-        row = {
-            "method": method,
-            "metric": metric,
-            "value": nanmean(values),
-            "low": low,
-            "high": high,
-            "n": int((~np.isnan(values)).sum()),
-            "undefined": int(np.isnan(values).sum()),
+        row = score_row(values, BOUNDS[str(metric)], method=method, metric=metric) | {
             "reason": "; ".join(f"{reason} ({count})" for reason, count in counts.items()),
             "chance": CHANCE.get(str(metric), math.nan),
             "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.checks import to_numpy
-from quantus_concepts.functional.intervals import distribution, interval
+from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.host.call import nanmean
 from quantus_concepts.metrics.host.checks import checked_substitutes, class_labels
+from quantus_concepts.metrics.host.rows import Row, score_row
 from quantus_concepts.metrics.streaming.columns import (
     ADDED,
     CONCEPT_ACCURACY,
@@ -47,8 +48,6 @@ COLUMNS: dict[str, Any] = {
     "chance": math.nan,
 }
 
-Row = dict[str, Any]
-
 
 def score_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Return rows as a table of `COLUMNS`; what a row does not name is empty."""
@@ -56,14 +55,9 @@ def score_table(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def mean_row(scores: Any, *, clusters: Any = None, intervals: bool = True, **fields: Any) -> Row:
-    """Sum up scores of samples: mean of the defined ones, their number, 95 % interval."""
-    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
-    defined = values[~np.isnan(values)]
-    low = high = math.nan
-    if intervals:
-        low, high = interval(values, (-1.0, 1.0) if fields["metric"] == "CGIM" else (0.0, 1.0), clusters)
-    mean = float(defined.mean()) if defined.size else math.nan
-    return fields | _counted(mean, defined.size, values.size) | {"low": low, "high": high}
+    """Sum up scores of samples; cosines lie in [-1, 1], all others in [0, 1]."""
+    bounds = (-1.0, 1.0) if fields["metric"] == "CGIM" else (0.0, 1.0)
+    return score_row(scores, bounds, clusters, intervals=intervals, **fields)
 
 
 def item_rows(scores: Any, names: Sequence[str], *, intervals: bool = True, **fields: Any) -> list[Row]:
@@ -71,15 +65,8 @@ def item_rows(scores: Any, names: Sequence[str], *, intervals: bool = True, **fi
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     if values.shape != (len(names),):
         raise ValueError(f"Expected argument `scores` to have shape ({len(names)},) but got {values.shape}.")
-    single = [
-        fields | _counted(float(value), 1 - int(np.isnan(value)), 1) | {"item": name, "low": math.nan, "high": math.nan}
-        for name, value in zip(names, values, strict=True)
-    ]
+    single = [score_row(value, intervals=False, **fields, item=name) for name, value in zip(names, values, strict=True)]
     return [mean_row(values, intervals=intervals, **fields), *single]
-
-
-def _counted(value: float, n: int, of: int) -> Row:
-    return {"value": value, "n": int(n), "undefined": int(of - n)}
 
 
 def model_table(scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str]) -> pd.DataFrame:
@@ -256,16 +243,7 @@ class AboutImages:
 
 
 def summed(metric: str, scores: np.ndarray, clusters: np.ndarray, chances: np.ndarray, alone: bool = True) -> Row:
-    """Sum up scores: mean of the defined ones, and what chance gives for them; of a model alone the interval, too."""
-    known = ~np.isnan(scores)
+    """Sum up scores, and what chance gives for the defined ones; the interval for a model alone."""
     bounds = (-math.inf, math.inf) if metric in UNBOUNDED else (0.0, 1.0)
-    low, high = interval(scores, bounds, clusters) if alone else (math.nan, math.nan)
-    return {
-        "metric": metric,
-        "value": nanmean(scores),
-        "low": low,
-        "high": high,
-        "n": int(known.sum()),
-        "undefined": int((~known).sum()),
-        "chance": nanmean(chances[known]),
-    }
+    row = score_row(scores, bounds, clusters, intervals=alone, metric=metric)
+    return row | {"chance": nanmean(chances[~np.isnan(scores)])}

@@ -1,0 +1,34 @@
+"""The row of a result table: value, low, high, n and undefined."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from captum_concepts._support.checks import to_numpy
+from quantus_concepts.functional.intervals import interval
+
+Row = dict[str, Any]
+
+
+def score_row(
+    scores: Any,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    clusters: Any = None,
+    *,
+    intervals: bool = True,
+    **fields: Any,
+) -> Row:
+    """Return fields with the mean of the defined scores, its 95 % interval, and how many are defined and are not."""
+    values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
+    defined = values[~np.isnan(values)]
+    low, high = interval(values, bounds, clusters) if intervals else (math.nan, math.nan)
+    return fields | {
+        "value": float(defined.mean()) if defined.size else math.nan,
+        "low": low,
+        "high": high,
+        "n": int(defined.size),
+        "undefined": int(values.size - defined.size),
+    }
