@@ -161,7 +161,7 @@ def _flat(scores: Any) -> np.ndarray | None:
 
 def _row(method: str, metric: str, scores: Any, record: Record | None) -> dict[str, Any]:
     values = _flat(scores) if record is None else record.values
-    row = {"method": method, "metric": metric, "chance": math.nan, "control": math.nan}
+    row: dict[str, Any] = {"method": method, "metric": metric, "chance": math.nan, "control": math.nan}
     if values is None:
         nothing = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0, "undefined": 0}
         return {**row, **nothing, "reason": "not one score for each sample: see the results themselves"}

@@ -21,6 +21,7 @@ from captum_concepts.models.interventions import Levels, check_levels
 from quantus_concepts.metrics.host.checks import check_concept_order, checked_class_concepts, checked_parts, concepts_of
 from quantus_concepts.metrics.host.model import IMPORTANCES, backbone_features
 from quantus_concepts.metrics.host.protocols import REMEDY, ConceptModel, is_concept_model, lacking, shares_features
+from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 from quantus_concepts.metrics.streaming.batches import ConceptBatch, ConceptBatches
 from quantus_concepts.metrics.streaming.columns import ConceptScorer, Score, Variants
@@ -29,7 +30,6 @@ from quantus_concepts.metrics.streaming.rows import (
     LABEL_COLUMN,
     PREDICTED_COLUMN,
     AboutImages,
-    Row,
     control_table,
     image_table,
     model_rows,

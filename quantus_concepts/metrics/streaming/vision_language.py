@@ -17,13 +17,13 @@ from captum_concepts.backbones.embedding import check_loader
 from quantus_concepts.functional.substitution import group_choice
 from quantus_concepts.metrics.host.checks import known_to
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
+from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.streaming.batches import ConceptBatches
 from quantus_concepts.metrics.streaming.rows import (
     ADDED_COLUMN,
     LABEL_COLUMN,
     REMOVED_COLUMN,
     AboutImages,
-    Row,
     bound_pairs,
     bound_substitutions,
     checked_seen,

@@ -27,8 +27,9 @@ from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics import score_substitutions, score_vision_language
 from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.ray_workers import RAY
-from quantus_concepts.metrics.streaming.rows import Row, bound_pairs, bound_substitutions, mean_row, score_table
+from quantus_concepts.metrics.streaming.rows import bound_pairs, bound_substitutions, mean_row, score_table
 from quantus_concepts.metrics.streaming.run import SubstitutionScoring
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.charts import png
