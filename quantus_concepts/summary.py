@@ -167,7 +167,7 @@ def _row(method: str, metric: str, scores: Any, record: Record | None) -> dict[s
         return {**row, **nothing, "reason": "not one score for each sample: see the results themselves"}
     if record is None:
         binary = bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all())
-        return score_row(values, (0.0, 1.0) if binary else (-math.inf, math.inf), **row) | {"reason": ""}
+        return score_row(values, (0.0, 1.0) if binary else (-math.inf, math.inf), None, **row) | {"reason": ""}
     counted = score_row(values, record.bounds, record.clusters, intervals=record.of_samples, **row)
     return counted | {"reason": "; ".join(_reasons(record)), "chance": record.chance}
 

@@ -177,5 +177,5 @@ def test_images_before_of_another_size_and_broken_values_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`before` to have shape"):
         score_substitutions(READING, wrong, **BOUND)
     broken = TellingModel(torch.nn.Sequential(Shown(4), torch.nn.Threshold(0.5, torch.nan)), 4, 3)
-    with pytest.raises(ValueError, match=r"a concept value of image 0 \(from 0\) is NaN"):
+    with pytest.raises(ValueError, match=r"a concept value or logit of image 0 \(from 0\) holds NaN"):
         score_substitutions(broken, batches(), **BOUND)

@@ -241,7 +241,7 @@ def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
     for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
         values = group["score"].to_numpy()
         counts = group.loc[group["score"].isna(), "reason"].value_counts(sort=False)
-        row = score_row(values, BOUNDS[str(metric)], method=method, metric=metric) | {
+        row = score_row(values, BOUNDS[str(metric)], None, method=method, metric=metric) | {
             "reason": "; ".join(f"{reason} ({count})" for reason, count in counts.items()),
             "chance": CHANCE.get(str(metric), math.nan),
             "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,

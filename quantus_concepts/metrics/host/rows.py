@@ -15,13 +15,16 @@ Row = dict[str, Any]
 
 def score_row(
     scores: Any,
-    bounds: tuple[float, float] = (0.0, 1.0),
-    clusters: Any = None,
+    bounds: tuple[float, float],
+    clusters: Any,
     *,
     intervals: bool = True,
     **fields: Any,
 ) -> Row:
-    """Return fields with the mean of the defined scores, its 95 % interval, and how many are defined and are not."""
+    """Return fields with the mean of the defined scores, its 95 % interval, and the counts of defined and undefined.
+
+    `clusters` (N,) tells which scores depend on each other; None if all are independent.
+    """
     values = np.asarray(to_numpy(scores), dtype=np.float64).ravel()
     defined = values[~np.isnan(values)]
     low, high = interval(values, bounds, clusters) if intervals else (math.nan, math.nan)

@@ -20,9 +20,19 @@ from quantus_concepts.metrics.host.checks import (
 from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
+from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED
 from quantus_concepts.metrics.streaming.interventions import in_every_order
-from quantus_concepts.metrics.streaming.rows import bound_pairs, bound_substitutions, checked_seen
-from quantus_concepts.metrics.streaming.run import ConceptScoring, SubstitutionScoring
+from quantus_concepts.metrics.streaming.rows import (
+    about_images,
+    bound_pairs,
+    bound_substitutions,
+    checked_seen,
+    concept_images,
+    concept_table,
+    substitution_images,
+    substitution_table,
+)
+from quantus_concepts.metrics.streaming.stream import concept_stream, substitution_stream
 
 
 def score_concepts(
@@ -161,7 +171,7 @@ def score_concepts(
     check_seed(seed)
     loader = check_loader(loader)
     check_whole("n_threads", n_threads, 1)
-    scoring = ConceptScoring(
+    stream = concept_stream(
         model,
         class_concepts=known("class_concepts", class_concepts),
         part_of_concept=known("part_of_concept", part_of_concept),
@@ -183,14 +193,14 @@ def score_concepts(
     bound = {
         "labels": None if labels is None else class_labels("labels", labels),
         "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
-        "points": None if points is None else checked_points(points, scoring.variants.parts),
+        "points": None if points is None else checked_points(points, stream.variants.parts),
         **substituted,
     }
     elsewhere = EarlierPoints(seed) if baselines else None
-    scoring.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
+    stream.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
     if per_image:
-        return scoring.images()
-    return scoring.table(known("class_names", class_names), known("concept_names", concept_names))
+        return concept_images(stream)
+    return concept_table(stream, known("class_names", class_names), known("concept_names", concept_names))
 
 
 def score_substitutions(
@@ -281,12 +291,14 @@ def score_substitutions(
     loader = check_loader(loader)
     known = known_to(loader)
     check_flag("per_image", per_image)
-    scoring = SubstitutionScoring(
+    stream = substitution_stream(
         model, class_concepts=known("class_concepts", class_concepts), threshold=threshold, controls=controls
     )
     bound = bound_substitutions(known("added", added), known("removed", removed), labels)
     recipes = bound_pairs(known("pairs", pairs))
     seen = checked_seen(seen)
-    scoring.run(loader, bound, display_progressbar)
-    about = scoring.about(recipes, known("class_names", class_names), known("concept_names", concept_names))
-    return scoring.images(about) if per_image else scoring.table(about, seen, display_progressbar)
+    stream.run(loader, bound, required=ADDED_REQUIRED, display_progressbar=display_progressbar)
+    about = about_images(stream, recipes, known("class_names", class_names), known("concept_names", concept_names))
+    if per_image:
+        return substitution_images(stream, about)
+    return substitution_table(stream, about, seen, display_progressbar)

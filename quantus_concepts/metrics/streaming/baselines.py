@@ -10,9 +10,6 @@ from torch import Tensor
 
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 
-OTHER_IMAGE = "parts of another image"
-GAUSSIAN = "centred Gaussian"
-
 
 class EarlierPoints:
     """Part points of another image for each image: of one drawn from all that came before it."""

@@ -1,4 +1,4 @@
-"""Batches of images with what people said of them, from a loader or bound beside it, checked one by one."""
+"""Validated batches of images with their labels, from a loader or from arrays given next to it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from torch.utils.data import RandomSampler
 
 from captum_concepts._support.checks import check_binary, check_shape, to_tensor
 from captum_concepts._support.running import floating_images
+from quantus_concepts.functional.substitution import NO_CONCEPT
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 
+#: Errors for fields that a table needs.
+ADDED_REQUIRED = {
+    "added": "Expected argument `added` to hold the concept put into each image but it is not given. Pass it, or a "
+    "loader over a data set that has it, as PaintedSubstitutions and SUB do."
+}
+SEEN_REQUIRED = {"concept_labels": "Expected argument `seen` to give batches with concept labels but they have none."}
 FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")
 #: Of those, what most loaders give.
 USUAL = FIELDS[:4]
@@ -35,7 +42,7 @@ class ConceptBatch(NamedTuple):
 
 
 class ConceptBatches:
-    """The checked batches of a loader; what is bound goes before what the loader gives."""
+    """The validated batches of a loader; explicit arrays override the loader's fields."""
 
     def __init__(
         self,
@@ -46,8 +53,9 @@ class ConceptBatches:
         n_concepts: int | None,
         last_part: int,
         elsewhere: EarlierPoints | None,
+        required: Mapping[str, str] | None = None,
     ) -> None:
-        self._loader = loader
+        self._loader, self._required = loader, required or {}
         names = " and ".join(f"`{name}`" for name, whole in bound.items() if whole is not None)
         if names and isinstance(getattr(loader, "sampler", None), RandomSampler):
             raise ValueError(
@@ -101,10 +109,17 @@ class ConceptBatches:
         labels = to_tensor("labels", given["labels"])
         if "before" in given:
             given["before"] = floating_images(to_tensor("before", given["before"]))
-        concepts, points, *rest = (to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:])
+        for name, message in self._required.items():
+            if name not in given:
+                raise ValueError(message)
+        concepts, points, before, added, removed = (
+            to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:]
+        )
         if points is not None and points.ndim == 3:
             points = points[:, :, None]
-        return ConceptBatch(images, labels, concepts, points, None, *rest)
+        if added is not None and removed is None:
+            removed = torch.full_like(added, NO_CONCEPT)
+        return ConceptBatch(images, labels, concepts, points, None, before, added, removed)
 
     def _check(self, batch: ConceptBatch, n_seen: int) -> None:
         images, labels, concepts, points, *_ = batch

@@ -1,10 +1,9 @@
-"""One concept model scored batch by batch: one row of numbers an image, and sums of its classes."""
+"""The columns of numbers that one concept model gives for each image, and sums over its classes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional import ClassMeans, cgim, rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.regions import check_places, hits_of_places
-from quantus_concepts.functional.substitution import MAJORITY, NO_CONCEPT, recital, substitution
+from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     concept_importances,
@@ -26,66 +25,48 @@ from quantus_concepts.metrics.host.model import (
 )
 from quantus_concepts.metrics.host.protocols import ConceptModel, shares_features
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
-from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE, GaussianRegion
+from quantus_concepts.metrics.streaming import names as col
+from quantus_concepts.metrics.streaming.baselines import GaussianRegion
 from quantus_concepts.metrics.streaming.batches import ConceptBatch
 from quantus_concepts.metrics.streaming.interventions import Interventions
+from quantus_concepts.metrics.streaming.names import Score
 
-
-class Score(NamedTuple):
-    """What a column of numbers, one an image, is of."""
-
-    metric: str
-    explanation: str = ""
-    l: int | None = None  # noqa: E741 (the paper's letter)
-    alpha: float | None = None
-    baseline: str = ""
-
-
-LABEL, PREDICTED, DENSITY = Score("label"), Score("predicted"), Score("density")
-FINITE, FINITE_MAPS = Score("finite"), Score("finite maps")
-WHAT_IS_NOT_FINITE = {FINITE: "a concept value or logit", FINITE_MAPS: "a concept map"}
-#: The name of the numbers among what is recorded.
+#: The name of the rows among what is recorded.
 ROWS = "rows"
-#: The concept put in, and what is scored of images that have one.
-ADDED = Score("added")
-SUBSTITUTED = Score("S+"), Score("S-"), Score("recital")
-#: Of the class after interventions, by order and number of concepts.
-INTERVENED = "accuracy after interventions"
-#: Of CLM, where parts have several places: of one alone it is the size of the region.
-LOCATION_CHANCE = "CLM chance"
-CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Which explanations, how many concepts and which sizes of the region are asked for, and of which parts."""
+    """Which columns there are: explanations, numbers of concepts, sizes of the region, and the truth of all images."""
 
-    explanations: tuple[str, ...]
-    top_l: tuple[int, ...]
-    alphas: tuple[float, ...]
-    class_concepts: np.ndarray | None
-    parts: np.ndarray
+    explanations: tuple[str, ...] = ()
+    top_l: tuple[int, ...] = (1,)
+    alphas: tuple[float, ...] = (1.0,)
+    class_concepts: np.ndarray | None = None
+    parts: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     interventions: Interventions | None = None
+    #: Concept accuracies by column: over which concepts (indices; None for all).
+    accuracies: Mapping[Score, Tensor | None] = field(default_factory=dict)
+    #: Whether to compare each image with the one before its substitution.
+    moves: bool = False
 
     def __post_init__(self) -> None:
         for explanation in self.explanations:
             check_choice("explanations", explanation, IMPORTANCES)
         for alpha in self.alphas:
             check_range("alphas", alpha, 0, 12, open_low=True)
-        if not self.top_l or not self.explanations or not self.alphas:
-            raise ValueError("Expected arguments `top_l`, `alphas` and `explanations` to hold something.")
         if len(self.parts):
             check_shape("part_of_concept", self.parts, ("L",), (self.n_concepts,))
         self.check_tops(self.n_concepts)
 
     @property
     def n_classes(self) -> int | None:
-        """K, where `class_concepts` tells it."""
+        """K, where it follows from `class_concepts`."""
         return None if self.class_concepts is None else self.class_concepts.shape[0]
 
     @property
     def n_concepts(self) -> int | None:
-        """L, where `class_concepts` or the parts tell it."""
+        """L, where it follows from `class_concepts` or the parts."""
         if self.class_concepts is not None:
             return self.class_concepts.shape[1]
         return len(self.parts) or None
@@ -108,30 +89,31 @@ class Variants:
             )
 
 
-class ConceptScorer:
-    """The scores of one concept model; what is kept is its numbers of each image and sums over its classes."""
+class ModelColumns:
+    """The columns of one concept model; only its numbers for each image and sums over its classes are kept."""
 
     # CLM of every `stride`-th image only, other ones for each `offset`. `first` is the number of the first image. With
-    # `record` what the sums are made of is kept as well, so that another scorer may `take` it.
+    # `record` what the sums are made of is kept as well, so that another stream can `load` it.
 
     def __init__(
         self,
         model: ConceptModel,
         variants: Variants,
-        value_threshold: float | None = None,
+        threshold: float | None = None,
         stride: int = 1,
         offset: int = 0,
         first: int = 0,
         *,
         levels: Levels | None = None,
+        baselines: bool = True,
         record: bool = False,
     ) -> None:
-        self.model, self.variants = model, variants
+        self.model, self.variants, self.threshold = model, variants, threshold
+        #: K and L, known from the first batch on.
         self.shape = (0, 0)
-        #: What the columns are of.
         self.scores: list[Score] = []
-        self._value_threshold, self._stride, self._offset, self._first = value_threshold, stride, offset, first
-        self._levels = levels
+        self._stride, self._offset, self._first = stride, offset, first
+        self._levels, self._baselines = levels, baselines
         self._parts = torch.as_tensor(variants.parts)
         self._theta: Tensor | None = None
         self._means: dict[str, ClassMeans] = {}
@@ -144,8 +126,8 @@ class ConceptScorer:
         """How many images were scored so far."""
         return len(self._rows)
 
-    def add(self, batch: ConceptBatch, features: Tensor | None = None) -> None:
-        """Score a batch; `features` are those of the model's backbone, where another model ran it already."""
+    def add(self, batch: ConceptBatch, features: Tensor | None = None, before: Tensor | None = None) -> None:
+        """Add a batch; with the features of its images and of those before a substitution, if the backbone has run."""
         images = batch.images
         if features is None:
             sharing = shares_features(self.model)
@@ -161,34 +143,35 @@ class ConceptScorer:
         self._update_means(importance, labels, labels == predicted)
 
         finite = values.isfinite().all(1) & logits.isfinite().all(1)
-        columns: dict[Score, Tensor] = {LABEL: labels, PREDICTED: predicted, FINITE: finite}
-        if batch.concepts is not None:
-            columns |= self._existence(values, importance, batch.concepts)
+        columns: dict[Score, Tensor] = {col.LABEL: labels, col.PREDICTED: predicted, col.FINITE: finite}
+        columns |= self._existence(values, importance, batch.concepts)
         columns |= self._intervened(values, predicted, labels, batch.concepts)
-        if batch.added is not None and self._value_threshold is not None:
-            columns |= self._substituted(values, batch, self._value_threshold)
+        columns |= self._substituted(values, batch)
+        if self.variants.moves and batch.before is not None:
+            columns |= self._moved(values, predicted, batch, before)
         if "contribution" in importance:
             first = rank_concepts(importance["contribution"], 1)
-            columns[NEGATIVE_FIRST] = values.gather(1, first)[:, 0] < 0
+            columns[col.NEGATIVE_FIRST] = values.gather(1, first)[:, 0] < 0
         if self.variants.located_tops and batch.points is not None:
-            columns |= self._some_locations(images, outputs.features, importance, batch.points, batch.elsewhere)
+            elsewhere = batch.elsewhere if self._baselines else None
+            columns |= self._some_locations(images, outputs.features, importance, batch.points, elsewhere)
         # Together with the ranks of the located concepts one of two transfers from the device for each batch and model.
-        rows = torch.stack([column.to(torch.float32) for column in columns.values()], 1).cpu()
+        rows = torch.stack([column.to(values.device, torch.float32) for column in columns.values()], 1).cpu()
         self._check_finite(dict(zip(columns, rows.T, strict=True)))
-        kept = [index for index, score in enumerate(columns) if score not in WHAT_IS_NOT_FINITE]
-        self.scores = [score for score in columns if score not in WHAT_IS_NOT_FINITE]
+        kept = [index for index, score in enumerate(columns) if score not in col.CHECKED]
+        self.scores = [score for score in columns if score not in col.CHECKED]
         self._rows.add(rows[:, kept])
 
     def recorded(self) -> dict[str, Tensor]:
-        """Return what `take` takes: the numbers (N, columns) of all images, and importance (N, L) by explanation."""
+        """Return what `load` loads: the numbers (N, columns) of all images, and importance (N, L) by explanation."""
         return {ROWS: self._rows.rows} | {name: each.rows for name, each in (self._importance or {}).items()}
 
-    def take(self, recorded: Mapping[str, Tensor], scores: list[Score], shape: Sequence[int]) -> None:
-        """Take over what another scorer recorded of the next batch."""
+    def load(self, recorded: Mapping[str, Tensor], scores: list[Score], shape: Sequence[int]) -> None:
+        """Add what another stream recorded of the next batch."""
         self._theta = linear_weights(self.model.head)
         self.scores, self.shape = scores, (shape[0], shape[1])
         rows = recorded[ROWS]
-        labels, predicted = (rows[:, scores.index(score)].long() for score in (LABEL, PREDICTED))
+        labels, predicted = (rows[:, scores.index(score)].long() for score in (col.LABEL, col.PREDICTED))
         importance = {name: each for name, each in recorded.items() if name != ROWS}
         self._update_means(importance, labels, labels == predicted)
         self._rows.add(rows)
@@ -214,43 +197,68 @@ class ConceptScorer:
             for name, mean in self.class_importance().items()
         }
 
-    def _existence(self, values: Tensor, importance: dict[str, Tensor], present: Tensor) -> dict[Score, Tensor]:
-        shown = present.to(values.device)
-        columns = {DENSITY: shown.mean(1, dtype=torch.float32)}
-        if self._value_threshold is not None:
-            right = (values >= self._value_threshold) == (shown > 0.5)
-            columns[CONCEPT_ACCURACY] = right.float().mean(1)
-        tops = self.variants.top_l
+    def _existence(self, values: Tensor, importance: dict[str, Tensor], concepts: Tensor | None) -> dict[Score, Tensor]:
+        variants, columns = self.variants, dict[Score, Tensor]()
+        if concepts is None:
+            return columns
+        present = concepts.to(values.device)
+        if variants.explanations:
+            columns[col.DENSITY] = present.mean(1, dtype=torch.float32)
+        if variants.accuracies and self.threshold is not None:
+            right = ((values >= self.threshold) == (present > 0.5)).float()
+            for score, some in variants.accuracies.items():
+                columns[score] = (right if some is None else right[:, some.to(right.device)]).mean(1)
         for name, scored in importance.items():
-            hits = ranked_presence(scored, present, max(tops))
-            columns |= {Score("CEM", name, top): hits[:, :top].mean(1) for top in tops}
+            hits = ranked_presence(scored, concepts, max(variants.top_l))
+            columns |= {Score(col.CEM, name, top): hits[:, :top].mean(1) for top in variants.top_l}
         return columns
 
     def _intervened(
-        self, values: Tensor, predicted: Tensor, labels: Tensor, shown: Tensor | None
+        self, values: Tensor, predicted: Tensor, labels: Tensor, concepts: Tensor | None
     ) -> dict[Score, Tensor]:
-        asked = self.variants.interventions
-        if asked is None:
+        interventions = self.variants.interventions
+        if interventions is None:
             return {}
-        if shown is None:
+        if concepts is None:
             raise ValueError(
                 "Interventions need concept labels: give argument `concept_labels`, or a `loader` of (images, labels, "
                 "concept labels)."
             )
-        levels, first = (self._levels, self._value_threshold), self._first + self.n_images
-        found = asked.predictions(self.model, values, predicted, shown.to(values.device) > 0.5, *levels, first)
-        return {Score(INTERVENED, *name): classes == labels for name, classes in found}
+        present, first = concepts.to(values.device) > 0.5, self._first + self.n_images
+        answered = interventions.predictions(
+            self.model, values, predicted, present, self._levels, self.threshold, first
+        )
+        return {Score(col.INTERVENED, *name): classes == labels for name, classes in answered}
 
-    def _substituted(self, values: Tensor, batch: ConceptBatch, threshold: float) -> dict[Score, Tensor]:
-        added = torch.as_tensor(batch.added)
-        removed = torch.full_like(added, NO_CONCEPT) if batch.removed is None else batch.removed
-        plus, minus, recited = SUBSTITUTED
-        found = substitution(values, added, removed, threshold)
-        columns = {ADDED: added.to(values.device), plus: found.added, minus: found.removed}
+    def _substituted(self, values: Tensor, batch: ConceptBatch) -> dict[Score, Tensor]:
+        if batch.added is None or batch.removed is None or self.threshold is None:
+            return {}
+        scores = substitution(values, batch.added, batch.removed, self.threshold)
+        columns = {
+            col.ADDED: batch.added,
+            col.REMOVED: batch.removed,
+            col.PLUS: scores.added,
+            col.MINUS: scores.removed,
+        }
         if self.variants.class_concepts is not None:
             own = torch.as_tensor(self.variants.class_concepts >= MAJORITY)[batch.labels.cpu()]
-            columns[recited] = recital(values, own, threshold)
+            columns[col.RECITAL] = recital(values, own, self.threshold)
         return columns
+
+    def _moved(
+        self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None
+    ) -> dict[Score, Tensor]:
+        earlier = concept_outputs(self.model, batch.before, features)
+        moved = movement(earlier.values, values, *(torch.as_tensor(each) for each in (batch.added, batch.removed)))
+        return {
+            col.ADDED_MOVES: moved.added,
+            col.REMOVED_MOVES: moved.removed,
+            col.OTHERS_MOVE: moved.others,
+            # Whatever the threshold.
+            col.RISES: (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan),
+            col.SELECTIVITY: moved.selectivity,
+            col.CLASS_KEPT: predicted == earlier.logits.argmax(1),
+        }
 
     def _update_means(self, importance: dict[str, Tensor], labels: Tensor, correct: Tensor) -> None:
         if self.variants.class_concepts is None:
@@ -308,23 +316,25 @@ class ConceptScorer:
         own = self._hits(maps, places, size)
         # Ranked by (B, explanations, count), hits by (..., alphas).
         place = place.unflatten(1, ranked.shape[1:])
-        hits = {Score("CLM", name): own[place[:, index].to(own.device)] for index, name in enumerate(importance)}
+        hits = {Score(col.CLM, name): own[place[:, index].to(own.device)] for index, name in enumerate(importance)}
         chances = {score: self._chances(places)[place[:, index]] for index, score in enumerate(hits)}
         if elsewhere is not None:
             # The last explanation ranks the concepts whose parts the baselines are asked for.
-            last = Score("CLM", list(importance)[-1])
+            last = Score(col.CLM, list(importance)[-1])
             chosen, back = torch.unique(place[:, -1], return_inverse=True)
             places = elsewhere[image[chosen], parts[concept[chosen]]]
             there = self._hits(maps[chosen.to(maps.device)], places, size)
-            hits[last._replace(baseline=OTHER_IMAGE)] = there[back.to(there.device)]
-            chances[last._replace(baseline=OTHER_IMAGE)] = self._chances(places)[back]
+            hits[last._replace(baseline=col.OTHER_IMAGE)] = there[back.to(there.device)]
+            chances[last._replace(baseline=col.OTHER_IMAGE)] = self._chances(places)[back]
             rows = torch.arange(len(points))[:, None]
             middle = self._region.hits(points[rows, parts[ranked[:, -1]]], size)
-            hits[last._replace(baseline=GAUSSIAN)] = middle.to(maps.device)
-            chances[last._replace(baseline=GAUSSIAN)] = chances[last]
+            hits[last._replace(baseline=col.GAUSSIAN)] = middle.to(maps.device)
+            chances[last._replace(baseline=col.GAUSSIAN)] = chances[last]
         if points.shape[2] > 1:
-            hits |= {score._replace(metric=LOCATION_CHANCE): each.to(maps.device) for score, each in chances.items()}
-        return {FINITE_MAPS: finite} | {
+            hits |= {
+                score._replace(metric=col.LOCATION_CHANCE): each.to(maps.device) for score, each in chances.items()
+            }
+        return {col.FINITE_MAPS: finite} | {
             score._replace(l=top, alpha=float(alpha)): found[:, :top, a].nanmean(1)
             for top in tops
             for a, alpha in enumerate(alphas)
@@ -364,7 +374,7 @@ class ConceptScorer:
 
     def _check_finite(self, columns: dict[Score, Tensor]) -> None:
         """Raise where a batch gave something that is not finite, before it is kept."""
-        for score, what in WHAT_IS_NOT_FINITE.items():
+        for score, what in col.CHECKED.items():
             bad = (columns[score] == 0).nonzero() if score in columns else torch.empty(0)
             if len(bad):
                 image = self._first + self.n_images + int(bad[0, 0])

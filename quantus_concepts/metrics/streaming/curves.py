@@ -17,9 +17,10 @@ from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.host.checks import checked_presence, class_labels
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
 from quantus_concepts.metrics.host.protocols import ConceptModel
-from quantus_concepts.metrics.streaming.columns import INTERVENED
-from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS, Interventions
-from quantus_concepts.metrics.streaming.run import ConceptScoring
+from quantus_concepts.metrics.streaming.interventions import Interventions
+from quantus_concepts.metrics.streaming.names import INTERVENED, WRONG_LABELS
+from quantus_concepts.metrics.streaming.rows import concept_table
+from quantus_concepts.metrics.streaming.stream import concept_stream
 
 COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
 TRUE_LABELS = "true labels"
@@ -91,7 +92,7 @@ def intervention_curve(
     ValueError
         If concept labels or levels are missing, or an argument is out of its range or does not go with another.
     """
-    scoring = ConceptScoring(
+    stream = concept_stream(
         model,
         explanations=("value",),
         top_l=(1,),
@@ -108,8 +109,8 @@ def intervention_curve(
         "labels": None if labels is None else class_labels("labels", labels),
         "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
     }
-    scoring.run(check_loader(loader), bound, None, display_progressbar=display_progressbar)
-    return curves_of(scoring.table(None, None))
+    stream.run(check_loader(loader), bound, display_progressbar=display_progressbar)
+    return curves_of(concept_table(stream, None, None))
 
 
 def curves_of(scores: pd.DataFrame) -> pd.DataFrame:

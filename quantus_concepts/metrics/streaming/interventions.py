@@ -20,9 +20,7 @@ from quantus_concepts.functional.interventions import (
 )
 from quantus_concepts.metrics.host.model import class_logits, concept_importances
 from quantus_concepts.metrics.host.protocols import ConceptModel
-
-#: The control: every answer turned into its opposite.
-WRONG_LABELS = "wrong labels"
+from quantus_concepts.metrics.streaming.names import WRONG_LABELS
 
 
 def in_every_order(interventions: Any, seed: int) -> Interventions | None:

@@ -18,7 +18,8 @@ from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 from quantus_concepts.metrics.streaming.batches import FIELDS
 from quantus_concepts.metrics.streaming.interventions import in_every_order
-from quantus_concepts.metrics.streaming.run import ConceptScoring
+from quantus_concepts.metrics.streaming.rows import concept_images, concept_table
+from quantus_concepts.metrics.streaming.stream import ConceptStream, concept_stream
 
 NAMES = ("class_names", "concept_names")
 #: Of what `score_concepts` takes beside models and images, what holds for all images.
@@ -91,7 +92,7 @@ class ConceptRanges:
         self._names = {name: given.pop(name) for name in NAMES}
         self._asked = given | {"interventions": in_every_order(given.get("interventions", ()), seed)}
         # Validate the settings now.
-        self._scoring()
+        self._stream()
 
     def __repr__(self) -> str:
         return described(self, f"{len(self.data)} images", model=self.model, batch_size=self.batch_size)
@@ -127,9 +128,9 @@ class ConceptRanges:
             Subset(self.data, images), self.batch_size, num_workers=self.num_workers, generator=torch.Generator()
         )
         elsewhere = EarlierPoints(self.seed, start, self._points_of) if self.baselines else None
-        scoring = self._scoring(start=start, record=True)
-        scoring.run(loader, {name: each[start:stop] for name, each in self._substituted().items()}, elsewhere)
-        return scoring.rows()
+        stream = self._stream(start=start, record=True)
+        stream.run(loader, {name: each[start:stop] for name, each in self._substituted().items()}, elsewhere)
+        return stream.rows()
 
     def table(self, rows: pd.DataFrame, *, per_image: bool = False) -> pd.DataFrame:
         """Put the rows of all images together.
@@ -156,19 +157,19 @@ class ConceptRanges:
         if not isinstance(rows, pd.DataFrame):
             raise TypeError(f"Expected argument `rows` to be a DataFrame but got {type(rows).__name__}.")
         check_flag("per_image", per_image)
-        scoring = self._scoring()
+        stream = self._stream()
         counts = rows["model"].value_counts() if {"model", "columns", "shape"} <= {*rows} else pd.Series(dtype=int)
-        expected = dict.fromkeys(range(scoring.n_models), len(self.data))
+        expected = dict.fromkeys(range(len(stream.columns)), len(self.data))
         if counts.to_dict() != expected:
             raise ValueError(
                 f"Expected argument `rows` to hold what `rows` gave for all {len(self.data)} images and "
-                f"{scoring.n_models} models and controls, {sum(expected.values())} rows, but got {len(rows)}."
+                f"{len(stream.columns)} models and controls, {sum(expected.values())} rows, but got {len(rows)}."
             )
-        scoring.take(rows, self.batch_size)
-        return scoring.images() if per_image else scoring.table(**self._names)
+        stream.load(rows, self.batch_size)
+        return concept_images(stream) if per_image else concept_table(stream, **self._names)
 
-    def _scoring(self, **settings: Any) -> ConceptScoring:
-        return ConceptScoring(self.model, **self._asked, **settings)
+    def _stream(self, **settings: Any) -> ConceptStream:
+        return concept_stream(self.model, **self._asked, **settings)
 
     def _substituted(self) -> dict[str, np.ndarray]:
         if self._asked.get("value_threshold") is None:

@@ -8,28 +8,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
-from captum_concepts._support.checks import to_numpy
+from captum_concepts._support.checks import as_list, to_numpy
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.host.call import nanmean
 from quantus_concepts.metrics.host.checks import checked_substitutes, class_labels
 from quantus_concepts.metrics.host.rows import Row, score_row
-from quantus_concepts.metrics.streaming.columns import (
-    ADDED,
-    CONCEPT_ACCURACY,
-    DENSITY,
-    INTERVENED,
-    LABEL,
-    LOCATION_CHANCE,
-    NEGATIVE_FIRST,
-    PREDICTED,
-    SUBSTITUTED,
-    ConceptScorer,
-    Score,
-)
+from quantus_concepts.metrics.streaming import names as col
+from quantus_concepts.metrics.streaming.batches import SEEN_REQUIRED
+from quantus_concepts.metrics.streaming.columns import ModelColumns, Variants
+from quantus_concepts.metrics.streaming.names import Score
+from quantus_concepts.metrics.streaming.stream import ConceptStream
 
-#: Of the tables `score_concepts` returns, with what a row holds that says nothing of them.
+#: Columns of the tables, with the value of a row that does not set them.
 COLUMNS: dict[str, Any] = {
     "model": "",
     "metric": "",
@@ -54,10 +47,13 @@ def score_table(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "Int64"})
 
 
-def mean_row(scores: Any, *, clusters: Any = None, intervals: bool = True, **fields: Any) -> Row:
-    """Sum up scores of samples; cosines lie in [-1, 1], all others in [0, 1]."""
-    bounds = (-1.0, 1.0) if fields["metric"] == "CGIM" else (0.0, 1.0)
-    return score_row(scores, bounds, clusters, intervals=intervals, **fields)
+def mean_row(scores: Any, clusters: Any, *, chances: Any = None, intervals: bool = True, **fields: Any) -> Row:
+    """Return the row of a metric's mean over samples; `clusters` (N,) of samples that depend on each other, or None."""
+    row = score_row(scores, col.BOUNDS.get(fields["metric"], (0.0, 1.0)), clusters, intervals=intervals, **fields)
+    if chances is None:
+        return row
+    # Of the defined scores.
+    return row | {"chance": nanmean(np.where(np.isnan(scores), np.nan, chances))}
 
 
 def item_rows(scores: Any, names: Sequence[str], *, intervals: bool = True, **fields: Any) -> list[Row]:
@@ -65,65 +61,86 @@ def item_rows(scores: Any, names: Sequence[str], *, intervals: bool = True, **fi
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     if values.shape != (len(names),):
         raise ValueError(f"Expected argument `scores` to have shape ({len(names)},) but got {values.shape}.")
-    single = [score_row(value, intervals=False, **fields, item=name) for name, value in zip(names, values, strict=True)]
-    return [mean_row(values, intervals=intervals, **fields), *single]
+    items = [
+        mean_row(value, None, intervals=False, **fields, item=name) for name, value in zip(names, values, strict=True)
+    ]
+    return [mean_row(values, None, intervals=intervals, **fields), *items]
 
 
-def model_table(scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str]) -> pd.DataFrame:
-    """Sum the scores of one model up."""
-    return score_table(model_rows(scorer, model, classes, concepts))
+def concept_table(
+    stream: ConceptStream, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+) -> pd.DataFrame:
+    """Return a row for each number, models in their order and controls after them."""
+    names = _names(stream, class_names, concept_names)
+    tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in stream.models]
+    if stream.control:
+        drawn = [model_rows(each, *names, model=stream.control, intervals=False) for each in stream.controls]
+        tables.append(control_table(drawn))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _names(
+    stream: ConceptStream, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    n_classes, n_concepts = stream.columns[0].shape
+    classes = _named_or_numbered("class_names", class_names, n_classes)
+    return classes, _named_or_numbered("concept_names", concept_names, n_concepts)
+
+
+def _named_or_numbered(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
+    if names is not None and len(as_list(argument, names, "names")) != count:
+        raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
+    return [str(number) for number in range(count)] if names is None else list(names)
 
 
 def model_rows(
-    scorer: ConceptScorer, model: str, classes: Sequence[str], concepts: Sequence[str], *, intervals: bool = True
+    model_columns: ModelColumns, classes: Sequence[str], concepts: Sequence[str], *, model: str, intervals: bool = True
 ) -> list[Row]:
-    """Sum the scores of one model up; intervals, which take longer than all else, where asked for."""
-    columns = scorer.columns()
-    labels, clusters = columns[LABEL], columns[PREDICTED].astype(np.int64)
-    correct = labels == clusters
-    shared: dict[str, Any] = {"clusters": clusters, "intervals": intervals}
-    rows = [mean_row(correct, metric="accuracy", intervals=intervals)]
-    for score in (CONCEPT_ACCURACY, NEGATIVE_FIRST):
-        if score in columns:
-            rows.append(mean_row(columns[score], **shared, **_named(score)))
-    if ADDED in columns:
-        pairs = pair_numbers(labels, columns[ADDED])
-        for score, chance in zip(SUBSTITUTED, (0.5, 0.5, math.nan), strict=True):
+    """Return the rows of one model; without intervals, which take longer than all else, for a control."""
+    columns = model_columns.columns()
+    labels, predicted = columns[col.LABEL], columns[col.PREDICTED].astype(np.int64)
+    correct = labels == predicted
+
+    def row(score: Score, scores: np.ndarray, clusters: np.ndarray, **fields: Any) -> Row:
+        named = {name: value for name, value in score._asdict().items() if value is not None}
+        return mean_row(scores, clusters, intervals=intervals, **named, **fields)
+
+    rows = [mean_row(correct, None, metric="accuracy", intervals=intervals)]
+    rows += [
+        row(score, columns[score], predicted)
+        for score in (col.CONCEPT_ACCURACY, col.NEGATIVE_FIRST)
+        if score in columns
+    ]
+    if col.ADDED in columns:
+        pairs = pair_numbers(labels, columns[col.ADDED])
+        for score, chance in zip(col.SUBSTITUTED, (col.CHANCE, col.CHANCE, math.nan), strict=True):
             if score in columns:
-                by_pair = shared | {"clusters": pairs, "chance": chance}
-                rows.append(mean_row(columns[score], **by_pair, **_named(score)))
-    for score, column in columns.items():
-        if score.metric == INTERVENED:
-            # People's answers are often those of the class.
-            rows.append(mean_row(column, clusters=labels, intervals=intervals, **_named(score)))
-    existence = {score: column for score, column in columns.items() if score.metric == "CEM"}
+                rows.append(row(score, columns[score], pairs, chance=chance))
+    # People's answers are often those of the class.
+    rows += [row(score, column, labels) for score, column in columns.items() if score.metric == col.INTERVENED]
+    existence = {score: column for score, column in columns.items() if score.metric == col.CEM}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
-        chance = float(columns[DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
-        for score, column in existence.items():
-            # As the metric has it: what does not belong to the set is undefined.
-            defined = np.where(chosen, column, np.nan)
-            rows.append(mean_row(defined, **shared, **_named(score), set=which, chance=chance))
-    located = {score: column for score, column in columns.items() if score.metric == "CLM"}
+        chance = float(columns[col.DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
+        # As in the metric, samples outside the set are undefined.
+        rows += [
+            row(score, np.where(chosen, column, np.nan), predicted, set=which, chance=chance)
+            for score, column in existence.items()
+        ]
+    located = {score: column for score, column in columns.items() if score.metric == col.CLM}
     # A model's own first, then its baselines.
     for score, column in sorted(located.items(), key=lambda item: bool(item[0].baseline)):
-        chance = (score.alpha or math.nan) / 12
-        if (of_places := score._replace(metric=LOCATION_CHANCE)) in columns:
-            chance = nanmean(np.where(np.isnan(column), np.nan, columns[of_places]))
-        rows.append(mean_row(column, **shared, **_named(score), chance=chance))
-    if scorer.variants.class_concepts is not None:
+        chances = columns.get(score._replace(metric=col.LOCATION_CHANCE))
+        rows.append(row(score, column, predicted, chance=(score.alpha or math.nan) / 12, chances=chances))
+    if model_columns.variants.class_concepts is not None:
         for kind, names in (("concept", concepts), ("class", classes)):
-            for explanation, scores in scorer.agreement(kind).items():
-                fields = {"metric": "CGIM", "item_kind": kind, "explanation": explanation, "set": "correct"}
+            for explanation, scores in model_columns.agreement(kind).items():
+                fields = {"metric": col.CGIM, "item_kind": kind, "explanation": explanation, "set": "correct"}
                 rows += item_rows(scores, names, intervals=intervals, **fields)
-    return [row | {"model": model} for row in rows]
-
-
-def _named(score: Score) -> Row:
-    return {name: value for name, value in score._asdict().items() if value is not None}
+    return [each | {"model": model} for each in rows]
 
 
 def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
-    """Return of each number, in the rows of models that know nothing, its mean and where 95 % of them lie."""
+    """Return the rows of controls: for each number their mean, and the range of 95 % of them."""
     values, chances = (
         np.array([[row.get(name, math.nan) for row in rows] for rows in controls]) for name in ("value", "chance")
     )
@@ -139,11 +156,18 @@ def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     )
 
 
-def image_table(scorer: ConceptScorer, model: str) -> pd.DataFrame:
-    """Return the scores of one model, a row for each image and number."""
-    columns = {score: each for score, each in scorer.columns().items() if score.metric != LOCATION_CHANCE}
-    columns.pop(ADDED, None)
-    labels, predicted = (columns.pop(score).astype(np.int64) for score in (LABEL, PREDICTED))
+def concept_images(stream: ConceptStream) -> pd.DataFrame:
+    """Return a row for each image and score of the models."""
+    return pd.concat([_image_table(columns, name) for name, columns in stream.models], ignore_index=True)
+
+
+def _image_table(model_columns: ModelColumns, model: str) -> pd.DataFrame:
+    columns = {
+        score: column
+        for score, column in model_columns.columns().items()
+        if score not in (col.ADDED, col.REMOVED) and score.metric != col.LOCATION_CHANCE
+    }
+    labels, predicted = (columns.pop(score).astype(np.int64) for score in (col.LABEL, col.PREDICTED))
     table = pd.concat([pd.DataFrame({**score._asdict(), "value": column}) for score, column in columns.items()])
     table = table.rename_axis("image").reset_index().astype({"l": "Int64", "alpha": "float64"})
     table.insert(1, "label", labels[table["image"]])
@@ -152,18 +176,13 @@ def image_table(scorer: ConceptScorer, model: str) -> pd.DataFrame:
     return table
 
 
-LABEL_COLUMN, PREDICTED_COLUMN, ADDED_COLUMN, REMOVED_COLUMN = "label", "predicted", "added", "removed"
-#: In units of the values; the others lie in [0, 1].
-UNBOUNDED = ("added moves", "removed moves", "others move")
-
-
 def bound_substitutions(added: Any, removed: Any, labels: Any) -> dict[str, np.ndarray | None]:
-    """Check what is bound beside a loader."""
+    """Validate per-image arrays given next to a loader."""
     concepts = {
         name: None if value is None else checked_substitutes(name, value)
-        for name, value in ((ADDED_COLUMN, added), (REMOVED_COLUMN, removed))
+        for name, value in (("added", added), ("removed", removed))
     }
-    put_in = concepts[ADDED_COLUMN]
+    put_in = concepts["added"]
     if put_in is not None and not (put_in >= 0).any():
         raise ValueError(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
@@ -180,22 +199,22 @@ def checked_seen(seen: Any) -> Iterable[Any] | None:
 
 
 def bound_pairs(pairs: Any) -> np.ndarray | None:
-    """Check which images are said to share a recipe."""
+    """Validate the numbers of the images' recipes."""
     return None if pairs is None else class_labels("pairs", pairs)
 
 
 class AboutImages:
-    """What images are about: pairs, what was put in and its group, and class, each by name."""
+    """Pair, class, and concepts put in and taken out of each image, by name."""
 
     def __init__(
         self,
-        columns: Mapping[str, np.ndarray],
+        columns: Mapping[Score, np.ndarray],
         pairs: np.ndarray | None,
         class_names: Sequence[str],
         concept_names: Sequence[str],
     ) -> None:
         self.labels, self.added, self.removed = (
-            columns[name].astype(np.int64) for name in (LABEL_COLUMN, ADDED_COLUMN, REMOVED_COLUMN)
+            columns[score].astype(np.int64) for score in (col.LABEL, col.ADDED, col.REMOVED)
         )
         self.class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
         self._pairs = pair_numbers(self.labels, self.added) if pairs is None else pairs
@@ -210,7 +229,9 @@ class AboutImages:
         """The concepts that are put in anywhere."""
         return np.unique(self.added[self.added >= 0])
 
-    def rows(self, scores: Mapping[str, np.ndarray], chances: Mapping[str, np.ndarray], alone: bool) -> list[Row]:
+    def rows(
+        self, scores: Mapping[str, np.ndarray], chances: Mapping[str, np.ndarray], *, intervals: bool = True
+    ) -> list[Row]:
         """Return the rows of one model: of all images, and of those of one attribute, group or class."""
         attributes = self._concept_names[self.added]
         groups = np.array([name.partition("::")[0] if "::" in name else "" for name in attributes])
@@ -219,8 +240,15 @@ class AboutImages:
         parts = [("", "", every)]
         parts += [(kind, str(item), items == item) for kind, items in kinds for item in np.unique(items[items != ""])]
         return [
-            summed(metric, column[chosen], self._pairs[chosen], chances.get(metric, unknown)[chosen], alone)
-            | {"item_kind": kind, "item": item}
+            mean_row(
+                column[chosen],
+                self._pairs[chosen],
+                chances=chances.get(metric, unknown)[chosen],
+                intervals=intervals,
+                metric=metric,
+                item_kind=kind,
+                item=item,
+            )
             for kind, item, chosen in parts
             for metric, column in scores.items()
         ]
@@ -242,8 +270,58 @@ class AboutImages:
         return pd.concat(tables, ignore_index=True)
 
 
-def summed(metric: str, scores: np.ndarray, clusters: np.ndarray, chances: np.ndarray, alone: bool = True) -> Row:
-    """Sum up scores, and what chance gives for the defined ones; the interval for a model alone."""
-    bounds = (-math.inf, math.inf) if metric in UNBOUNDED else (0.0, 1.0)
-    row = score_row(scores, bounds, clusters, intervals=alone, metric=metric)
-    return row | {"chance": nanmean(chances[~np.isnan(scores)])}
+def about_images(
+    stream: ConceptStream,
+    pairs: np.ndarray | None,
+    class_names: Sequence[str] | None,
+    concept_names: Sequence[str] | None,
+) -> AboutImages:
+    """Return what is known of the images of a stream of substitutions."""
+    return AboutImages(stream.columns[0].columns(), pairs, *_names(stream, class_names, concept_names))
+
+
+def substitution_images(stream: ConceptStream, about: AboutImages) -> pd.DataFrame:
+    """Return a row for each image and score of the models."""
+    tables = []
+    for name, model_columns in stream.models:
+        columns = model_columns.columns()
+        predicted = about.class_names[columns[col.PREDICTED].astype(np.int64)]
+        tables.append(about.images(_substitution_scores(columns), name, predicted))
+    return pd.concat(tables, ignore_index=True)
+
+
+def substitution_table(
+    stream: ConceptStream, about: AboutImages, seen: Iterable[Any] | None, display_progressbar: bool
+) -> pd.DataFrame:
+    """Return a row for each number, those of images without substitution too, models in order and controls last."""
+    accuracies = stream.with_variants(
+        Variants(
+            class_concepts=stream.variants.class_concepts,
+            accuracies={col.ACCURACY_ADDED: torch.as_tensor(about.put_in), col.ACCURACY_ALL: None},
+        )
+    )
+    if seen is not None:
+        accuracies.run(seen, {}, required=SEEN_REQUIRED, display_progressbar=display_progressbar)
+    half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
+    tables: list[list[Row]] = []
+    for place, (own, accuracy) in enumerate(zip(stream.columns, accuracies.columns, strict=True)):
+        # Intervals of controls come from their spread, not from images.
+        intervals = place < len(stream.names)
+        rows = about.rows(_substitution_scores(own.columns()), half, intervals=intervals)
+        if seen is not None:
+            columns = accuracy.columns()
+            rows += [
+                mean_row(
+                    columns[score], columns[col.LABEL], chances=col.CHANCE, intervals=intervals, metric=score.metric
+                )
+                for score in accuracies.variants.accuracies
+            ]
+        name = stream.names[place] if intervals else stream.control
+        tables.append([row | {"model": name} for row in rows])
+    n_models = len(stream.names)
+    found = [score_table(rows) for rows in tables[:n_models]]
+    return pd.concat([*found, *([control_table(tables[n_models:])] if stream.control else [])], ignore_index=True)
+
+
+def _substitution_scores(columns: Mapping[Score, np.ndarray]) -> dict[str, np.ndarray]:
+    return {score.metric: columns[score] for score in (*col.SUBSTITUTED, *col.MOVES) if score in columns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,16 @@ from quantus_concepts.functional.substitution import group_choice
 from quantus_concepts.metrics.host.checks import known_to
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 from quantus_concepts.metrics.host.rows import Row
-from quantus_concepts.metrics.streaming.batches import ConceptBatches
+from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
+from quantus_concepts.metrics.streaming.names import ADDED, LABEL, MINUS, PLUS, REMOVED
 from quantus_concepts.metrics.streaming.rows import (
-    ADDED_COLUMN,
-    LABEL_COLUMN,
-    REMOVED_COLUMN,
     AboutImages,
     bound_pairs,
     bound_substitutions,
     checked_seen,
+    mean_row,
     score_table,
-    summed,
 )
-from quantus_concepts.metrics.streaming.substitution_columns import substituted
 from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.encoder import Encoder
 
@@ -130,13 +127,12 @@ def score_vision_language(
     options = known("options", options)
     asker = _Asker(as_encoder(encoder), of_concepts, of_concepts if options is None else options, prompts, none)
     found = RowBuffer()
-    for batch in _batches(loader, bound, len(of_concepts), display_progressbar):
-        put_in, taken_out = substituted(batch)
-        groups = asker.groups_of(put_in)
+    for batch in _batches(loader, bound, len(of_concepts), ADDED_REQUIRED, display_progressbar):
+        groups = asker.groups_of(batch.added)
         chosen = asker.choose(asker.similarity(batch.images), groups)
-        found.add(torch.stack([batch.labels, put_in, taken_out, *(each.cpu() for each in chosen)], 1).float())
+        found.add(torch.stack([batch.labels, batch.added, batch.removed, *(each.cpu() for each in chosen)], 1).float())
     columns = to_numpy(found.rows).astype(np.int64).T
-    about_columns = dict(zip((LABEL_COLUMN, ADDED_COLUMN, REMOVED_COLUMN), columns, strict=False))
+    about_columns = dict(zip((LABEL, ADDED, REMOVED), columns, strict=False))
     n_classes = int(columns[0].max()) + 1
     of_classes = as_list("class_names", known("class_names", class_names) or map(str, range(n_classes)), "names")
     if len(of_classes) < n_classes:
@@ -155,7 +151,7 @@ def score_vision_language(
             named = np.array([*asker.options, NONE])[chosen_options]
             tables.append(about.images(scores, asker.encoder.name, named).assign(set=variant))
             continue
-        rows = about.rows(scores, chances, alone=True)
+        rows = about.rows(scores, chances)
         rows += accuracies.get(variant, [])
         tables.append(score_table([row | {"model": asker.encoder.name, "set": variant} for row in rows]))
     return pd.concat(tables, ignore_index=True)
@@ -214,13 +210,13 @@ class _Asker:
         gone = asked & (removed >= 0) & (removed != added)
         chance = self.chance(added, variant)
         scores = {
-            "S+": np.where(asked, chosen == added, np.nan),
-            "S-": np.where(gone, chosen != removed, np.nan),
+            PLUS.metric: np.where(asked, chosen == added, np.nan),
+            MINUS.metric: np.where(gone, chosen != removed, np.nan),
             "original": np.where(gone, chosen == removed, np.nan),
         }
         if variant == WITH_NONE:
             scores["none"] = np.where(asked, chosen == -1, np.nan)
-        return scores, {name: 1 - chance if name == "S-" else chance for name in scores}
+        return scores, {name: 1 - chance if name == MINUS.metric else chance for name in scores}
 
 
 def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bool) -> dict[str, list[Row]]:
@@ -229,9 +225,7 @@ def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bo
     options, some = asker.option_of[kept], np.isin(kept, put_in)
     groups, group_of = np.unique(asker.groups.numpy()[options], return_inverse=True)
     found = {variant: RowBuffer() for variant in asker.variants}
-    for batch in _batches(loader, {}, len(asker.option_of) - 1, show):
-        if batch.concepts is None:
-            raise ValueError("Expected argument `seen` to give batches with concept labels but they have none.")
+    for batch in _batches(loader, {}, len(asker.option_of) - 1, SEEN_REQUIRED, show):
         similarity, present = asker.similarity(batch.images), to_numpy(batch.concepts)[:, kept] > 0.5
         asked = [asker.choose(similarity, torch.full((len(present),), int(group))) for group in groups]
         for variant, *chosen in zip(asker.variants, *asked, strict=True):
@@ -244,14 +238,22 @@ def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bo
     for variant, buffer in found.items():
         clusters, *columns = buffer.rows.numpy().T
         rows[variant] = [
-            summed(metric, scores, clusters, chances)
+            mean_row(scores, clusters, chances=chances, metric=metric)
             for metric, scores, chances in zip(("T_A", "T"), columns[:2], columns[2:], strict=True)
         ]
     return rows
 
 
-def _batches(loader: Iterable[Any], bound: dict[str, np.ndarray | None], n_concepts: int, show: bool) -> Iterable[Any]:
-    batches = ConceptBatches(loader, bound, n_classes=None, n_concepts=n_concepts, last_part=-1, elsewhere=None)
+def _batches(
+    loader: Iterable[Any],
+    bound: dict[str, np.ndarray | None],
+    n_concepts: int,
+    required: Mapping[str, str],
+    show: bool,
+) -> Iterable[Any]:
+    batches = ConceptBatches(
+        loader, bound, n_classes=None, n_concepts=n_concepts, last_part=-1, elsewhere=None, required=required
+    )
     return progress(batches, "evaluating", unit="batch", show=show)
 
 

@@ -11,10 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
-from quantus_concepts.metrics.streaming.columns import INTERVENED
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS, plot_interventions
-from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS
+from quantus_concepts.metrics.streaming.names import GAUSSIAN, INTERVENED, OTHER_IMAGE, WRONG_LABELS
 from quantus_concepts.studies._kit.charts import (
     BAND,
     INK,

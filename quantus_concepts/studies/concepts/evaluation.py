@@ -435,7 +435,7 @@ def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
 
 def accuracy_rows(data: BenchmarkData, predicted: np.ndarray, model: str, **fields: Any) -> list[dict[str, Any]]:
     """Return the row of a class accuracy on the test images."""
-    return [mean_row(data.test.labels.numpy() == predicted, model=model, metric="accuracy", **fields)]
+    return [mean_row(data.test.labels.numpy() == predicted, None, model=model, metric="accuracy", **fields)]
 
 
 def _plain_accuracy(

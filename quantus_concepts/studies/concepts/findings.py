@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
-from quantus_concepts.metrics.streaming.interventions import WRONG_LABELS
+from quantus_concepts.metrics.streaming.names import GAUSSIAN, OTHER_IMAGE, WRONG_LABELS
 from quantus_concepts.studies._kit.findings import (
     RELATIONS,
     Finding,

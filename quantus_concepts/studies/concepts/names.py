@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.names import GAUSSIAN, OTHER_IMAGE
 
 POST_HOC = "post-hoc CBM"
 TRADITIONAL = "traditional CBM"

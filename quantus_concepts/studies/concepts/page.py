@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from quantus_concepts.metrics.streaming.baselines import GAUSSIAN, OTHER_IMAGE
-from quantus_concepts.metrics.streaming.columns import INTERVENED
+from quantus_concepts.metrics.streaming.names import GAUSSIAN, INTERVENED, OTHER_IMAGE
 from quantus_concepts.studies._kit.charts import Chart
 from quantus_concepts.studies._kit.findings import number
 from quantus_concepts.studies._kit.page import Page, Section

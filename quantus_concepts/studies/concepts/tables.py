@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from quantus_concepts.metrics.streaming.baselines import OTHER_IMAGE
+from quantus_concepts.metrics.streaming.names import OTHER_IMAGE
 from quantus_concepts.studies._kit.findings import number
 from quantus_concepts.studies._kit.results import PAPER, names, one, pick
 from quantus_concepts.studies._kit.tables import MARKS, Table, arranged, in_percent, in_percents

@@ -29,8 +29,16 @@ from quantus_concepts.metrics import score_substitutions, score_vision_language
 from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.ray_workers import RAY
-from quantus_concepts.metrics.streaming.rows import bound_pairs, bound_substitutions, mean_row, score_table
-from quantus_concepts.metrics.streaming.run import SubstitutionScoring
+from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED
+from quantus_concepts.metrics.streaming.rows import (
+    about_images,
+    bound_pairs,
+    bound_substitutions,
+    mean_row,
+    score_table,
+    substitution_table,
+)
+from quantus_concepts.metrics.streaming.stream import substitution_stream
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.engine import score_by_batches
@@ -112,10 +120,10 @@ def scored_by_ranges(
         models=[*models.values(), *controls],
         depends={"said": said, "data": content.hexdigest()},
     )
-    scoring = SubstitutionScoring(models, **asked)
-    scoring.take(rows)
-    about = scoring.about(bound_pairs(data.pairs), data.class_names, data.concept_names)
-    return scoring.table(about, seen, run.progress)
+    stream = substitution_stream(models, **asked)
+    stream.load(rows, run.options.batch_size)
+    about = about_images(stream, bound_pairs(data.pairs), data.class_names, data.concept_names)
+    return substitution_table(stream, about, seen, run.progress)
 
 
 def _rows(
@@ -127,9 +135,9 @@ def _rows(
     images: range,
 ) -> pd.DataFrame:
     own = {name: None if each is None else each[images.start : images.stop] for name, each in bound.items()}
-    scoring = SubstitutionScoring(models, **asked)
-    scoring.run(in_order(Subset(data, images), size), own, display_progressbar=False)
-    return scoring.rows()
+    stream = substitution_stream(models, **asked)
+    stream.run(in_order(Subset(data, images), size), own, required=ADDED_REQUIRED)
+    return stream.rows()
 
 
 BATCH = 32
@@ -246,7 +254,7 @@ def _class_kept(name: str, network: nn.Module, pairs: DataLoader[Any]) -> Row:
         for batch in pairs
     ]
     before, after = torch.cat(kept, 1).cpu()
-    return mean_row(before == after, clusters=pairs.dataset.pairs, model=name, metric="class kept")  # type: ignore[attr-defined]
+    return mean_row(before == after, pairs.dataset.pairs, model=name, metric="class kept")  # type: ignore[attr-defined]
 
 
 def thresholds(models: Iterable[str]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from concept_ranges import check_concepts
-from quantus_concepts.metrics.streaming import columns as concept_scorer
+from quantus_concepts.metrics.streaming.columns import ModelColumns
 
 
 def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,10 +17,8 @@ def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkey
     assert len(files) == 3
     files[1].unlink()
     scored = []
-    add = concept_scorer.ConceptScorer.add
-    monkeypatch.setattr(
-        concept_scorer.ConceptScorer, "add", lambda self, batch, *rest: (scored.append(batch), add(self, batch, *rest))
-    )
+    add = ModelColumns.add
+    monkeypatch.setattr(ModelColumns, "add", lambda self, batch, *rest: (scored.append(batch), add(self, batch, *rest)))
     again()
     # Two batches, each by two models and three controls.
     assert len(scored) == 10

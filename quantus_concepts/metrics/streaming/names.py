@@ -1,0 +1,52 @@
+"""The columns of numbers that a stream keeps of each image, and the names its tables use: one place for all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Score(NamedTuple):
+    """The name of a column of numbers, one for each image."""
+
+    metric: str
+    explanation: str = ""
+    l: int | None = None  # noqa: E741 (the paper's letter)
+    alpha: float | None = None
+    baseline: str = ""
+
+
+#: What is known of an image, and no score of it.
+LABEL, PREDICTED, ADDED, REMOVED = Score("label"), Score("predicted"), Score("added"), Score("removed")
+#: Whether the model gave finite numbers, and what an error calls these numbers.
+FINITE, FINITE_MAPS = Score("finite"), Score("finite maps")
+CHECKED = {FINITE: "a concept value or logit", FINITE_MAPS: "a concept map"}
+
+DENSITY = Score("density")
+CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
+#: The concept accuracy on images without substitution, for the concepts that are put in anywhere and for all.
+ACCURACY_ADDED, ACCURACY_ALL = Score("T_A"), Score("T")
+PLUS, MINUS, RECITAL = Score("S+"), Score("S-"), Score("recital")
+SUBSTITUTED = (PLUS, MINUS, RECITAL)
+#: Changes from the image before the substitution to the image after it.
+ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE = Score("added moves"), Score("removed moves"), Score("others move")
+RISES, SELECTIVITY, CLASS_KEPT = Score("rises"), Score("selectivity"), Score("class kept")
+MOVES = (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE, RISES, SELECTIVITY, CLASS_KEPT)
+
+#: Values of the column ``metric``.
+CGIM, CEM, CLM = "CGIM", "CEM", "CLM"
+#: Accuracy of the class after interventions; ``explanation`` is then their order and ``l`` their number.
+INTERVENED = "accuracy after interventions"
+#: Chance of CLM where parts have several places; where they have one, it follows from the size of the region.
+LOCATION_CHANCE = "CLM chance"
+
+#: Values of the column ``baseline``: of CLM, and of interventions with every answer turned into its opposite.
+OTHER_IMAGE, GAUSSIAN, WRONG_LABELS = "parts of another image", "centred Gaussian", "wrong labels"
+
+#: Chance of an answer yes or no.
+CHANCE = 0.5
+#: Smallest and largest value of the metrics that do not lie in [0, 1]; movements are in units of the concept values.
+BOUNDS = {
+    CGIM: (-1.0, 1.0),
+    **{score.metric: (-math.inf, math.inf) for score in (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE)},
+}

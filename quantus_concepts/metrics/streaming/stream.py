@@ -1,0 +1,307 @@
+"""All concept metrics in one pass over a loader: the backbone runs once for all models and baselines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import as_list, check_finite, check_number, check_whole
+from captum_concepts._support.progress import progress
+from captum_concepts._support.running import device_of, evaluation_mode
+from captum_concepts.models.interventions import Levels, check_levels
+from quantus_concepts.metrics.host.checks import check_concept_order, checked_class_concepts, checked_parts, concepts_of
+from quantus_concepts.metrics.host.model import IMPORTANCES, backbone_features
+from quantus_concepts.metrics.host.protocols import (
+    REMEDY,
+    ConceptModel,
+    FeatureSharing,
+    is_concept_model,
+    lacking,
+    shares_features,
+)
+from quantus_concepts.metrics.streaming.baselines import EarlierPoints
+from quantus_concepts.metrics.streaming.batches import ConceptBatch, ConceptBatches
+from quantus_concepts.metrics.streaming.columns import ModelColumns, Variants
+from quantus_concepts.metrics.streaming.interventions import Interventions
+from quantus_concepts.metrics.streaming.names import CHANCE, CONCEPT_ACCURACY, Score
+
+#: Names of a model that is given without one, and of such controls.
+MODEL, CONTROL = "model", "control"
+
+#: A model's columns with the batch it scores, its features, and those of the images before a substitution.
+Work = tuple[ModelColumns, ConceptBatch, Tensor | None, Tensor | None]
+
+
+class ConceptStream:
+    """Concept models, and their columns of the images so far."""
+
+    # Models come first, in the order of their names; after them the controls, all of one name.
+
+    def __init__(self, columns: Sequence[ModelColumns], names: Sequence[str], control: str = "") -> None:
+        self.columns, self.names, self.control = list(columns), list(names), control
+
+    @property
+    def models(self) -> list[tuple[str, ModelColumns]]:
+        """The names and columns of the models, without controls."""
+        return list(zip(self.names, self.columns, strict=False))
+
+    @property
+    def controls(self) -> list[ModelColumns]:
+        """The columns of the controls."""
+        return self.columns[len(self.names) :]
+
+    @property
+    def variants(self) -> Variants:
+        """What is scored; the truth of all images is the same for all models."""
+        return self.columns[0].variants
+
+    def with_variants(self, variants: Variants) -> ConceptStream:
+        """Return a stream of the same models with other columns."""
+        columns = [ModelColumns(each.model, variants, each.threshold) for each in self.columns]
+        return ConceptStream(columns, self.names, self.control)
+
+    def run(
+        self,
+        loader: Iterable[Any],
+        bound: Mapping[str, np.ndarray | None],
+        elsewhere: EarlierPoints | None = None,
+        *,
+        required: Mapping[str, str] | None = None,
+        n_threads: int = 1,
+        display_progressbar: bool = False,
+    ) -> None:
+        """Add every batch; models of one backbone share its features."""
+        batches = ConceptBatches(
+            loader,
+            dict(bound),
+            n_classes=self.variants.n_classes,
+            n_concepts=self.variants.n_concepts,
+            last_part=int(self.variants.parts.max(initial=-1)),
+            elsewhere=elsewhere,
+            required=required,
+        )
+        # CUDA streams and other device state are thread-local.
+        if any(device_of(each.model).type != "cpu" for each in self.columns):
+            n_threads = 1
+        with ExitStack() as stack, torch.no_grad():
+            for model in (each.model for each in self.columns):
+                stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
+            pool = stack.enter_context(ThreadPoolExecutor(n_threads))
+            for batch in progress(batches, "evaluating", unit="batch", show=display_progressbar):
+                waiting = iter(self._work(batch))
+                others = [pool.submit(_add, waiting) for _ in range(n_threads - 1)]
+                _add(waiting)
+                for other in others:
+                    other.result()
+
+    def _work(self, batch: ConceptBatch) -> list[Work]:
+        """Run each backbone once, and return what is left to do; models that take no features are done."""
+        features, before = _Features(batch.images), _Features(batch.before if self.variants.moves else None)
+        work = []
+        for columns in self.columns:
+            if shares_features(columns.model):
+                work.append((columns, batch, features.of(columns.model), before.of(columns.model)))
+            else:
+                # In the calling thread, under its settings such as autocast.
+                columns.add(batch)
+        return work
+
+    def rows(self) -> pd.DataFrame:
+        """Return a row for each model and image, of all that scores are made of."""
+        tables = [
+            pd.DataFrame({"model": number} | {name: _packed(each) for name, each in columns.recorded().items()}).assign(
+                columns=json.dumps(columns.scores), shape=json.dumps(columns.shape)
+            )
+            for number, columns in enumerate(self.columns)
+        ]
+        return pd.concat(tables, ignore_index=True)
+
+    def load(self, rows: pd.DataFrame, batch_size: int) -> None:
+        """Add rows of all images as if they had been scored here, in batches of this size."""
+        for number, columns in enumerate(self.columns):
+            own = rows[rows["model"] == number]
+            names = [name for name in own.columns if name not in ("model", "columns", "shape")]
+            parts = {name: _unpacked(own[name]).split(batch_size) for name in names}
+            scores = [Score(*fields) for fields in json.loads(own["columns"].iloc[0])]
+            for values in zip(*parts.values(), strict=True):
+                columns.load(dict(zip(parts, values, strict=True)), scores, json.loads(own["shape"].iloc[0]))
+
+
+class _Features:
+    """The features of one batch, computed once by each backbone."""
+
+    def __init__(self, images: Tensor | None) -> None:
+        self._images = images
+        # Backbones are kept as well: another one could get the id of a freed one.
+        self._features: dict[int, tuple[nn.Module, Tensor]] = {}
+
+    def of(self, model: FeatureSharing) -> Tensor | None:
+        """Return the features of a model's backbone; None without images."""
+        if self._images is None:
+            return None
+        module = model.features
+        if id(module) not in self._features:
+            self._features[id(module)] = module, backbone_features(model, self._images)
+        return self._features[id(module)][1]
+
+
+@torch.no_grad()
+def _add(waiting: Iterator[Work]) -> None:
+    """Add a batch to the columns of one model after another that no other thread has taken."""
+    for columns, batch, features, before in waiting:
+        columns.add(batch, features, before)
+
+
+def concept_stream(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    *,
+    class_concepts: Any = None,
+    part_of_concept: Any = None,
+    explanations: Sequence[str] = IMPORTANCES,
+    top_l: Sequence[int] = (1, 3, 5),
+    alphas: Sequence[float] = (1.0, 3.0, 6.0),
+    value_threshold: float | Mapping[str, float | None] | None = None,
+    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    control_stride: int = 1,
+    interventions: Interventions | None = None,
+    levels: Levels | Mapping[str, Any] | None = None,
+    start: int = 0,
+    record: bool = False,
+) -> ConceptStream:
+    """Return the stream of CGIM, CEM, CLM and interventions; arguments as `score_concepts`."""
+    # With `start` the first image is that of a larger data set; with `record` what `rows` returns is kept.
+    models, drawn = named_models(model), named_controls(controls)
+    variants = Variants(
+        tuple(as_list("explanations", explanations, "names")),
+        tuple(as_list("top_l", top_l, "whole numbers")),
+        tuple(as_list("alphas", alphas, "sizes of the region")),
+        None if class_concepts is None else checked_class_concepts(class_concepts),
+        np.empty(0, int) if part_of_concept is None else checked_parts(part_of_concept),
+        accuracies={CONCEPT_ACCURACY: None},
+    )
+    if not variants.top_l or not variants.explanations or not variants.alphas:
+        raise ValueError("Expected arguments `top_l`, `alphas` and `explanations` to hold something.")
+    for _, concept_model in models:
+        check_concept_order("class_concepts", concepts_of(class_concepts), concept_model)
+    check_whole("control_stride", control_stride, 1)
+    columns = []
+    for offset, (name, each) in enumerate(models):
+        own = replace(variants, interventions=interventions)
+        own_levels = None if interventions is None else _levels(levels, name, each)
+        columns.append(
+            ModelColumns(
+                each, own, threshold_of(value_threshold, name), 1, offset, start, levels=own_levels, record=record
+            )
+        )
+    for offset, ((name, each), own_levels) in enumerate(zip(drawn, _control_levels(levels, drawn), strict=True)):
+        intervened = None if interventions is None or own_levels is None else interventions.of_controls()
+        columns.append(
+            ModelColumns(
+                each,
+                replace(variants, interventions=intervened),
+                threshold_of(value_threshold, name),
+                control_stride,
+                len(models) + offset,
+                start,
+                levels=own_levels,
+                baselines=False,
+                record=record,
+            )
+        )
+    return ConceptStream(columns, [name for name, _ in models], drawn[0][0] if drawn else "")
+
+
+def substitution_stream(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    *,
+    class_concepts: Any = None,
+    threshold: float | Mapping[str, float] = CHANCE,
+    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+) -> ConceptStream:
+    """Return the stream of S+, S-, recital and movements; arguments as `score_substitutions`."""
+    models, drawn = named_models(model), named_controls(controls)
+    truth = None if class_concepts is None else checked_class_concepts(class_concepts)
+    variants = Variants(class_concepts=truth, moves=True)
+    columns = [
+        ModelColumns(each, variants, threshold_of(threshold, name, "threshold", CHANCE))
+        for name, each in [*models, *drawn]
+    ]
+    return ConceptStream(columns, [name for name, _ in models], drawn[0][0] if drawn else "")
+
+
+def named_models(model: Any) -> list[tuple[str, ConceptModel]]:
+    """Return concept models with their names."""
+    named = list(model.items()) if isinstance(model, Mapping) else [(MODEL, model)]
+    if not named:
+        raise ValueError("Expected argument `model` to hold at least one model but it is empty.")
+    return [(str(name), _concept_model("model", each)) for name, each in named]
+
+
+def named_controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+    """Return control models, all under one name."""
+    named = controls if isinstance(controls, Mapping) else {CONTROL: as_list("controls", controls, "concept models")}
+    if len(named) > 1:
+        raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
+    return [(str(name), _concept_model("controls", each)) for name, models in named.items() for each in models]
+
+
+def _concept_model(argument: str, model: Any) -> ConceptModel:
+    if not is_concept_model(model):
+        raise TypeError(
+            f"Expected argument `{argument}` to be a concept model, with modules `features`, `concept_predictor` and "
+            f"`head`, and `concept_maps`, but got {type(model).__name__} {lacking(model)}. {REMEDY}."
+        )
+    return model
+
+
+def threshold_of(threshold: Any, name: str, argument: str = "value_threshold", default: float | None = None) -> Any:
+    """Return the threshold of a model: one for all models, or its own of a mapping."""
+    found = threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
+    if found is not None or default is not None:
+        check_finite(argument, check_number(argument, found))
+    return found
+
+
+def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
+    found = levels.get(name) if isinstance(levels, Mapping) else levels
+    if found is not None:
+        return check_levels(found, None)
+    if not getattr(model, "bounded", True):
+        raise ValueError(
+            f"Expected argument `levels` to say what stands for an absent and a present concept of {name!r}, since its "
+            "values are not bounded: `model.value_levels(loader)` of the training images does."
+        )
+    return None
+
+
+def _control_levels(levels: Any, drawn: Sequence[tuple[str, ConceptModel]]) -> list[Levels | None]:
+    """Return the levels of each control; None of controls without any, which nobody is asked about."""
+    found = levels.get(drawn[0][0]) if drawn and isinstance(levels, Mapping) else None
+    if found is None:
+        return [None] * len(drawn)
+    if isinstance(found, Levels) or len(as_list("levels", found, "levels of controls")) != len(drawn):
+        raise ValueError(
+            f"Expected argument `levels` to hold a list of levels for {drawn[0][0]!r}, one for each of its "
+            f"{len(drawn)} models."
+        )
+    return [check_levels(each, None) for each in found]
+
+
+def _packed(values: Tensor) -> list[bytes]:
+    """Return rows (N, ...) as bytes, all of which begin with the name of their dtype."""
+    array = values.numpy()
+    return [array.dtype.str.encode() + row.tobytes() for row in array]
+
+
+def _unpacked(rows: pd.Series) -> Tensor:
+    content = b"".join(row[3:] for row in rows)
+    return torch.from_numpy(np.frombuffer(content, dtype=rows.iloc[0][:3].decode()).reshape(len(rows), -1).copy())
