@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from quantus_concepts.studies.attribution.options import AttributionOptions
+
 OBJECTS, SCENES = ("leaf", "stone"), ("beach", "forest")
 METHOD = """
 import captum.attr
@@ -33,10 +35,7 @@ def gives_nan(model, inputs, targets, **kwargs):
 number = 3
 """
 #: Of the smallest run there is.
-TINY = shlex.split(
-    "--n-train 4 --n-test 4 --test-share 0.25 --image-size 16 --epochs 2 --batch-size 16 --train-batch-size 16 "
-    "--n-images 12 --n-patches 4 --patch-steps 5 --n-samples 2 --n-steps 3 --no-progress --device cpu"
-)
+TINY = shlex.split(f"{AttributionOptions.quick} --no-progress --device cpu")
 FOLDERS = shlex.split("--data folders --objects cutouts --scenes scenes")
 
 

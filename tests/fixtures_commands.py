@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -15,14 +16,7 @@ import fixtures_pasta
 import generated_folders
 from quantus_concepts.pasta import Scorer, save_scorer
 from quantus_concepts.studies._kit.command import Options
-from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.compose_options import ComposeOptions
-from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
-from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
-from quantus_concepts.studies.rating.train_options import TrainOptions
-from quantus_concepts.studies.substitute.options import ExportOptions, FilterOptions, GenerateOptions, VerifyOptions
-from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies.app import COMMANDS as EXPORTED
 
 NETWORK = """
 import sys
@@ -61,35 +55,29 @@ def fails():
 def leaves():
     sys.exit(3)
 """
-_OWN = "--no-progress --device cpu"
-_EXPLAINED = "--images images --explanations explanations --no-progress"
-_MADE = "--generated made --no-progress"
-_FEW = f"--n-images 20 --seeds 1 --epochs 1 {_OWN}"
-#: For each command its options, and good arguments of a run that is as small as can be.
-COMMANDS: dict[str, tuple[type[Options], str]] = {
-    "compose": (ComposeOptions, "--n-per-pair 2 --image-size 32 --no-progress"),
-    "benchmark concepts": (
-        ConceptOptions,
-        "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 --no-sweep " + _OWN,
-    ),
-    "benchmark attribution": (AttributionOptions, " ".join(fixtures_attribution.TINY)),
-    "benchmark substitution": (
-        SubstitutionOptions,
-        "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --correlations none " + _OWN,
-    ),
-    "benchmark pasta": (PastaOptions, f"--n-per-image 12 --image-size 32 --no-uses {_FEW}"),
-    "pasta train": (TrainOptions, f"--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 {_OWN}"),
-    "pasta score": (ScoreOptions, f"{_EXPLAINED} --scorer scorer.safetensors --device cpu"),
-    "pasta sheet": (SheetOptions, _EXPLAINED),
-    "pasta join": (JoinOptions, "votes.json --data rated"),
-    "pasta ablate": (AblateOptions, f"--tables labels {_FEW}"),
-    "pasta sizes": (SizesOptions, f"--no-classifiers {_FEW}"),
-    "substitute generate": (GenerateOptions, f"--out out --model empty --birds Blue_Jay --n-per-pair 1 {_OWN}"),
-    "substitute filter": (FilterOptions, f"--model empty --device cpu {_MADE}"),
-    "substitute sheet": (VerifyOptions, f"--filtered filtered {_MADE}"),
-    "substitute export": (ExportOptions, f"--filtered filtered {_MADE}"),
-    "pasta metrics": (MetricsOptions, f"--n-images 20 --n-explained 4 --n-train 20 --classifier-epochs 1 {_OWN}"),
+_EXPLAINED = "--images images --explanations explanations"
+_MADE = "--generated made"
+#: What good arguments name of the place that is written here, for the commands that need files.
+FILES = {
+    "pasta train": "--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001",
+    "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors",
+    "pasta sheet": _EXPLAINED,
+    "pasta join": "votes.json --data rated",
+    "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1",
+    "substitute filter": f"--model empty {_MADE}",
+    "substitute sheet": f"--filtered filtered {_MADE}",
+    "substitute export": f"--filtered filtered {_MADE}",
 }
+
+
+def _small(words: str, options: type[Options]) -> str:
+    names = {field.name for field in dataclasses.fields(options)}
+    shared = {"progress": "--no-progress", "device": "--device cpu"}
+    return " ".join([FILES.get(words, options.quick), *(text for name, text in shared.items() if name in names)])
+
+
+#: For each command its options, and good arguments of a run that is as small as can be.
+COMMANDS = {words: (options, _small(words, options)) for words, (options, _) in EXPORTED.items()}
 
 
 def write_place(root: Path) -> Path:

@@ -1,10 +1,12 @@
-"""The command line: `quantus-concepts benchmark ...`, `pasta ...`, `substitute ...` and `compose`."""
+"""The command line: the commands that the studies export, by the words that are typed."""
 
 from __future__ import annotations
 
 import codecs
+import importlib
 import importlib.metadata
 import io
+import pkgutil
 import signal
 import sys
 import threading
@@ -16,51 +18,54 @@ from typing import Annotated, Any
 import typer
 
 from captum_concepts._support.files import printable
+from quantus_concepts import studies
 from quantus_concepts.metrics.host.errors import explained
-from quantus_concepts.studies._kit.command import CommandGroup, add_command
-from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.compose_options import ComposeOptions
-from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.pasta.options import AblateOptions, MetricsOptions, PastaOptions, SizesOptions
-from quantus_concepts.studies.rating.options import JoinOptions, ScoreOptions, SheetOptions
-from quantus_concepts.studies.rating.train_options import TrainOptions
-from quantus_concepts.studies.substitute.options import ExportOptions, FilterOptions, GenerateOptions, VerifyOptions
-from quantus_concepts.studies.substitution.options import SubstitutionOptions
+from quantus_concepts.studies._kit.command import CommandGroup, Options, add_command, resolve
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
-STUDIES = "quantus_concepts.studies"
+#: What the groups of commands are about, in the order of the help.
+GROUPS = {
+    "benchmark": "Evaluate models on a data set and write a report.",
+    "pasta": "How people rate explanations: collect ratings, train scorers, score explanations.",
+    "substitute": "Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export.",
+}
 #: What is printed for a sign that the output's encoding lacks, as wide as the sign so that columns stay aligned.
 PLAIN_SIGNS = str.maketrans("−–—≈▼↑↓·±θαλ…“”✓✗→", '---~v^v*+wal.""yx>')
 
 app = typer.Typer(name="quantus-concepts", cls=CommandGroup, add_completion=False, pretty_exceptions_enable=False)
-benchmark = typer.Typer(cls=CommandGroup)
-pasta = typer.Typer(cls=CommandGroup)
-substitute = typer.Typer(cls=CommandGroup)
 
-# Modules of a command are named, and loaded when it runs: its options alone tell its help.
-add_command(app, "compose", ComposeOptions, f"{STUDIES}.compose:compose")
-app.add_typer(benchmark, name="benchmark")
-add_command(benchmark, "concepts", ConceptOptions, f"{STUDIES}.concepts.study:STUDY")
-add_command(benchmark, "attribution", AttributionOptions, f"{STUDIES}.attribution.study:STUDY")
-add_command(benchmark, "substitution", SubstitutionOptions, f"{STUDIES}.substitution.study:STUDY")
-add_command(benchmark, "pasta", PastaOptions, f"{STUDIES}.pasta.study:STUDY")
-app.add_typer(pasta, name="pasta")
-add_command(pasta, "train", TrainOptions, f"{STUDIES}.rating.train_study:STUDY")
-add_command(pasta, "score", ScoreOptions, f"{STUDIES}.rating.score:STUDY")
-add_command(pasta, "sheet", SheetOptions, f"{STUDIES}.rating.sheet:make_sheet")
-add_command(pasta, "join", JoinOptions, f"{STUDIES}.rating.join:join")
-add_command(pasta, "ablate", AblateOptions, f"{STUDIES}.pasta.ablate:STUDY")
-add_command(pasta, "sizes", SizesOptions, f"{STUDIES}.pasta.sizes:STUDY")
-add_command(pasta, "metrics", MetricsOptions, f"{STUDIES}.pasta.metrics:STUDY")
-app.add_typer(substitute, name="substitute")
-add_command(substitute, "generate", GenerateOptions, f"{STUDIES}.substitute.generate:generate")
-add_command(substitute, "filter", FilterOptions, f"{STUDIES}.substitute.filtering:filter_images")
-add_command(substitute, "sheet", VerifyOptions, f"{STUDIES}.substitute.sheet:make_sheet")
-add_command(substitute, "export", ExportOptions, f"{STUDIES}.substitute.export:export")
+
+def exported_commands() -> dict[str, tuple[type[Options], str]]:
+    """Return the options and the name of what runs, ``"package.module:NAME"``, of every command of every study.
+
+    A study is a folder beside this file; its ``COMMANDS`` map the words that are typed to two names in that folder.
+    """
+    found = {}
+    for folder in pkgutil.iter_modules(studies.__path__, f"{studies.__name__}."):
+        if folder.ispkg and not folder.name.rpartition(".")[2].startswith("_"):
+            for words, (options, run) in importlib.import_module(folder.name).COMMANDS.items():
+                # What runs is loaded when it runs: the options alone make the help.
+                found[words] = resolve(f"{folder.name}.{options}"), f"{folder.name}.{run}"
+    return found
+
+
+COMMANDS = exported_commands()
+
+
+def _add_commands() -> None:
+    groups = {name: typer.Typer(cls=CommandGroup, help=text) for name, text in GROUPS.items()}
+    for words, (options, run) in COMMANDS.items():
+        group = words.rpartition(" ")[0]
+        add_command(groups[group] if group else app, words, options, run)
+    for name, group_app in groups.items():
+        app.add_typer(group_app, name=name)
+
+
+_add_commands()
 
 
 def _tell_version(asked: bool) -> None:
@@ -77,21 +82,6 @@ def _root(
     ] = False,
 ) -> None:
     """Are a model's concepts real, present, in the right place? Does an attribution find what matters?"""
-
-
-@benchmark.callback()
-def _benchmark() -> None:
-    """Evaluate models on a data set and write a report."""
-
-
-@pasta.callback()
-def _pasta() -> None:
-    """How people rate explanations: collect ratings, train scorers, score explanations."""
-
-
-@substitute.callback()
-def _substitute() -> None:
-    """Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export."""
 
 
 def console() -> int:

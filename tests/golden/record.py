@@ -22,7 +22,7 @@ import pandas as pd  # noqa: E402
 import torch  # noqa: E402
 
 from golden.compare import Renamed, differences, repeated  # noqa: E402
-from golden.runs import RUNS, read_table, tables_of  # noqa: E402
+from golden.runs import RUNS, keys_of, read_table, tables_of  # noqa: E402
 
 RECORDED = HERE / "recorded"
 
@@ -30,7 +30,7 @@ RECORDED = HERE / "recorded"
 def record(name: str, tables: dict[str, pd.DataFrame], out: Path) -> str:
     """Write the tables of a run, in the order of their keys, and say how many rows they have."""
     for file, frame in tables.items():
-        keys = list(RUNS[name].tables[file])
+        keys = keys_of(name, file, frame)
         if again := repeated(frame, keys):
             raise ValueError(f"{again} rows of {name}/{file} have the keys {keys} of another.")
         path = out / name / file
@@ -42,9 +42,9 @@ def record(name: str, tables: dict[str, pd.DataFrame], out: Path) -> str:
 def compare(name: str, tables: dict[str, pd.DataFrame], renamed: Renamed, more_rows: bool, shown: int) -> bool:
     """Print what differs from what was recorded, and return whether nothing does."""
     good = True
-    for file, keys in RUNS[name].tables.items():
+    for file in RUNS[name].tables:
         recorded = renamed.applied(read_table(RECORDED / name / file))
-        keys = [renamed.columns.get(key, key) for key in keys]
+        keys = [renamed.columns.get(key, key) for key in keys_of(name, file, tables[file])]
         wrong, told = differences(recorded, tables[file], keys, more_rows=more_rows)
         print(f"{name}/{file}: {f'{len(wrong)} differences' if wrong else f'identical, {len(recorded)} rows'}")
         for line in [*wrong[:shown], *told[:shown]]:

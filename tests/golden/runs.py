@@ -32,7 +32,8 @@ from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
 from quantus_concepts.studies._kit.kept import Kept
-from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
+from quantus_concepts.studies._kit.results import NUMBERS
+from quantus_concepts.studies.app import COMMANDS, EXIT_INTERRUPTED, main
 from quantus_concepts.studies.concepts.evaluation import random_models
 from quantus_concepts.studies.pasta.applications import subset_correlations
 from quantus_concepts.studies.pasta.metrics import with_control
@@ -97,7 +98,8 @@ class Run:
     commands
         The arguments; each command writes into the folder of its ``--out``.
     tables
-        File kept -> the columns that identify a row of it; all others are values.
+        File kept -> the columns that identify a row of it; all others are values. With none named they are those that
+        a result does not have as its numbers.
     source
         File kept -> where it is found, if elsewhere than in the folder of the run's name.
     needs
@@ -299,6 +301,19 @@ RUNS = {
         [], {"summary.csv": ("method", "metric"), "scores.csv": ("method", "metric", "number")}, finish=_every_metric
     ),
 }
+#: A study that is not above is run as its options' `quick` says, and its results.csv is compared.
+RUNS |= {
+    words.rpartition(" ")[2]: Run(
+        [f"{words} {options.quick} {QUIET} --out {words.rpartition(' ')[2]}"], {"results.csv": ()}, drawn=True
+    )
+    for words, (options, _) in COMMANDS.items()
+    if options.quick and not any(command.startswith(f"{words} ") for run in RUNS.values() for command in run.commands)
+}
+
+
+def keys_of(name: str, file: str, frame: pd.DataFrame) -> list[str]:
+    """Return the columns that identify a row of a file of a run."""
+    return list(RUNS[name].tables[file]) or [column for column in frame if column not in NUMBERS or column == "seed"]
 
 
 def tables_of(name: str, folder: Path, done: set[str]) -> dict[str, pd.DataFrame]:

@@ -11,10 +11,10 @@ from PIL import Image
 
 from block_sources import Blocks, Plains
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
-from quantus_concepts.studies import compose as command
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.compose import compose, load_objects, load_scenes
-from quantus_concepts.studies.compose_options import ComposeOptions
+from quantus_concepts.studies.compose import study as command
+from quantus_concepts.studies.compose.options import ComposeOptions
+from quantus_concepts.studies.compose.study import compose, load_objects, load_scenes
 
 
 @pytest.fixture

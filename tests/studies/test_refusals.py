@@ -15,16 +15,13 @@ import pytest
 from fixtures_commands import COMMANDS, write_place
 from quantus_concepts.datasets.birds.attributes import MAX_CONCEPTS, MIN_CONCEPTS, SPECIES
 from quantus_concepts.studies._kit.command import option_name
+from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.concepts.options import PAINTED_SIZES, ConceptOptions
 from refusals import check_command
 
 LONG = "x" * 300
 LOADED = [
-    *(f"quantus_concepts.studies.{name}" for name in ("compose", "concepts.study", "attribution.study", "pasta.study")),
-    "quantus_concepts.studies.substitution.study",
-    *(f"quantus_concepts.studies.pasta.{name}" for name in ("ablate", "sizes", "metrics")),
-    *(f"quantus_concepts.studies.rating.{name}" for name in ("train_study", "score", "sheet", "join")),
-    *(f"quantus_concepts.studies.substitute.{name}" for name in ("generate", "filtering", "sheet", "export")),
+    *(run.partition(":")[0] for _, run in EXPORTED.values()),
     *("timm", "torchvision.models", "quantus_concepts.pasta.encoders.open_clip_models"),
 ]
 #: Options whose bad values need others beside them, or whose refusal names another option.

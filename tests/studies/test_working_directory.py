@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from quantus_concepts.studies.concepts.options import ConceptOptions
+
 NAMES = ("captum_concepts", "numpy", "pickle", "quantus_concepts", "sitecustomize", "torch")
-TINY = (
-    "benchmark concepts --n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --n-pos 10 "
-    "--n-neg 10 --seeds 1 --no-sweep --device cpu --out out"
-)
+TINY = f"benchmark concepts {ConceptOptions.quick} --n-pos 10 --n-neg 10 --device cpu --out out"
 
 
 @pytest.fixture(scope="module")

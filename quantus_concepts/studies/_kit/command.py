@@ -74,6 +74,8 @@ class Options:
 
     #: Command lines, without the program's name, with which the help ends.
     examples: ClassVar[tuple[str, ...]] = ()
+    #: Arguments of a run that takes seconds, where one needs no files: the last line of the help, and what tests run.
+    quick: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Write ``~`` out in paths, and raise ValueError for what lies out of bounds or is no choice."""
@@ -194,10 +196,11 @@ class CommandGroup(_PlainHelp, TyperGroup):
     """A group of commands."""
 
 
-def add_command(app: typer.Typer, name: str, options: type[Options], run: str) -> None:
-    """Add the command of some options to an app; its help ends with the options' examples."""
-    epilog = "\n\n".join(["Examples:", *(f"quantus-concepts {example}" for example in options.examples)])
-    app.command(name, cls=_Command, epilog=epilog)(command(options, run))
+def add_command(app: typer.Typer, words: str, options: type[Options], run: str) -> None:
+    """Add the command of some options to an app; its help ends with the options' examples and its quick run."""
+    lines = ["Examples:", *options.examples, *([f"{words} {options.quick}"] if options.quick else [])]
+    epilog = "\n\n".join([lines[0], *(f"quantus-concepts {line}" for line in lines[1:])])
+    app.command(words.rpartition(" ")[2], cls=_Command, epilog=epilog)(command(options, run))
 
 
 def command(options: type[Options], run: Callable[[Any], object] | str) -> Callable[..., None]:

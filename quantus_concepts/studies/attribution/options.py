@@ -45,6 +45,10 @@ class AttributionOptions(WorkerOptions, RunOptions):
         "benchmark attribution --methods grad-cam,my_file.py:my_method",
         "benchmark attribution --data bam --root composed --backbone resnet18",
     )
+    quick = (
+        "--n-train 4 --n-test 4 --test-share 0.25 --image-size 16 --epochs 2 --batch-size 16 --train-batch-size 16 "
+        "--n-images 12 --n-patches 4 --patch-steps 5 --n-samples 2 --n-steps 3"
+    )
 
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     objects: Path | None = option(

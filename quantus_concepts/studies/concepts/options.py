@@ -44,6 +44,7 @@ class ConceptOptions(WorkerOptions, RunOptions):
         "benchmark concepts --seeds 2",
         "benchmark concepts --data cub --root CUB_200_2011 --backbone resnet18",
     )
+    quick = "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 --no-sweep"
 
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     root: Path | None = option(None, "Folder of the images (cub: the official layout).", panel=_DATA)

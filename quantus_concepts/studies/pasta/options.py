@@ -278,6 +278,7 @@ class PastaOptions(SplitOptions, PaintedOptions):
         "benchmark pasta --question Q1",
         "benchmark pasta --n-images 120 --seeds 3 --no-uses",
     )
+    quick = "--n-per-image 12 --image-size 32 --no-uses --n-images 20 --seeds 1 --epochs 1"
 
     uses: bool = option(True, "Mixture, steered RISE, robustness, other metrics.", panel=APPLICATIONS)
     n_explained: int = option(48, "Birds that Captum's methods explain.", panel=APPLICATIONS, bounds=(1, MANY))
@@ -356,6 +357,7 @@ class AblateOptions(ScorersOptions):
         "pasta ablate --seeds 3",
         "pasta ablate --data PASTA --encoder clip",
     )
+    quick = "--tables labels --n-images 20 --seeds 1 --epochs 1"
 
     tables: str = option(ALL, f"{ALL}, or some of {', '.join(ABLATIONS)}, with commas.", shown=False)
     encoder: str = option(EMBEDDED, "siglip, clip, eva02, embedded (untrained), or MODEL/TAG of open_clip.")
@@ -385,6 +387,7 @@ class SizesOptions(ScorersOptions):
         "pasta sizes --seeds 3",
         "pasta sizes --data PASTA",
     )
+    quick = "--no-classifiers --n-images 20 --seeds 1 --epochs 1"
 
     encoders: str | None = option(
         None, "Encoders to compare, with commas: siglip, clip, eva02, embedded, MODEL/TAG.", shown=False
@@ -418,6 +421,7 @@ class MetricsOptions(RatingsOptions):
         "pasta metrics",
         "pasta metrics --data PASTA",
     )
+    quick = "--n-images 20 --n-explained 4 --n-train 20 --classifier-epochs 1"
 
     n_explained: int = option(24, "Birds whose explanations are rated and measured.", bounds=(1, MANY))
     n_train: int = option(N_CLASSIFIER, "Birds that network learns from.", bounds=(2, MANY))

@@ -33,6 +33,7 @@ class SubstitutionOptions(WorkerOptions, RunOptions):
         "benchmark substitution --seeds 3",
         "benchmark substitution --data sub --root SUB --cub-root CUB_200_2011 --backbone resnet18",
     )
+    quick = "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --correlations none"
 
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     root: Path | None = option(None, "sub: folder of the Parquet files of SUB.", panel=_DATA)

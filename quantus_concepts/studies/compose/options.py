@@ -19,6 +19,7 @@ class ComposeOptions(ProgressOptions, OutOptions):
         "compose --n-per-pair 50 --out composed",
         "compose --objects cutouts --scenes photographs --image-size 224 --out composed",
     )
+    quick = "--n-per-pair 2 --image-size 32"
 
     objects: str = option(
         PAINTED,

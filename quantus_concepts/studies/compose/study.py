@@ -11,7 +11,7 @@ from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
 from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
 from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies.compose_options import PAINTED, ComposeOptions
+from quantus_concepts.studies.compose.options import PAINTED, ComposeOptions
 
 
 def compose(options: ComposeOptions) -> Path:
