@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from captum_concepts.models.interventions import Levels
     from captum_concepts.models.pyc import from_pyc
     from captum_concepts.models.residual import Contributions, ResidualCBM, fit_residual
+    from captum_concepts.pictures.show import plot_contributions, show_concepts, show_top_images
+    from captum_concepts.tcav.plot import TCAVScores
     from captum_concepts.tcav.score import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
     from captum_concepts.tcav.sets import tcav_folders
 else:
@@ -59,6 +61,7 @@ __all__ = [
     "SteeredRISE",
     "TCAVContrast",
     "TCAVScore",
+    "TCAVScores",
     "build_method",
     "build_methods",
     "embed",
@@ -75,7 +78,10 @@ __all__ = [
     "method_from_spec",
     "overlay",
     "plot_coam",
+    "plot_contributions",
     "prune",
+    "show_concepts",
+    "show_top_images",
     "tcav_contrast",
     "tcav_folders",
     "tcav_score",

@@ -342,6 +342,20 @@ def test_from_captum_follows_the_classes_and_not_the_order_of_rows():
     assert named.cavs.tolist() == [[1.0, 2.0], [-3.0, -4.0]]
 
 
+def test_to_captum_and_back():
+    bank = ConceptBank([[1.0, -2.0], [0.5, 3.0]], names=["striped", "<furry>"])
+    cavs = bank.to_captum("layer4")
+    assert [cav.layer for cav in cavs] == ["layer4", "layer4"]
+    found = ConceptBank.from_captum(cavs)
+    assert torch.equal(found.cavs, bank.cavs)
+    assert found.names == bank.names
+    # The second row is that of the images without the concept.
+    assert torch.equal(ConceptBank.from_captum(cavs, concept=1).cavs, -bank.cavs)
+    # What Captum's own TCAV looks up.
+    weights, classes = cavs[1].stats["weights"], cavs[1].stats["classes"]
+    assert weights[classes.index(cavs[1].concepts[0].id)].tolist() == [0.5, 3.0]
+
+
 def test_from_captum_takes_the_mapping_of_tcav_and_one_of_its_layers():
     cavs = {
         "0-1": {layer: captum_cav(["a", "r"], [0, 1], [[w], [-w]], layer) for layer, w in (("x", 1.0), ("y", 2.0))},

@@ -42,6 +42,10 @@ EXCEPTIONS = {
     "PostHocCBM.own_inputs": "intervene begins with it",
     "BottleneckCBM.own_inputs": "as of PostHocCBM",
     "ResidualCBM.own_inputs": "as of PostHocCBM",
+    "PostHocCBM.logits_from_features": "the second half of forward",
+    "BottleneckCBM.logits_from_features": "as of PostHocCBM",
+    "ResidualCBM.logits_from_features": "as of PostHocCBM",
+    "TCAVScores": "a result",
     "LayerFeatures.forward": "PyTorch's own errors",
 }
 

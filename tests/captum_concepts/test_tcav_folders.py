@@ -150,3 +150,19 @@ def test_folders_that_say_too_little(tmp_path: Path) -> None:
         found_in(tmp_path, transform=lambda image: torch.full((3, 4, 4), math.nan))
     with pytest.raises(ValueError, match=r"`transform` .* `inputs`, \(C, H, W\) = \(3, 4, 4\), but got \(3, 2, 2\)"):
         found_in(tmp_path, transform=lambda image: torch.zeros(3, 2, 2))
+
+
+def test_scores_are_drawn_with_their_spread(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("captum_concepts.tcav.sets.LEAST_SETS", 4)
+    found = found_in(root)
+    figure, ax = found.plot()
+    heights = [bar.get_height() for bar in ax.patches]
+    each = [score.layers["mean"] for score in found.values()]
+    assert heights == pytest.approx([*(layer.score for layer in each), each[0].random_mean])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["bright", "nothing", "own", "random"]
+    # The concept between the sets reaches from .25 to .75.
+    (line,) = ax.containers[3].lines[2]
+    assert line.get_segments()[0][:, 1].tolist() == pytest.approx([0.25, 0.75])
+    stars = sum(text.get_text() == "*" for text in ax.texts)
+    assert stars == sum(layer.passed for layer in each)
+    figure.canvas.draw()

@@ -252,6 +252,7 @@ TABLE: Table = {
         concept={"None": None, "a fraction": 0.5, "a bool": True, "a list": [0], "negative": -1},
         layer={"a number": 3, "a list": ["layer"], "unknown": "head"},
     ),
+    "ConceptBank.to_captum": spoilt(BANK.to_captum, {"layer": "layer4"}, layer={"None": None, "a number": 3}),
     "ConceptBank.random": spoilt(
         ConceptBank.random,
         {"n_concepts": 2, "n_features": 3},

@@ -57,7 +57,10 @@ def chain_html(model: Any) -> str:
     if theta is None:
         return title + _note(f"head: {written(model.head)}, not linear, so no weights to tell by class")
     labels = [str(j) for j in range(theta.shape[1])] if names is None else names
-    rows = [[str(k), _strongest(weights, labels)] for k, weights in enumerate(theta[:ROWS])]
+    classes = getattr(model, "class_names", None) or range(len(theta))
+    rows = [
+        [shown_name(str(k)), _strongest(weights, labels)] for k, weights in zip(classes, theta[:ROWS], strict=False)
+    ]
     return title + _table(["class", "strongest concepts by weight"], rows, len(theta), "")
 
 

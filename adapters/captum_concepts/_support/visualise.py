@@ -29,8 +29,8 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.shown import signed
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
-_MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
-_TILE = 1.9  # inches
+MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
+TILE = 1.9  # inches
 _WRAP = 22  # letters that fit over a tile
 
 
@@ -40,6 +40,9 @@ def overlay(
     beta: float | None = None,
     coloured: bool | str = True,
     threshold: float | None = None,
+    *,
+    low: float | None = None,
+    high: float | None = None,
 ) -> np.ndarray:
     """Lay a concept activation map over its image (Algorithm 2).
 
@@ -61,6 +64,11 @@ def overlay(
         Whether to colour, as Algorithm 2 or blended, or to mask.
     threshold : float, optional
         Least value of the upsampled map that is shown, in the units of the map; needed to mask.
+    low : float, optional
+        Value that gets the lowest colour, as all below it; the minimum of the map by default. One `low` and `high` for
+        several maps make them comparable.
+    high : float, optional
+        Value that gets the highest colour, as all above it; the maximum of the map by default.
 
     Returns
     -------
@@ -70,24 +78,27 @@ def overlay(
     Raises
     ------
     ValueError
-        If a shape or range is not as above, a value is NaN, or the threshold is missing.
+        If a shape or range is not as above, a value is NaN, the threshold is missing, or `low` is above `high`.
     """
     check_choice("coloured", str(coloured), ("True", "False", "blend"))
     if beta is None:
         beta = 0.7 if coloured == "blend" else 0.4
     check_range("beta", beta, 0.0, 1.0)
-    if threshold is not None:
-        check_finite("threshold", check_number("threshold", threshold))
+    for name, value in (("threshold", threshold), ("low", low), ("high", high)):
+        if value is not None:
+            check_finite(name, check_number(name, value))
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"Expected argument `low` to be at most `high` = {high} but got {low}.")
     if not coloured and threshold is None:
         raise ValueError("Expected argument `threshold` to be a number, as `coloured=False` needs, but got None.")
-    picture = _as_picture("image", image)
+    picture = as_picture("image", image)
     _check_map("map", map, ("h", "w"), (None, None))
     heat = _upsample(map, picture.shape[:2])
     if not coloured:
         return picture * (heat >= threshold)[..., None]
-    low, high = heat.min(), heat.max()
+    low, high = heat.min() if low is None else low, heat.max() if high is None else high
     # A constant map has no contrast to show: all of it is the lowest colour.
-    stretched = (heat - low) / (high - low) if high > low else np.zeros_like(heat)
+    stretched = ((heat - low) / (high - low)).clip(0, 1) if high > low else np.zeros_like(heat)
     jet = mpl.colormaps["jet"](stretched)[..., :3]
     if coloured == "blend":
         share = beta * stretched[..., None] ** 2
@@ -104,6 +115,8 @@ def plot_coam(
     beta: float | None = None,
     coloured: bool | str = True,
     threshold: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
     """Draw one image under the map of one concept; nothing is shown or saved.
@@ -124,6 +137,10 @@ def plot_coam(
         As in `overlay`.
     threshold : float, optional
         As in `overlay`.
+    low : float, optional
+        As in `overlay`.
+    high : float, optional
+        As in `overlay`.
     ax : Axes, optional
         Where to draw; None for a new figure, which pyplot does not know of.
 
@@ -141,11 +158,11 @@ def plot_coam(
         check_flag("present", present)
     if ax is not None and not isinstance(ax, Axes):
         raise TypeError(f"Expected argument `ax` to be Axes of matplotlib but got {type(ax).__name__}.")
-    picture = overlay(image, map, beta, coloured, threshold)
+    picture = overlay(image, map, beta, coloured, threshold, low=low, high=high)
     if ax is None:
-        ax = Figure(figsize=(_TILE * 1.5, _TILE * 1.7), layout="constrained").subplots()
+        ax = Figure(figsize=(TILE * 1.5, TILE * 1.7), layout="constrained").subplots()
     _draw(ax, picture, name, present)
-    return _figure(ax), ax
+    return figure_of(ax), ax
 
 
 def gallery(
@@ -245,7 +262,7 @@ def gallery(
     # All pictures come before the figure: wrong input draws nothing on the caller's axes.
     pictures = [
         [
-            _as_picture("images", images[i]),
+            as_picture("images", images[i]),
             *(overlay(images[i], maps[i, j], beta, coloured, threshold) for j in range(k)),
             *([] if class_maps is None else [overlay(images[i], class_maps[i], beta, coloured or True)]),
         ]
@@ -254,7 +271,7 @@ def gallery(
     if axes is None:
         headings = [""] * n if class_names is None else class_names
         heights = [_row_height(row[0], labels[i], headings[i]) for i, row in enumerate(pictures)]
-        figure = Figure(figsize=(_TILE * columns, sum(heights)), layout="constrained")
+        figure = Figure(figsize=(TILE * columns, sum(heights)), layout="constrained")
         axes = figure.subplots(n, columns, squeeze=False)
     for i, row in enumerate(pictures):
         _draw(axes[i, 0], row[0], None if class_names is None else class_names[i])
@@ -264,13 +281,13 @@ def gallery(
             _draw(axes[i, 1 + j], row[1 + j], labels[i][j], mark)
         if class_maps is not None:
             _draw(axes[i, -1], row[-1], "class")
-    return _figure(axes[0, 0]), axes
+    return figure_of(axes[0, 0]), axes
 
 
 def _draw(ax: Axes, picture: np.ndarray, name: str | None = None, present: bool | None = None) -> None:
     ax.imshow(picture)
     ax.set_axis_off()
-    glyph, colour = ("", "black") if present is None else _MARKS[present]
+    glyph, colour = ("", "black") if present is None else MARKS[present]
     title = _wrap(f"{glyph} {name or ''}".strip())
     # The user's own font may lack the glyphs; a `$` in a concept's name is no formula.
     family = [*mpl.rcParams["font.family"], "DejaVu Sans"]
@@ -281,10 +298,11 @@ def _row_height(picture: np.ndarray, names: list[str], class_name: str) -> float
     """Return the inches that a row of the gallery takes: the image, and the longest title above it."""
     titles = [*(f"✓ {name}" for name in names), class_name]
     lines = max(_wrap(title).count("\n") + 1 for title in titles)
-    return _TILE * picture.shape[0] / picture.shape[1] + 0.14 * lines + 0.1
+    return TILE * picture.shape[0] / picture.shape[1] + 0.14 * lines + 0.1
 
 
-def _figure(ax: Axes) -> Figure:
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure that axes belong to."""
     figure = ax.get_figure()
     if figure is None:
         raise ValueError("Expected argument `ax` to belong to a figure but it was removed from its own.")
@@ -310,7 +328,7 @@ def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:
     return [[str(name) for name in row] for row in rows]
 
 
-def _as_picture(name: str, image: Any) -> np.ndarray:
+def as_picture(name: str, image: Any) -> np.ndarray:
     """Return an image as (H, W, 3) floats in [0, 1]."""
     array = to_array(name, image)
     if not array.size:

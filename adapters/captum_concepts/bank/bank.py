@@ -22,7 +22,7 @@ from captum_concepts._support.checks import (
 from captum_concepts.bank.directions import as_embeddings, some
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import FittedBank
-from captum_concepts.bank.sources import check_texts, embed_texts, read_cavs
+from captum_concepts.bank.sources import check_texts, embed_texts, read_cavs, write_cavs
 from captum_concepts.bank.value import BankValue
 
 
@@ -174,6 +174,33 @@ class ConceptBank(FittedBank):
         found_layer, own_names, rows = read_cavs(cavs, concept, layer)
         settings = {"method": "captum", "layer": found_layer}
         return cls(rows, names=own_names if names is None else names, settings=settings)
+
+    def to_captum(self, layer: str) -> list[Any]:
+        """Return the concepts as Captum's objects, the reverse of `from_captum`.
+
+        Parameters
+        ----------
+        layer : str
+            Name of the layer that the concepts are of, which Captum keeps with them.
+
+        Returns
+        -------
+        list of captum.concept.CAV
+            One for each concept, on the CPU: an experiment of the concept, whose row is the direction, and of "not" it,
+            whose row is the opposite. Captum keeps no intercepts, and of accuracies nothing is written.
+
+        Raises
+        ------
+        TypeError
+            If `layer` is no text.
+
+        Examples
+        --------
+        >>> ConceptBank([[1.0, 0.0]], names=["striped"]).to_captum("layer4")[0].concepts[0].name
+        'striped'
+        """
+        check_kind("layer", layer, str, "the name of a layer")
+        return write_cavs(self.names, self.cavs, layer)
 
     @classmethod
     def random(

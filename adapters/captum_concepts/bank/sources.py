@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from captum.concept import CAV
+from captum.concept import CAV, Concept
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import as_list, check_callable, check_whole
@@ -41,6 +41,16 @@ def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, li
     if len(widths) > 1:
         raise ValueError(f"Expected argument `cavs` to hold directions of one width d but got {widths}.")
     return found[0].layer, list(names), torch.stack(directions)
+
+
+def write_cavs(names: Sequence[str], rows: Tensor, layer: str) -> list[CAV]:
+    """Return a trained CAV of Captum for each direction: of its concept, and of images without it."""
+    made = []
+    for j, (name, row) in enumerate(zip(names, rows.detach().cpu(), strict=True)):
+        concepts = [Concept(2 * j, name, None), Concept(2 * j + 1, f"not {name}", None)]
+        stats = {"weights": torch.stack([row, -row]), "classes": [each.id for each in concepts], "accs": None}
+        made.append(CAV(concepts, layer, stats))
+    return made
 
 
 def _flatten(cavs: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import RandomSampler
 
 from captum_concepts._support.checks import (
+    as_list,
     check_binary,
     check_choice,
     check_finite,
@@ -31,7 +32,7 @@ from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import METHODS
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import check_given
-from captum_concepts.models.chain import check_width, is_training
+from captum_concepts.models.chain import check_class_names, check_width, is_training
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
 from captum_concepts.models.store import StoredCBM
@@ -228,12 +229,12 @@ class PostHocCBM(StoredCBM):
         facts = backbone_facts(
             self.features, self.pooling, bank.cavs.shape[1], source or self.source, self.normalisation
         )
-        return ModelContents(bank, self.head, self.values, facts)
+        return ModelContents(bank, self.head, self.values, facts, class_names=self.class_names)
 
     @classmethod
     def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
         model = cls(features, found.bank, found.head, found.values, pool, maps)
-        model.source = found.backbone.source
+        model.source, model.class_names = found.backbone.source, found.class_names
         if model.normalisation is None and found.backbone.normalisation is not None:
             model.normalisation = tuple(map(tuple, found.backbone.normalisation))
         return model
@@ -256,6 +257,7 @@ class PostHocCBM(StoredCBM):
         C: float = 1.0,
         head: str | Callable[[Tensor, Tensor], nn.Module] = "logistic",
         n_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
         seed: int = 0,
         display_progressbar: bool = False,
     ) -> PostHocCBM:
@@ -296,7 +298,9 @@ class PostHocCBM(StoredCBM):
             "logistic" (`fit_logistic`), "elastic_net" (`fit_elastic_net`), or a function from values (N, L)
             and labels (N,) to a module, for other settings or forms.
         n_classes : int, optional
-            K for the heads named; by default one more than the largest label.
+            K for the heads named; by default as many as there are class names, or one more than the largest label.
+        class_names : sequence of str, optional
+            K names, kept with the model and in its file, and used in tables, plots and pages.
         seed : int
             Of the draw of samples for the bank, and of the elastic net.
         display_progressbar : bool
@@ -330,8 +334,15 @@ class PostHocCBM(StoredCBM):
             width = check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
             # Where a vector has no margin, this is found before the images are gone through.
             ConceptLayer(bank, values)
+        if class_names is not None:
+            class_names = as_list("class_names", class_names, "names")
+            n_classes = len(class_names) if n_classes is None else n_classes
         if n_classes is not None:
             check_whole("n_classes", n_classes, 1)
+        if class_names is not None and len(class_names) != n_classes:
+            raise ValueError(
+                f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}."
+            )
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
@@ -352,7 +363,9 @@ class PostHocCBM(StoredCBM):
         fitted = _fit_head(head, u, embedded.labels, n_classes, seed)
         if isinstance(head, str):
             fitted.train(is_training(module))
-        return cls(features, bank, fitted, values, pool, maps)
+        model = cls(features, bank, fitted, values, pool, maps)
+        model.class_names = None if class_names is None else check_class_names(class_names, fitted)
+        return model
 
 
 def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, check_module, check_shape, to_tensor
+from captum_concepts._support.checks import as_list, check_finite, check_module, check_shape, to_tensor
 from captum_concepts._support.notebook import chain_html
 from captum_concepts._support.running import at_least_float32, evaluation_mode, tensor_output, to_model
 from captum_concepts.backbones.embedding import Embeddings, check_loader, run
@@ -40,6 +40,20 @@ def linear_part(head: nn.Module) -> nn.Linear | None:
     # By type: a subclass may do more in its forward pass than its parts tell.
     known = all(type(part) in (nn.Sequential, nn.Linear, nn.Identity, nn.Dropout) for part in parts)
     return linear[0] if known and len(linear) == 1 else None
+
+
+def check_class_names(names: Any, head: nn.Module) -> list[str]:
+    """Return the names of the classes, as many as a linear head has, or raise."""
+    listed = as_list("class_names", names, "names")
+    if not all(isinstance(name, str) and name.strip() for name in listed):
+        raise TypeError(f"Expected argument `class_names` to hold names but got {listed[:3]}.")
+    linear = linear_part(head)
+    if linear is not None and len(listed) != linear.out_features:
+        raise ValueError(
+            f"Expected argument `class_names` to hold K = {linear.out_features} names, one for each class, but got "
+            f"{len(listed)}."
+        )
+    return listed
 
 
 class ConceptPredictor(nn.Module):
@@ -83,11 +97,18 @@ class ConceptChain(nn.Module, ABC):
     channels : int, optional
         d, where it is known.
 
+    Attributes
+    ----------
+    class_names : list of str or None
+        K names, where they are known: tables, plots and pages use them.
+
     Raises
     ------
     TypeError
         If `features` or `head` is not a module.
     """
+
+    class_names: list[str] | None = None
 
     def __init__(
         self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
@@ -194,7 +215,11 @@ class ConceptChain(nn.Module, ABC):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return class logits (N, K) of images (N, C, H, W)."""
-        embedding = self.embed_features(self.features(images))
+        return self.logits_from_features(self.features(images))
+
+    def logits_from_features(self, features: Tensor) -> Tensor:
+        """Return class logits (N, K) from ``self.features(images)``."""
+        embedding = self.embed_features(features)
         return self._decide(self.concept_layer(embedding), embedding)
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:

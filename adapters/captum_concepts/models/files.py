@@ -18,6 +18,7 @@ from captum_concepts.backbones.backbone import check_normalisation
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, digest_tensors, read_tensors
+from captum_concepts.models.chain import check_class_names
 
 # What each layer is made anew from; but for `bias`, attributes of the same names.
 _SETTINGS: dict[str, tuple[str, ...]] = {
@@ -152,6 +153,7 @@ class ModelContents:
     values: str
     backbone: BackboneFacts
     residual: nn.Module | None = None
+    class_names: list[str] | None = None
 
     @property
     def kind(self) -> str:
@@ -188,6 +190,8 @@ def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
         **{name: describe_head(stage, name) for name, stage in model.stages.items()},
         "backbone": asdict(model.backbone),
     }
+    if model.class_names is not None:
+        described["class_names"] = model.class_names
     try:
         text = json.dumps(described)
     except TypeError as error:
@@ -248,7 +252,10 @@ def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> M
         )
     if facts.normalisation is not None:
         check_normalisation(facts.normalisation)
-    return ModelContents(bank, values=found["values"], backbone=facts, **stages)
+    names = found.get("class_names")
+    if names is not None:
+        names = check_class_names(names, stages["head"])
+    return ModelContents(bank, values=found["values"], backbone=facts, class_names=names, **stages)
 
 
 def _checksum(text: str, tensors: dict[str, Tensor]) -> str:

@@ -89,6 +89,7 @@ class ResidualCBM(StoredCBM):
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
+        self.class_names = bottleneck.class_names
         if isinstance(bottleneck, StoredCBM):
             self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
 
@@ -149,7 +150,8 @@ class ResidualCBM(StoredCBM):
                 "Expected the bottleneck of the model, to be written to a file, to be a PostHocCBM but got "
                 f"{type(self.bottleneck).__name__}. Save its state dict, and build the model anew to load it."
             )
-        return replace(self.bottleneck._contents(source or self.source), residual=self.residual)
+        found = self.bottleneck._contents(source or self.source)
+        return replace(found, residual=self.residual, class_names=self.class_names)
 
     @classmethod
     def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:

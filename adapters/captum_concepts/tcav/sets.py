@@ -22,7 +22,8 @@ from captum_concepts.bank.folders import (
     warn_without_transform,
 )
 from captum_concepts.tcav.experiments import mean_of, prepared
-from captum_concepts.tcav.score import LayerScore, TCAVScore, summarised
+from captum_concepts.tcav.plot import TCAVScores
+from captum_concepts.tcav.score import LayerScore, summarised
 
 
 def tcav_folders(
@@ -42,7 +43,7 @@ def tcav_folders(
     device: torch.device | str | None = None,
     seed: int = 0,
     display_progressbar: bool = False,
-) -> dict[str, TCAVScore]:
+) -> TCAVScores:
     r"""Score the concepts in a folder for a class by TCAV, as users of Captum's `TCAV` keep them.
 
     The folder is that of `ConceptBank.from_folders`: a folder of images for each concept, and at least five of random
@@ -92,9 +93,10 @@ def tcav_folders(
 
     Returns
     -------
-    dict of str to TCAVScore
-        By concept. Of each layer `scores` has one for each random set, `random_scores` the mean of each random set
-        against the others; `p_value` is NaN, with a warning, for fewer than five sets.
+    TCAVScores
+        A dict from concept to `TCAVScore`, with a method `plot`. Of each layer `scores` has one for each random set,
+        `random_scores` the mean of each random set against the others; `p_value` is NaN, with a warning, for fewer
+        than five sets.
 
     Raises
     ------
@@ -109,6 +111,7 @@ def tcav_folders(
     --------
     >>> found = tcav_folders(model, ["layer3"], "concepts", zebras, 340, transform=weights.transforms())
     >>> found["striped"].layers["layer3"].p_value  # NaN for fewer than five random sets
+    >>> figure, ax = found.plot()
     """
     explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
     check_range("alpha", alpha, 0, 1)
@@ -157,4 +160,4 @@ def tcav_folders(
                 by_concept[name][layer] = LayerScore(
                     mean_of(own), p_value, p_value <= alpha, mean_of(randoms), tuple(own.tolist()), tuple(randoms)
                 )
-    return {name: summarised(layers) for name, layers in by_concept.items()}
+    return TCAVScores({name: summarised(layers) for name, layers in by_concept.items()})

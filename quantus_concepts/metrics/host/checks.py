@@ -29,6 +29,12 @@ def known_to(loader: Any) -> Callable[[str, Any], Any]:
     return lambda name, given: getattr(dataset, name, None) if given is None else given
 
 
+def names_known_to(model: Any) -> tuple[Any, Any]:
+    """Return the names of classes and of concepts that a concept model, or the first of several, has; None for none."""
+    first = next(iter(model.values()), None) if isinstance(model, Mapping) else model
+    return getattr(first, "class_names", None), getattr(getattr(first, "concept_layer", None), "names", None)
+
+
 def class_labels(name: str, value: Any) -> np.ndarray:
     """Return (N,) class indices, or raise for anything else."""
     labels = to_array(name, value)

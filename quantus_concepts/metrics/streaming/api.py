@@ -16,6 +16,7 @@ from quantus_concepts.metrics.host.checks import (
     checked_substitutes,
     class_labels,
     known_to,
+    names_known_to,
 )
 from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.host.protocols import ConceptModel
@@ -128,7 +129,7 @@ def score_concepts(
         `captum_concepts.PostHocCBM.value_levels`. Elsewhere 0 and 1. Under the name of `controls` a list, one for each:
         these are then intervened on too, with right answers in random order.
     concept_names : sequence of str, optional
-        L names; the numbers of the concepts where none are known.
+        L names; those of the loader's data set or of the model by default, and numbers where none are known.
     class_names : sequence of str, optional
         K names, likewise.
     per_image : bool
@@ -200,7 +201,11 @@ def score_concepts(
     stream.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
     if per_image:
         return concept_images(stream)
-    return concept_table(stream, known("class_names", class_names), known("concept_names", concept_names))
+    classes, concepts = known("class_names", class_names), known("concept_names", concept_names)
+    own_classes, own_concepts = names_known_to(model)
+    return concept_table(
+        stream, own_classes if classes is None else classes, own_concepts if concepts is None else concepts
+    )
 
 
 def score_substitutions(

@@ -1,0 +1,1 @@
+"""What a concept model says of images, drawn."""

@@ -1,0 +1,364 @@
+"""The strongest concepts of images, drawn: maps on one scale, values, and what each adds to the class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from captum_concepts._support.checks import (
+    as_list,
+    check_binary,
+    check_choice,
+    check_finite,
+    check_kind,
+    check_number,
+    check_shape,
+    check_whole,
+    to_array,
+    to_tensor,
+)
+from captum_concepts._support.shown import clipped, signed
+from captum_concepts._support.visualise import MARKS, TILE, figure_of, plot_coam
+from captum_concepts.models.interventions import chosen_concepts
+from captum_concepts.pictures.views import (
+    ConceptViews,
+    as_pictures,
+    bank_views,
+    checked_images,
+    class_labels,
+    concept_views,
+)
+
+BY = ("contribution", "value", "weight")
+_GREY = "#6e6e6e"
+
+
+def show_concepts(
+    model: Any,
+    images: Any,
+    top: int = 4,
+    *,
+    layer: str | None = None,
+    bank: Any = None,
+    by: str | None = None,
+    concepts: Any = None,
+    concept_labels: Any = None,
+    labels: Any = None,
+    class_names: Sequence[str] | None = None,
+    pictures: Any = None,
+    batch_size: int = 64,
+) -> tuple[Figure, np.ndarray]:
+    """Draw the strongest concepts of each image: where they are, their values, and what they add to the class.
+
+    A row for each image: the image with the class predicted, the maps of its concepts over it, and a waterfall of
+    contributions (weight times value) from zero to the logit of that class. All maps share one scale, that of the
+    colour bar, so that they can be compared; it is in units of the concept values where the model's formula tells how
+    (`PostHocCBM`, linear `BottleneckCBM`), and begins at the threshold from which on a concept is present, where there
+    is one. Nothing is shown or saved, and pyplot does not know of the figure.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A concept model, such as a `PostHocCBM`; with `layer` and `bank` any model.
+    images : Tensor or array
+        (N, C, H, W), as the model takes them.
+    top : int
+        How many concepts of each image.
+    layer : str, optional
+        Name of the layer of `model` that `bank` was fitted on, averaged over space where it gives maps.
+    bank : ConceptBank, optional
+        Concepts of that layer. Without a head on them there are values and maps but no contributions.
+    by : str, optional
+        What ranks the concepts: "contribution", "value" or "weight", by size for all but the value; contribution by
+        default, value with a bank.
+    concepts : sequence, optional
+        Names or indices of the concepts to show, in place of the strongest.
+    concept_labels : Tensor or array, optional
+        (N, L) of 0 and 1: a tick before the name of a concept that is labelled present, a cross before one that is not.
+        A concept whose value is below the threshold is written "no fur", without either.
+    labels : Tensor or array, optional
+        (N,) of int: the true classes, written under a wrong prediction.
+    class_names : sequence of str, optional
+        K names; by default those of the model, or numbers.
+    pictures : Tensor or array, optional
+        (N, 3, H, W) of uint8, or of numbers in [0, 1]: the images as they are shown. By default `images` with the
+        model's normalisation undone, where it is known.
+    batch_size : int
+        Images at once.
+
+    Returns
+    -------
+    tuple of Figure and np.ndarray
+        The figure and its Axes (N, 2 + top), or (N, 1 + top) without a head.
+
+    Raises
+    ------
+    TypeError
+        If `model` is no concept model, and `layer` and `bank` are not given.
+    ValueError
+        If a shape or a choice does not fit, or the pictures are not in [0, 1].
+
+    See Also
+    --------
+    show_top_images : One concept over many images.
+    plot_coam : One map over its image.
+    plot_contributions : One waterfall.
+
+    Examples
+    --------
+    >>> figure, axes = show_concepts(cbm, images[:4], top=3)
+    >>> figure.savefig("concepts.png")
+    """
+    check_whole("top", top, 1)
+    if by is not None:
+        check_choice("by", by, BY)
+    views = _views(model, images, layer, bank, batch_size)
+    by = ("value" if views.logits is None else "contribution") if by is None else by
+    n, n_concepts = views.values.shape
+    if concepts is None:
+        strength = views.importance(by)
+        chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
+    else:
+        chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
+    marks = _binary("concept_labels", concept_labels, (n, n_concepts))
+    truth = None if labels is None else to_tensor("labels", labels)
+    if truth is not None:
+        check_shape("labels", truth, ("N",), (n,))
+    names = None
+    if views.logits is not None:
+        names = class_labels(class_names or getattr(model, "class_names", None), views.logits.shape[1])
+    shown = _pictures(pictures, views, model)
+    maps = views.maps.gather(1, chosen[:, :, None, None].expand(-1, -1, *views.maps.shape[2:]))
+    low, high = scale_of(maps, views.map_threshold)
+    figure, axes = _grid(n, 1 + chosen.shape[1], shown.shape[2] / shown.shape[3], waterfall=names is not None)
+    for i, row in enumerate(axes):
+        title = "" if names is None else _class_title(views, i, names, truth)
+        _picture(row[0], shown[i], title)
+        for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
+            value = views.values[i, j].item()
+            absent = views.threshold is not None and value < views.threshold
+            mark = None if marks is None or absent else bool(marks[i, j])
+            name = f"{'no ' if absent else ''}{clipped(views.names[j], 60)}\n{signed(value, 2)}"
+            plot_coam(shown[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
+        if names is not None and views.contributions is not None and views.logits is not None:
+            total = views.logits[i].max().item()
+            plot_contributions(views.contributions[i], views.names, total, top=chosen.shape[1], ax=row[-1])
+    _colour_bar(figure, axes[:, 1:-1] if names is not None else axes[:, 1:], low, high, views)
+    return figure, axes
+
+
+def show_top_images(
+    model: Any,
+    images: Any,
+    concept: int | str,
+    top: int = 8,
+    *,
+    layer: str | None = None,
+    bank: Any = None,
+    concept_labels: Any = None,
+    pictures: Any = None,
+    batch_size: int = 64,
+) -> tuple[Figure, np.ndarray]:
+    """Draw the images in which a concept has its highest values, with its map on one scale.
+
+    Parameters
+    ----------
+    model : nn.Module
+        As in `show_concepts`.
+    images : Tensor or array
+        (N, C, H, W), those to choose from.
+    concept : int or str
+        Index or name of the concept.
+    top : int
+        How many images.
+    layer : str, optional
+        As in `show_concepts`, like all that follow.
+    bank : ConceptBank, optional
+        Concepts of that layer.
+    concept_labels : Tensor or array, optional
+        (N, L) of 0 and 1.
+    pictures : Tensor or array, optional
+        (N, 3, H, W).
+    batch_size : int
+        Images at once.
+
+    Returns
+    -------
+    tuple of Figure and np.ndarray
+        The figure and its Axes, the image of the highest value first.
+
+    Raises
+    ------
+    TypeError
+        As in `show_concepts`.
+    ValueError
+        As in `show_concepts`, or if there is no such concept.
+    """
+    check_whole("top", top, 1)
+    views = _views(model, images, layer, bank, batch_size)
+    n, n_concepts = views.values.shape
+    try:
+        (j,) = chosen_concepts([concept], views.names, 1, n_concepts).tolist()
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace("`concepts`", "`concept`")) from error
+    marks = _binary("concept_labels", concept_labels, (n, n_concepts))
+    shown = _pictures(pictures, views, model)
+    rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
+    low, high = scale_of(views.maps[rows, j], views.map_threshold)
+    columns = min(len(rows), 4)
+    figure, axes = _grid(-(-len(rows) // columns), columns, shown.shape[2] / shown.shape[3], waterfall=False)
+    flat = axes.ravel()
+    for ax, i in zip(flat, rows, strict=False):
+        mark = None if marks is None else bool(marks[i, j])
+        name = f"image {i}: {signed(views.values[i, j].item(), 2)}"
+        plot_coam(shown[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
+    for ax in flat[len(rows) :]:
+        ax.set_visible(False)
+    figure.suptitle(clipped(views.names[j], 60), fontsize="medium", parse_math=False)
+    _colour_bar(figure, axes, low, high, views)
+    return figure, flat[: len(rows)]
+
+
+def plot_contributions(
+    contributions: Tensor | np.ndarray,
+    names: Sequence[str],
+    total: float,
+    *,
+    top: int = 5,
+    ax: Axes | None = None,
+) -> tuple[Figure, Axes]:
+    """Draw how the contributions of concepts add up to the logit of a class, as a waterfall.
+
+    The largest contributions come first, then the sum of the other concepts, then what the concepts do not say (the
+    bias, and a residual where there is one), then the logit.
+
+    Parameters
+    ----------
+    contributions : Tensor or array
+        (L,), weight times value of each concept.
+    names : sequence of str
+        L names.
+    total : float
+        The logit.
+    top : int
+        How many concepts get a bar of their own.
+    ax : Axes, optional
+        Where to draw; None for a new figure, which pyplot does not know of.
+
+    Returns
+    -------
+    tuple of Figure and Axes
+        To go on drawing, or ``fig.savefig(path)``.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If there is not one name for each contribution.
+    """
+    parts = to_array("contributions", contributions).astype(float)
+    names = as_list("names", names, "names")
+    check_finite("total", check_number("total", total))
+    if ax is not None:
+        check_kind("ax", ax, Axes, "Axes of matplotlib")
+    check_shape("contributions", parts, ("L",), (len(names),))
+    check_whole("top", top, 1)
+    order = np.argsort(-np.abs(parts), kind="stable")
+    largest, others = order[:top], order[top:]
+    bars = [(clipped(str(names[j]), 30), parts[j]) for j in largest]
+    if len(others):
+        bars.append((f"{len(others)} other concept{'s' if len(others) > 1 else ''}", parts[others].sum()))
+    bars.append(("bias", total - parts.sum()))
+    if ax is None:
+        ax = Figure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
+    starts = np.cumsum([0.0, *(width for _, width in bars)])
+    places = np.arange(len(bars) + 1)
+    for place, (start, (_, width)) in enumerate(zip(starts, bars, strict=False)):
+        ax.barh(place, width, left=start, height=0.7, color=MARKS[bool(width >= 0)][1])
+    ax.barh(places[-1], total, height=0.7, color=_GREY)
+    labels = [f"{name}  {signed(width, 2)}" for name, width in bars] + [f"logit  {signed(total, 2)}"]
+    ax.set_yticks(places, labels, fontsize="x-small", parse_math=False)
+    ax.set_ylim(len(bars) + 0.6, -0.6)
+    ax.axvline(0, color="black", linewidth=0.6)
+    ax.tick_params(axis="x", labelsize="x-small")
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    return figure_of(ax), ax
+
+
+def scale_of(maps: Tensor, threshold: float | None) -> tuple[float, float]:
+    """Return the ends of the one scale of several maps: from the threshold, where there is one, to the largest."""
+    low = maps.min().item() if threshold is None else threshold
+    high = maps.max().item()
+    # Where nothing reaches the threshold, nothing is coloured.
+    return low, high if high > low else low + 1.0
+
+
+def _views(model: Any, images: Any, layer: str | None, bank: Any, batch_size: int) -> ConceptViews:
+    if (layer is None) != (bank is None):
+        missing = "layer" if layer is None else "bank"
+        raise ValueError(f"Expected arguments `layer` and `bank` together but `{missing}` is missing.")
+    if layer is None:
+        return concept_views(model, images, batch_size)
+    return bank_views(model, layer, bank, images, batch_size)
+
+
+def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:
+    """Return the images as they are shown, (N, 1 or 3, H, W)."""
+    if pictures is None:
+        return as_pictures(views.images, getattr(model, "normalisation", None))
+    shown = checked_images(pictures, "pictures")
+    if len(shown) != len(views.images):
+        raise ValueError(f"Expected argument `pictures` to hold N = {len(views.images)} images but got {len(shown)}.")
+    return shown
+
+
+def _binary(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray | None:
+    if value is None:
+        return None
+    array = to_array(name, value)
+    check_shape(name, array, ("N", "L"), shape)
+    check_binary(name, array)
+    return array
+
+
+def _class_title(views: ConceptViews, i: int, names: list[str], truth: Tensor | None) -> str:
+    assert views.logits is not None
+    shares = views.logits[i].softmax(0)
+    k = int(shares.argmax())
+    title = f"{clipped(names[k], 40)} ({shares[k]:.0%})"
+    true = None if truth is None else int(truth[i])
+    return title if true is None or true == k else f"{title}\nlabel: {clipped(names[true], 40)}"
+
+
+def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figure, np.ndarray]:
+    """Return a figure of rows of square tiles, each with a wider one for a waterfall at its end."""
+    widths = [1.0] * tiles + [2.6] * waterfall
+    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.55) * rows + 0.2)
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
+
+
+def _picture(ax: Axes, picture: Tensor, title: str) -> None:
+    flat = torch.zeros(1, 1)
+    # Without a share of the colours, it is the image alone, checked as the others are.
+    plot_coam(picture, flat, title or None, beta=0.0, coloured="blend", ax=ax)
+
+
+def _colour_bar(figure: Figure, axes: Any, low: float, high: float, views: ConceptViews) -> None:
+    colours = ScalarMappable(Normalize(low, high), mpl.colormaps["jet"])
+    bar = figure.colorbar(colours, ax=list(np.ravel(axes)), shrink=0.8, pad=0.01, aspect=30)
+    bar.ax.tick_params(labelsize="x-small")
+    bar.set_label(
+        "concept map, in units of the value" if views.map_threshold is not None else "concept map", size="x-small"
+    )

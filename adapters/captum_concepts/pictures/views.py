@@ -1,0 +1,168 @@
+"""What a concept model says of some images: the numbers behind `show_concepts` and the explorer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import check_finite, check_names, check_shape, check_whole, to_tensor
+from captum_concepts._support.running import (
+    at_least_float32,
+    evaluation_mode,
+    floating_images,
+    tensor_output,
+    to_model,
+    without_autocast,
+)
+from captum_concepts.models.bottleneck import BottleneckLayer
+from captum_concepts.models.cbm import ConceptLayer
+from captum_concepts.models.chain import ConceptChain
+
+_REMEDY = (
+    "PostHocCBM.fit makes one of a classifier; with any other model pass `layer` and `bank`: the layer's name and "
+    "the ConceptBank fitted on it"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptViews:
+    """N images, L concepts and K classes; tensors on the CPU.
+
+    Maps are in units of the values where the model's own formula tells how: the value that an image would have if all
+    of its embedding were like that place.
+    """
+
+    images: Tensor  # (N, C, H, W), as the model takes them
+    values: Tensor  # (N, L)
+    maps: Tensor  # (N, L, h, w)
+    logits: Tensor | None  # (N, K); None without a head
+    weights: Tensor | None  # (N, L): gradient of the predicted class's logit by each value
+    residual: Tensor | None  # (N, K): what is added to the head's logits, past the concepts
+    names: list[str]
+    threshold: float | None  # of a value, from which on its concept is present
+    map_threshold: float | None  # of a map, likewise
+
+    @property
+    def predicted(self) -> Tensor | None:
+        """The class (N,) of the highest logit."""
+        return None if self.logits is None else self.logits.argmax(1)
+
+    @property
+    def contributions(self) -> Tensor | None:
+        """Weight times value (N, L): what each concept adds to the logit of the predicted class."""
+        return None if self.weights is None else self.weights * self.values
+
+    def importance(self, by: str) -> Tensor:
+        """Return the numbers (N, L) that rank concepts: "contribution", "weight" or "value"."""
+        found = {"contribution": self.contributions, "weight": self.weights, "value": self.values}[by]
+        if found is None:
+            raise ValueError(
+                f"Expected argument `by` to be 'value', as the model has no head on the bank, but got {by!r}."
+            )
+        return found
+
+
+def concept_views(model: Any, images: Any, batch_size: int = 64) -> ConceptViews:
+    """Run a concept model over images (N, C, H, W), in eval mode and without a trace, the backbone once an image."""
+    members = ("features", "concept_predictor", "head", "concept_maps")
+    if isinstance(model, type) or any(not hasattr(model, name) for name in members):
+        raise TypeError(f"Expected argument `model` to be a concept model but got {type(model).__name__}. {_REMEDY}.")
+    images = checked_images(images)
+    check_whole("batch_size", batch_size, 1)
+    with evaluation_mode(model, model.features, model.concept_predictor, model.head), torch.no_grad():
+        parts = [_batch(model, batch) for batch in images.split(batch_size)]
+    names = getattr(getattr(model, "concept_layer", None), "names", None)
+    values = torch.cat([part["values"] for part in parts])
+    joined = {name: torch.cat([part[name] for part in parts]) for name in ("maps", "logits", "weights", "residual")}
+    margins = getattr(getattr(model, "concept_layer", None), "values", "") == "margin"
+    threshold = 0.5 if getattr(model, "bounded", False) else 0.0 if margins else None
+    return ConceptViews(
+        images=images,
+        values=values,
+        **joined,
+        names=check_names(names, values.shape[1]),
+        threshold=threshold,
+        map_threshold=None if threshold is None or not isinstance(model, ConceptChain) else 0.0,
+    )
+
+
+def checked_images(images: Any, name: str = "images") -> Tensor:
+    """Return images (N, C, H, W) of floating-point numbers, at least one, or raise."""
+    found = floating_images(to_tensor(name, images))
+    check_shape(name, found, ("N", "C", "H", "W"), (None,) * 4)
+    if not found.numel():
+        raise ValueError(f"Expected argument `{name}` to hold at least one image but got shape {tuple(found.shape)}.")
+    check_finite(name, found)
+    return found
+
+
+def _batch(model: Any, images: Tensor) -> dict[str, Tensor]:
+    """Return values, maps, logits, weights and residual of a batch, on the CPU."""
+    if isinstance(model, ConceptChain):
+        features = model.features(to_model(model.features, images))
+        values, maps = model.values_from_features(features), model.maps_from_features(features)
+        logits = model.logits_from_features(features)
+        scale, offset = _map_units(model)
+        maps = maps * scale.to(maps)[:, None, None] + offset.to(maps)[:, None, None]
+    else:
+        images = to_model(model.features, images)
+        values, maps = tensor_output(model.concept_predictor(images)), model.concept_maps(images, None)
+        logits = tensor_output(model(images))
+    with torch.enable_grad(), without_autocast(values.device):
+        leaf = values.detach().requires_grad_(True)
+        own = tensor_output(model.head(leaf))
+        chosen = own.gather(1, logits.argmax(1)[:, None]).sum()
+        weights = torch.autograd.grad(chosen, leaf)[0]
+    found = {"values": values, "maps": maps, "logits": logits, "weights": weights, "residual": logits - own.detach()}
+    return {name: at_least_float32(each).detach().cpu() for name, each in found.items()}
+
+
+def _map_units(model: ConceptChain) -> tuple[Tensor, Tensor]:
+    """Return what brings each concept's map, the mean over d channels, to units of its values: a factor and a term."""
+    layer: Any = model.concept_layer
+    if isinstance(layer, ConceptLayer):
+        d, norms = layer.cavs.shape[1], layer.cavs.norm(dim=1)
+        if layer.values == "margin":
+            return d / norms, layer.intercepts / norms
+        return torch.full_like(norms, d), torch.zeros_like(norms)
+    inner = layer.layer if isinstance(layer, BottleneckLayer) else None
+    if isinstance(inner, nn.Linear | nn.Conv2d) and getattr(model, "project", None) is None:
+        rows = inner.weight.flatten(1)
+        return rows.new_full((len(rows),), rows.shape[1]), rows.new_zeros(
+            len(rows)
+        ) if inner.bias is None else inner.bias
+    one = torch.ones(1)
+    return one, torch.zeros_like(one)
+
+
+def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size: int = 64) -> ConceptViews:
+    """Return the values and maps of a bank at a layer of any model, whose classes know nothing of the concepts."""
+    from captum_concepts.backbones.layers import LayerFeatures
+    from captum_concepts.models.cbm import PostHocCBM
+
+    # A head that is never asked: the views of the bank alone.
+    cbm = PostHocCBM(LayerFeatures(model, layer), bank, nn.Identity())
+    found = concept_views(cbm, images, batch_size)
+    kept = {field.name: getattr(found, field.name) for field in fields(found)}
+    return ConceptViews(**{**kept, "logits": None, "weights": None, "residual": None})
+
+
+def as_pictures(images: Tensor, normalisation: Any) -> Tensor:
+    """Return images (N, C, H, W) as they are shown, in [0, 1]: the model's normalisation undone where it is known."""
+    if normalisation is not None and images.amin() < 0:
+        mean, std = (images.new_tensor(each)[:, None, None] for each in normalisation)
+        images = images * std + mean
+    return images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)
+
+
+def class_labels(names: Sequence[str] | None, n_classes: int) -> list[str]:
+    """Return the names of K classes, or "class 0" and so on."""
+    if names is None:
+        return [f"class {k}" for k in range(n_classes)]
+    if isinstance(names, str) or len(names) != n_classes:
+        raise ValueError(f"Expected argument `class_names` to hold K = {n_classes} names but got {names!r:.80}.")
+    return [str(name) for name in names]

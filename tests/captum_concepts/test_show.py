@@ -1,0 +1,207 @@
+"""Pictures of what a concept model says: the numbers behind them, one scale, and what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import (
+    BottleneckCBM,
+    ConceptBank,
+    LayerFeatures,
+    PostHocCBM,
+    ResidualCBM,
+    plot_contributions,
+    show_concepts,
+    show_top_images,
+)
+from captum_concepts.pictures.views import concept_views
+from tiny_models import TinyConceptModel
+from untouched import untouched
+
+IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+NAMES = ["red | wing", "$long$ tail", "<b>"]
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 3, stride=3), nn.ReLU()).eval()
+
+
+def linear(*sizes: int) -> nn.Linear:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(sum(sizes))
+        return nn.Linear(*sizes).eval()
+
+
+def cbm(values: str = "margin") -> PostHocCBM:
+    bank = ConceptBank.random(3, 4, NAMES, seed=2, mean=torch.full((4,), 0.2))
+    return PostHocCBM(network(), ConceptBank(2 * bank.cavs, bank.intercepts, NAMES), linear(3, 2), values)
+
+
+MODELS = {
+    "margin": cbm(),
+    "raw": cbm("raw"),
+    "bottleneck": BottleneckCBM(network(), linear(4, 3), linear(3, 2), activation=None),
+    "sigmoid": BottleneckCBM(network(), linear(4, 3), linear(3, 2)),
+    "residual": ResidualCBM(cbm(), linear(4, 2)),
+    "layers": PostHocCBM(network(), cbm().bank, nn.Sequential(linear(3, 6), nn.Tanh(), linear(6, 2)).eval()),
+    "any": TinyConceptModel(),
+}
+
+
+def texts(ax: object) -> str:
+    return ax.get_title()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_views_are_what_the_model_gives(kind: str) -> None:
+    model = MODELS[kind]
+    with untouched(model):
+        views = concept_views(model, IMAGES, batch_size=2)
+    with torch.no_grad():
+        values = model.concept_predictor(IMAGES)
+        assert torch.allclose(views.values, values, atol=1e-6)
+        assert torch.allclose(views.logits, model(IMAGES), atol=1e-6)
+        assert torch.allclose(views.residual, model(IMAGES) - model.head(values), atol=1e-6)
+        maps = model.concept_maps(IMAGES)
+    # However they are scaled, they are the model's maps.
+    correlation = [np.corrcoef(a, b)[0, 1] for a, b in zip(views.maps[0].flatten(1), maps[0].flatten(1), strict=True)]
+    assert np.allclose(correlation, 1)
+
+
+@pytest.mark.parametrize("kind", ["margin", "raw", "bottleneck", "residual"])
+def test_the_mean_of_a_map_is_the_value(kind: str) -> None:
+    views = concept_views(MODELS[kind], IMAGES)
+    assert torch.allclose(views.maps.mean((2, 3)), views.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["margin", "bottleneck", "residual"])
+def test_contributions_bias_and_residual_make_the_logit(kind: str) -> None:
+    model = MODELS[kind]
+    views = concept_views(model, IMAGES)
+    chosen = views.predicted
+    rest = model.head.bias.detach()[chosen] + views.residual.gather(1, chosen[:, None])[:, 0]
+    assert torch.allclose(views.contributions.sum(1) + rest, views.logits.amax(1), atol=1e-5)
+
+
+def test_a_figure_says_class_concepts_and_values() -> None:
+    model = cbm()
+    model.class_names = ["finch", "wren"]
+    labels = torch.ones(5, 3, dtype=torch.int64)
+    figure, axes = show_concepts(model, IMAGES, 2, concept_labels=labels, labels=torch.zeros(5, dtype=torch.int64))
+    assert axes.shape == (5, 4)
+    views = concept_views(model, IMAGES)
+    for i, row in enumerate(axes):
+        strongest = views.contributions[i].abs().argsort(descending=True)[:2].tolist()
+        title = texts(row[0])
+        wrong = views.predicted[i] == 1
+        assert title.startswith("wren" if wrong else "finch")
+        assert ("label: finch" in title) == bool(wrong)
+        for ax, j in zip(row[1:], strongest, strict=False):
+            value = views.values[i, j].item()
+            assert ax.get_title().startswith("no " if value < 0 else "✓ ")
+            assert f"{value:+.2f}".replace("-", "−") in ax.get_title()
+        waterfall = [label.get_text() for label in row[-1].get_yticklabels()]
+        assert waterfall[-1] == f"logit  {views.logits[i].max():+.2f}".replace("-", "−")
+        assert len(waterfall) == 2 + 1 + 1 + 1
+    figure.canvas.draw()
+
+
+def test_all_maps_share_one_scale() -> None:
+    # The same map twice as strong in the second image: alone each would be as red.
+    bank = ConceptBank(torch.ones(1, 1), names=["bright"])
+    model = PostHocCBM(nn.Conv2d(3, 1, 1).eval(), bank, linear(1, 2))
+    with torch.no_grad():
+        model.features.weight.fill_(1 / 3)
+        model.features.bias.zero_()
+    base = torch.linspace(0, 0.5, 16).view(1, 1, 4, 4).expand(1, 3, -1, -1)
+    _, axes = show_concepts(model, torch.cat([base, 2 * base]), 1)
+    weak, strong = (ax.images[0].get_array() for ax in axes[:, 1])
+    # Half of the scale gets a quarter of the opacity: green, not red.
+    assert strong[-1, -1, 0] > strong[-1, -1, 1]
+    assert not np.allclose(weak, strong)
+    assert weak[-1, -1, 1] > weak[-1, -1, 0]
+
+
+def test_a_bank_beside_any_model(tmp_path: Path) -> None:
+    model = nn.Sequential(network(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear(4, 7)).eval()
+    bank = cbm().bank
+    with untouched(model):
+        figure, axes = show_concepts(model, IMAGES, 2, layer="0", bank=bank)
+    assert axes.shape == (5, 3)
+    with torch.no_grad():
+        values = PostHocCBM(LayerFeatures(model, "0"), bank, linear(3, 2)).concept_predictor(IMAGES)
+    assert f"{values[0].max():+.2f}".replace("-", "−") in axes[0, 1].get_title()
+    figure.savefig(tmp_path / "figure.png")
+    with pytest.raises(ValueError, match="'value'"):
+        show_concepts(model, IMAGES, layer="0", bank=bank, by="weight")
+    with pytest.raises(ValueError, match="`bank` is missing"):
+        show_concepts(model, IMAGES, layer="0")
+    with pytest.raises(TypeError, match="pass `layer` and `bank`"):
+        show_concepts(model, IMAGES)
+
+
+def test_concepts_by_name_and_pictures_of_ones_own() -> None:
+    pictures = (IMAGES * 255).to(torch.uint8)
+    _, axes = show_concepts(cbm(), 5 * IMAGES - 2, concepts=["<b>"], pictures=pictures)
+    assert axes.shape == (5, 3)
+    assert "<b>" in axes[0, 1].get_title()
+    with pytest.raises(ValueError, match="Undo the normalisation"):
+        show_concepts(cbm(), 5 * IMAGES - 2)
+    with pytest.raises(ValueError, match="N = 5"):
+        show_concepts(cbm(), IMAGES, pictures=pictures[:2])
+
+
+def test_normalised_images_are_shown_as_they_were() -> None:
+    model = cbm()
+    model.normalisation = ((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))
+    mean, std = (torch.tensor(each)[:, None, None] for each in model.normalisation)
+    _, axes = show_concepts(model, (IMAGES - mean) / std)
+    assert np.allclose(axes[0, 0].images[0].get_array(), IMAGES[0].permute(1, 2, 0), atol=1e-5)
+
+
+def test_top_images_of_a_concept() -> None:
+    model = cbm()
+    values = concept_views(model, IMAGES).values[:, 1]
+    _, axes = show_top_images(model, IMAGES, "$long$ tail", top=3)
+    order = values.argsort(descending=True)[:3].tolist()
+    assert [ax.get_title().partition(":")[0] for ax in axes] == [f"image {i}" for i in order]
+    with pytest.raises(ValueError, match="none is called 'short tail'"):
+        show_top_images(model, IMAGES, "short tail")
+
+
+def test_a_waterfall_by_hand() -> None:
+    _, ax = plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b", "c"], 1.0, top=1)
+    bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
+    # b, the two others, the bias that is missing to 1, the logit.
+    assert bars == [(0.0, -2.0), (-2.0, 0.75), (-1.25, 2.25), (0.0, 1.0)]
+    with pytest.raises(ValueError, match=r"\(L,\) = \(2,\)"):
+        plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b"], 1.0)
+
+
+def test_other_pool_and_precision_are_drawn() -> None:
+    model = cbm().double()
+    figure, _ = show_concepts(model, IMAGES.double(), 2)
+    figure.canvas.draw()
+
+
+def test_class_names_stay_with_the_model(tmp_path: Path) -> None:
+    batches = [(IMAGES, torch.tensor([0, 1, 0, 1, 0]))]
+    names = ["finch", "wren <i>"]
+    model = PostHocCBM.fit(network(), batches, bank=cbm().bank, class_names=names)
+    model.save(tmp_path / "model.safetensors")
+    found = PostHocCBM.load(tmp_path / "model.safetensors", network())
+    assert found.class_names == names
+    assert ResidualCBM(found, linear(4, 2)).class_names == names
+    assert found.with_head(linear(3, 2)).class_names == names
+    assert "wren &lt;i&gt;" in found._repr_html_()
+    with pytest.raises(ValueError, match="`n_classes` to be at least 2"):
+        PostHocCBM.fit(network(), batches, bank=cbm().bank, class_names=["finch"])
+    with pytest.raises(ValueError, match="K = 3"):
+        PostHocCBM.fit(network(), batches, bank=cbm().bank, class_names=names, n_classes=3)
