@@ -20,6 +20,8 @@ from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, check_votes, j
 LEAST_SPLITS = 3
 #: Fisher's z of larger ones is infinite, or as good as that.
 _LARGEST = 1 - 1e-6
+#: Spread of equal numbers, relative to their size.
+_ROUNDING = 1e-12
 N_VOTES = MAX_VOTE - MIN_VOTE + 1
 
 
@@ -155,12 +157,17 @@ def _noise_free(correlations: np.ndarray, factor: float) -> tuple[float, float]:
 
 
 def correlation_interval(correlations: Any) -> tuple[float, float]:
-    """Return the 95 % interval of correlations of several splits, Student's on Fisher's z; NaN for fewer than 3."""
+    """Return the 95 % interval of correlations of several splits, Student's on Fisher's z, as `split_interval`."""
     values = np.asarray(correlations, dtype=float)
-    if values.size < LEAST_SPLITS:
-        return math.nan, math.nan
-    low, high = t_interval(np.arctanh(values.clip(-_LARGEST, _LARGEST)), (-math.inf, math.inf))
+    low, high = split_interval(np.arctanh(values.clip(-_LARGEST, _LARGEST)))
     return math.tanh(low), math.tanh(high)
+
+
+def split_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return Student's 95 % interval of a mean over splits; NaN below 3 splits, or if all splits agree by chance."""
+    if values.size < LEAST_SPLITS or np.ptp(values) <= _ROUNDING * np.abs(values).max():
+        return math.nan, math.nan
+    return t_interval(values, (-math.inf, math.inf))
 
 
 def quadratic_kappa(predicted: Tensor, given: Tensor) -> Tensor:

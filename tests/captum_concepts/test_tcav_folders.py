@@ -136,7 +136,7 @@ def test_folders_that_say_too_little(tmp_path: Path) -> None:
     write(tmp_path / "bright", 220, 230)
     for number, level in enumerate((30, 50)):
         write(tmp_path / f"random_{number}", level, level + 4)
-    with pytest.warns(UserWarning, match="There are 2 sets of random images, and p-values need at least 5"):
+    with pytest.warns(UserWarning, match="Expected at least 5 folders of random images for p-values but got 2"):
         found = found_in(tmp_path)
     assert found["bright"].layers["mean"].score == 0.75
     assert math.isnan(found["bright"].layers["mean"].p_value)

@@ -48,6 +48,13 @@ def test_figures_agree_with_the_reference():
     assert figures(scores, halves).mse == pytest.approx(reference.squared_loss(scores, halves))
 
 
+def test_halves_are_rounded_up_on_both_sides():
+    # As the release rounds; NumPy and torch round 2.5 to 2 and 3.5 to 4.
+    assert figures([2.5, 1, 4.5], [3, 1, 5]).qwk == 1
+    assert figures([3, 1, 5], [2.5, 1, 4.5]).qwk == 1
+    assert figures([2.5, 3.5, 1.0], [1.0, 2.0, 3.0]).spearman_rounded == figures([3, 4, 1], [1, 2, 3]).spearman
+
+
 def test_best_worst_and_undefined():
     best = figures([1, 2, 5], [1, 2, 5])
     assert (best.mse, best.qwk, best.spearman) == (0, 1, pytest.approx(1))

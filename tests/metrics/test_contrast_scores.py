@@ -171,7 +171,7 @@ def test_by_hand():
 def test_an_image_that_a_model_gets_wrong_says_so(world):
     pairs = {"MCS": world.pairs["mcs"]}
     logits = {subject: subject.logits(7) for subject in pairs["MCS"]}
-    why = undefined_reasons(pairs, logits, np.empty(0))["MCS"]
+    why = undefined_reasons(pairs, logits, np.empty(0), np.ones(N, dtype=bool))["MCS"]
     assert set(why[::3]) == {"the model misclassifies the image"}
     assert why[5] == "the contrast model misclassifies the image"
 
@@ -220,6 +220,24 @@ def test_relative_mcs_is_the_contrast_with_the_last_model(world):
     assert len(drop) == 3
     with pytest.raises(ValueError, match="two models"):
         score_relative({}, world.masks, {1.0: world.f_o}, world.full, world.bare, world.scenes)
+
+
+@pytest.mark.parametrize("form", ["array", "function"])
+def test_relative_mcs_leaves_out_an_image_without_a_region_and_a_broken_map(world, form):
+    masks, broken = world.masks.clone(), 5
+    masks[3], masks[4] = False, True
+
+    def gives_one_nan(model, inputs, targets):
+        maps = inputs.copy()
+        maps[np.all(inputs == world.full[broken].numpy(), axis=(1, 2, 3)), 0, 0, 0] = np.nan
+        return maps
+
+    given = masks if form == "array" else lambda rows: masks[rows]
+    models, labels = {0.5: world.f_s, 1.0: world.f_s}, Subject(world.f_s, world.full, world.scenes).logits().argmax(1)
+    table = score_relative({"m": gives_one_nan}, given, models, world.full, world.bare, labels, batch_size=7)
+    row = table[table["metric"] == "relative MCS"].iloc[0]
+    assert (row["n"], row["undefined"]) == (N - 3, 3)
+    assert row["reason"] == "masks are empty or full (2); attributions hold NaN or infinity (1)"
 
 
 @pytest.mark.parametrize(
@@ -480,6 +498,12 @@ def test_which_images_are_right():
     right = Subject(model, images, labels).correct(batch_size=3)
     assert right.tolist() == [True, False, True, True, False, True, True]
     assert images.asked == [3, 3, 1]
+
+
+def test_a_subject_without_images_is_refused(world):
+    for images in (world.full[:0], [], [world.full[:0]], lambda rows: world.full[rows]):
+        with pytest.raises(ValueError, match="Expected argument `labels` to hold the class of at least one image"):
+            Subject(world.f_o, images, world.objects[:0])
 
 
 def test_batches():

@@ -287,3 +287,22 @@ def test_gradients_by_hand_are_those_of_autograd(rated, loss):
     for ours, theirs in zip(by_hand, torch.autograd.grad(expected, list(scorer.parameters())), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-14)
         assert ours.any()
+
+
+def test_votes_of_validation_are_rounded_up_at_halves(rated):
+    """With means or medians of votes the best epoch is that of the release, which rounds 2.5 to 3."""
+    embeddings, votes = rated
+    options = {"train": TRAIN, "validation": VALIDATION, "questions": ["Q1"], **SMALL}
+    halves, up = votes[:, 0].clone(), votes[:, 0].clone()
+    halves[list(VALIDATION)] -= 0.5
+    halves = halves.clamp(1)
+    down = halves.clone()
+    up[list(VALIDATION)] = (halves[list(VALIDATION)] + 0.5).floor()
+    down[list(VALIDATION)] = halves[list(VALIDATION)].floor()
+    by_halves, by_up, by_down = (train_scorer(embeddings, given, **options) for given in (halves, up, down))
+
+    def kappas(found):
+        return [epoch["qwk"]["Q1"] for epoch in found.curve]
+
+    np.testing.assert_array_equal(kappas(by_halves), kappas(by_up))
+    assert not np.array_equal(kappas(by_halves), kappas(by_down), equal_nan=True)

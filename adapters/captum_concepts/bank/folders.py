@@ -270,26 +270,26 @@ def fit_folders(
     tell_weak(directions.test_accuracy, names)
 
     p_values, random_accuracy = np.full(len(names), math.nan), math.nan
-    if 1 < len(sets) < LEAST_SETS:
+    if 0 < len(sets) < LEAST_SETS:
         warn_few_sets(len(sets))
     if len(sets) > 1 and fitting.hold_back:
         among = _among(sets, fitting, display_progressbar)
         random_accuracy = float(np.nanmean(among))
+    if len(sets) >= LEAST_SETS and fitting.hold_back:
         shared = [j for j, each in enumerate(found.concepts) if each.negative is None]
         accuracies = [
             [fitting.fit(shown[j], each).test_accuracy.item() for each in sets]
             for j in progress(shared, "Concepts against each random set", show=display_progressbar, leave=True)
         ]
-        if len(sets) >= LEAST_SETS:
-            p_values[shared] = set_p_values(np.array(accuracies), among)
+        p_values[shared] = set_p_values(np.array(accuracies), among)
     return FolderDirections(directions, p_values, random_accuracy)
 
 
 def warn_few_sets(n_sets: int) -> None:
     """Warn that there are too few random sets for p-values."""
     warn_user(
-        f"There are {n_sets} sets of random images, and p-values need at least {LEAST_SETS}: they are NaN, and no "
-        "concept can pass. Add folders of random images."
+        f"Expected at least {LEAST_SETS} folders of random images for p-values but got {n_sets}: p-values are NaN, and "
+        "no concept can pass a test. Add folders of random images."
     )
 
 

@@ -52,7 +52,8 @@ class Subject:
     TypeError
         If `model` is no module, an array holds no numbers, or `images` can be gone through only once.
     ValueError
-        If images have another rank, a loader shuffles them, labels are no classes, or there is not one for each image.
+        If images have another rank, a loader shuffles them, labels are no classes, or there is not one for each image,
+        or there is no image.
     """
 
     model: nn.Module
@@ -66,6 +67,8 @@ class Subject:
         """Take arrays as tensors."""
         check_module("model", self.model)
         object.__setattr__(self, "labels", torch.as_tensor(class_labels("labels", self.labels)).long())
+        if not len(self.labels):
+            raise ValueError("Expected argument `labels` to hold the class of at least one image but it is empty.")
         if not callable(self.images) and not gives_batches("images", self.images):
             images = torch.as_tensor(to_array("images", self.images))
             check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
@@ -307,7 +310,7 @@ def attribute_regions(
     masks = checked_masks(masks, max((len(subject) for subject in subjects), default=0))
     if not callable(masks):
         for subject in subjects:
-            if isinstance(subject.images, Tensor) and len(subject):
+            if isinstance(subject.images, Tensor):
                 check_mask_size("masks", masks[: len(subject)].numpy(), subject.images.numpy())
     others_of = {} if elsewhere is None else check_mapping("elsewhere", elsewhere)
     if any(subject not in subjects for subject in others_of):

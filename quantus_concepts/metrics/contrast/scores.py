@@ -84,7 +84,7 @@ def score_contrasts(
         `captum_concepts.build_method` make them, "random" and "Sobel edges" among them, which know nothing.
     masks : array_like or callable
         (N, 1, H, W) or (N, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from a list
-        of n rows to (n, 1, H, W).
+        of n rows to (n, 1, H, W). An image whose mask is empty or full has no score.
     mcs : tuple of Subject, optional
         The model that needs the region, and the one that does not, on the same images.
     idr : tuple of Subject, optional
@@ -171,14 +171,13 @@ def undefined_reasons(
     pairs: Mapping[str, Pair],
     logits: Mapping[Subject, Tensor],
     converged: np.ndarray,
-    marked: np.ndarray | None = None,
+    marked: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """Return, by metric, (N,) of str: why an image has no score, whatever the method; empty where it enters."""
     why = {}
     for metric, pair in pairs.items():
         first, second = ((logits[subject].argmax(1) == subject.labels).numpy() for subject in pair)
-        conditions = {} if marked is None else {UNMARKED: marked[: len(first)]}
-        conditions["the model misclassifies the image"] = first
+        conditions = {UNMARKED: marked[: len(first)], "the model misclassifies the image": first}
         if metric == "MCS":
             conditions["the contrast model misclassifies the image"] = second
         elif metric == "IDR":
@@ -311,7 +310,8 @@ def score_relative(
     methods : dict
         From name to ``explain_func(model, inputs, targets)``, as in `score_contrasts`.
     masks : array_like or callable
-        (N, 1, H, W) or (N, H, W) of 0 and 1: where the feature is; or a function from rows to (n, 1, H, W).
+        (N, 1, H, W) or (N, H, W) of 0 and 1: where the feature is; or a function from rows to (n, 1, H, W). An image
+        whose mask is empty or full has no score.
     models : dict
         From k, in (0, 1], to the model trained with the feature in that share of the classes; at least two.
     images : array_like, callable or iterable
@@ -363,10 +363,13 @@ def score_relative(
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
     bare = {k: Subject(models[k], without, labels) for k in subjects}
     right = right_by_commonality(subjects, bare, batch_size)
+    count = len(next(iter(subjects.values())))
+    regions = checked_masks(masks, count)
     found = attribute_regions(
-        methods, subjects.values(), masks, batch_size=batch_size, display_progressbar=display_progressbar
+        methods, subjects.values(), regions, batch_size=batch_size, display_progressbar=display_progressbar
     )
-    return pd.concat([relative_table(found, subjects, right, seed), accuracy_table(right, list(subjects))])
+    marked = marked_rows(regions, count, batch_size)
+    return pd.concat([relative_table(found, subjects, right, seed, marked), accuracy_table(right, list(subjects))])
 
 
 def right_by_commonality(
@@ -388,20 +391,25 @@ def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.Data
 
 
 def relative_table(
-    found: Mapping[str, RegionAttributions], subjects: Mapping[float, Subject], right: tuple[Tensor, Tensor], seed: int
+    found: Mapping[str, RegionAttributions],
+    subjects: Mapping[float, Subject],
+    right: tuple[Tensor, Tensor],
+    seed: int,
+    marked: np.ndarray,
 ) -> pd.DataFrame:
     """Return the curve of each method and its correlation with the accuracy drop."""
     *levels, last = subjects
     right_with, right_without = right
+    usable = torch.from_numpy(marked)
     rows: list[dict[str, Any]] = []
     for method, each in found.items():
         inside = [mcs(each.inside[subjects[k]], each.inside[subjects[last]]) for k in levels]
-        scores = torch.stack(inside).masked_fill(~(right_with[:-1] & right_with[-1]), torch.nan)
+        scores = torch.stack(inside).masked_fill(~(right_with[:-1] & right_with[-1] & usable), torch.nan)
         result = relative_contrast(scores, right_with[:-1], right_without[:-1], seed=seed)
         defined = ~scores.isnan()
         # An image is what the bootstrap of the correlation draws.
         counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
-        reasons = [*_reasons(scores, right_with, each.failure), _no_correlation(result, levels)]
+        reasons = [*_reasons(scores, right_with, usable, each.failure), _no_correlation(result, levels)]
         numbers = np.concatenate([torch.stack(list(result.score)).numpy(), np.array([result.correlation]).T], axis=1)
         rows += [
             {
@@ -422,13 +430,15 @@ def relative_table(
     return pd.DataFrame(rows, columns=RELATIVE_COLUMNS)
 
 
-def _reasons(scores: Tensor, right: Tensor, failure: str) -> list[str]:
+def _reasons(scores: Tensor, right: Tensor, usable: Tensor, failure: str) -> list[str]:
     """Return for each row of scores (R, N) why some are NaN, and how many."""
     parts = []
-    other = f"the explanation method failed: {failure}" if failure else UNMARKED
-    for row, own in zip(scores, right, strict=False):
+    other = f"the explanation method failed: {failure}" if failure else UNDEFINED_MAP
+    for row, correct in zip(scores, right, strict=False):
+        own = usable & correct
         counts = {
-            "the model misclassifies the image": int((~own).sum()),
+            UNMARKED: int((~usable).sum()),
+            "the model misclassifies the image": int((usable & ~correct).sum()),
             "the model of the largest k misclassifies the image": int((own & ~right[-1]).sum()),
             other: int((row.isnan() & own & right[-1]).sum()),
         }

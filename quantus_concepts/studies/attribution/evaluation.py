@@ -20,6 +20,7 @@ from quantus_concepts.metrics.contrast.scores import (
     accuracy_table,
     contrast_scores,
     contrast_table,
+    marked_rows,
     random_regions,
     relative_table,
     right_by_commonality,
@@ -207,7 +208,8 @@ def score_absolute(
         "f_0 with patches": after,
     }
     logits = {subject: subject.logits(options.batch_size) for subject in subjects.values()}
-    why = undefined_reasons(pairs, logits, patches.converged.numpy())
+    marked = marked_rows(test.masks, max(n_images, n_patches), options.batch_size)
+    why = undefined_reasons(pairs, logits, patches.converged.numpy(), marked)
     enters = {metric: torch.from_numpy(reasons == "") for metric, reasons in why.items()}
     both = enters["MCS"] & enters["IDR"]
     rows = shown_rows(both if both.any() else enters["MCS"] | enters["IDR"], objects, scenes)
@@ -248,7 +250,8 @@ def score_robustness(
         named = {f"{name}, {change}": subject for name, subject in zip(("f_o", "f_s"), pair, strict=True)}
         found = explain_subjects(run, methods, named, data.masks)
         logits = {subject: subject.logits(options.batch_size) for subject in pair}
-        why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool))
+        marked = marked_rows(data.masks, count, options.batch_size)
+        why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool), marked)
         tables.append(contrast_table(contrast_scores(found, {"MCS": pair}, why)).assign(variant=change))
     return pd.concat(tables).assign(metric="robustness", chance=np.nan)
 
@@ -275,7 +278,8 @@ def score_commonality(
     note_failures(run, found)
     run.facts["sheets"]["relative"] = commonality_sheet(with_object, found, shown, masks)
     accuracies = accuracy_table(right, list(COMMONALITIES)).assign(model="f_s^k").drop(columns="method")
-    return relative_table(found, with_object, right, options.seed), accuracies
+    marked = marked_rows(masks, len(places), options.batch_size)
+    return relative_table(found, with_object, right, options.seed, marked), accuracies
 
 
 def say_scores(

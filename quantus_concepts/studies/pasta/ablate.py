@@ -222,7 +222,7 @@ def finding(name: str, splits: pd.DataFrame, question: str) -> str:
     away = differences(splits, name, question)
     head = f"{ABLATIONS[name].title} ({question}): "
     if away["low"].isna().all():
-        return f"{head}fewer than {LEAST_SPLITS} splits, so nothing is said."
+        return f"{head}fewer than {LEAST_SPLITS} splits, or all alike, so nothing is said."
     surely = away[(away["low"] > 0) | (away["high"] < 0)]
     changes = [
         f"{row.variant} {'raises' if row.value > 0 else 'lowers'} SCC by {abs(row.value):.3f} "

@@ -22,14 +22,13 @@ from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.functional.agreement import (
-    LEAST_SPLITS,
     Figures,
     ceiling,
     correlation_interval,
     figures,
     human_figures,
+    split_interval,
 )
-from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
@@ -479,13 +478,14 @@ def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is.
 
     Splits without a number, such as the SCC of scores that are all alike, are left out and counted as `undefined`.
-    The 95 % interval is Student's, of correlations on Fisher's z; there is none below 3 splits.
+    The 95 % interval is Student's, of correlations on Fisher's z; there is none below 3 splits, or of equal numbers.
     """
     rows = []
     for key, group in frame.groupby(list(by), sort=False):
         values = group["value"].to_numpy(dtype=float)
         found = values[~np.isnan(values)]
-        low, high = split_interval(found, group["measure"].iloc[0])
+        interval = correlation_interval if group["measure"].iloc[0] in CORRELATIONS else split_interval
+        low, high = interval(found)
         rows.append(
             dict(zip(by, key, strict=True))
             | {
@@ -498,10 +498,3 @@ def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def split_interval(values: np.ndarray, measure: str) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over splits; NaN below 3 splits."""
-    if measure in CORRELATIONS:
-        return correlation_interval(values)
-    return t_interval(values, UNBOUNDED) if values.size >= LEAST_SPLITS else (math.nan, math.nan)

@@ -261,7 +261,7 @@ def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Tabl
 def finding(row: Mapping[str, Any], what: str) -> str:
     """Say whether a slope is above or below 0 by more than its interval."""
     if math.isnan(row["low"]):
-        return f"{row['name']}: fewer than {LEAST_SPLITS} repetitions, so nothing is said of size."
+        return f"{row['name']}: fewer than {LEAST_SPLITS} repetitions, or all alike, so nothing is said of size."
     ends = f"{span(row['low'], row['high'])} for ten times the parameters"
     # A slope of rounding errors is none.
     if row["low"] <= 1e-9 and row["high"] >= -1e-9:

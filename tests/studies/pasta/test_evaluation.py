@@ -188,6 +188,14 @@ def test_means_and_intervals_over_splits_by_hand():
     assert math.isnan(undefined["low"])
 
 
+@pytest.mark.parametrize("measure", ["MSE", "SCC"])
+def test_splits_that_agree_by_chance_have_no_interval(measure):
+    row = over_splits(rows_of(SCORER, 0.2, 0.2, 0.2, measure=measure), ("model", "measure")).iloc[0]
+    assert row["value"] == pytest.approx(0.2)
+    assert math.isnan(row["low"])
+    assert math.isnan(row["high"])
+
+
 def test_share_of_the_ceiling_is_taken_split_by_split():
     means = summarised(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.8, 0.6)]))
     # The ratio of the means would be 0.714.
