@@ -34,6 +34,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "api",
+    "commands",
     "figures",
     "mathml",
 ]
@@ -91,6 +92,14 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
+# Of a site that is published beside those of other versions (_extensions/versions.py).
+if version_name := os.environ.get("DOCS_VERSION"):
+    html_theme_options |= {
+        "switcher": {"json_url": "../switcher.json", "version_match": version_name},
+        "check_switcher": False,
+        "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+        "show_version_warning_banner": True,
+    }
 html_sidebars = {"index": [], "which-metric": [], "limits": [], "installing": [], "gallery": []}
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
