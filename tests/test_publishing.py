@@ -59,7 +59,9 @@ def test_workflows_run_what_is_there() -> None:
     environments = re.findall(r"tox -e (\w+)", text)
     assert environments
     assert [name for name in environments if f"[testenv:{name}]" not in tox] == []
-    assert [path for path in re.findall(r"python ((?:docs|tests|speed)/\S+\.py)", text) if not (ROOT / path).is_file()] == []
+    assert [
+        path for path in re.findall(r"python ((?:docs|tests|speed)/\S+\.py)", text) if not (ROOT / path).is_file()
+    ] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = set(re.findall(r'"\.\[(\w+)\]"', text))
     assert extras <= set(project["optional-dependencies"])

@@ -1,11 +1,11 @@
-"""The directive `commands`: a section for each command, with its help, options and examples as the command prints them."""
+"""The directive `commands`: a section for each command, with help, options and examples as the command prints them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-import click
 import typer
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -24,13 +24,13 @@ def walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def option_lines(command: Any, name: str) -> list[str]:
     """Return a table of the options: name, what it is, default."""
-    context = click.Context(command, info_name=name) if isinstance(command, click.Command) else typer.Context(command)
+    context = typer.Context(command, info_name=name)
     rows = []
     for parameter in command.params:
         record = parameter.get_help_record(context) or (parameter.name, getattr(parameter, "help", "") or "")
         flags, text = record
         default = parameter.default
-        shown = "" if default is None or default == () or callable(default) or isinstance(default, bool) else str(default)
+        shown = str(default) if isinstance(default, str | int | float) and not isinstance(default, bool) else ""
         names = " ".join(flags.replace("<", "").replace(">", "").split())
         rows.append((names, " ".join(text.partition("[default:")[0].split()).rstrip(), shown))
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 30 55 15", ""]
@@ -45,9 +45,9 @@ def option_lines(command: Any, name: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    for sign in ("\\", "*", "`", "|", "_"):
-        text = text.replace(sign, f"\\{sign}")
-    return text
+    """Return a text for reStructuredText: signs as they are, and names of options as code."""
+    text = re.sub(r"([\\*`|_])", r"\\\1", text)
+    return re.sub(r"(?<![\w-])--[a-zA-Z][\w-]*", r"``\g<0>``", text)
 
 
 class Commands(SphinxDirective):
@@ -62,7 +62,8 @@ class Commands(SphinxDirective):
             title = name.partition(" ")[2]
             section = nodes.section(ids=[nodes.make_id(title)], names=[nodes.fully_normalize_name(title)])
             section += nodes.title(text=title)
-            examples = [line.strip() for line in (command.epilog or "").splitlines() if line.strip().startswith("quantus-concepts")]
+            epilog = [line.strip() for line in (command.epilog or "").splitlines()]
+            examples = [line for line in epilog if line.startswith("quantus-concepts")]
             lines = [*_escaped(command.help or "").splitlines(), ""]
             if examples:
                 lines += [".. code-block:: console", "", *(f"   $ {line}" for line in examples), ""]

@@ -32,7 +32,11 @@ def publish(site: Path, pages: Path, version: str, address: str) -> list[str]:
     releases = sorted((name for name in names if name != DEVELOPMENT), key=release_key, reverse=True)
     listed = releases + [name for name in names if name == DEVELOPMENT]
     entries = [
-        {"name": f"{name} (stable)" if name in releases[:1] else name, "version": name, "url": f"{address.rstrip('/')}/{name}/"}
+        {
+            "name": f"{name} (stable)" if name in releases[:1] else name,
+            "version": name,
+            "url": f"{address.rstrip('/')}/{name}/",
+        }
         for name in listed
     ]
     (pages / "switcher.json").write_text(json.dumps(entries, indent=2), "utf-8")
