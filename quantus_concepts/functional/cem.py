@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from quantus_concepts.functional.arguments import check_floating, check_top_l, check_zero_one
+from captum_concepts._support.constraints import Floats, Whole, ZeroOne, check_arguments
 from quantus_concepts.functional.ranking import rank_concepts
 
 
+@check_arguments(importance=Floats("N, L"), concept_labels=ZeroOne("N, L"), top_l=Whole(1, "L", "concepts"))
 @torch.no_grad()
 def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     """Share of the `top_l` most important concepts that are labelled present, for each sample.
@@ -40,19 +40,12 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     ValueError
         If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
     """
-    check_floating("importance", importance)
-    check_shape("importance", importance, ("N", "L"), (None, None))
-    check_top_l("top_l", top_l, importance.shape[1], "concepts")
     return ranked_presence(importance, concept_labels, top_l).mean(1)
 
 
 @torch.no_grad()
 def ranked_presence(importance: Tensor, concept_labels: Tensor, top: int) -> Tensor:
     """Return whether the image shows each of its `top` most important concepts, (N, top) of 0 and 1 or NaN."""
-    check_floating("importance", importance)
-    check_shape("importance", importance, ("N", "L"), (None, None))
-    check_zero_one("concept_labels", concept_labels)
-    check_shape("concept_labels", concept_labels, ("N", "L"), tuple(importance.shape))
     ranked = rank_concepts(importance, top)
     dtype = torch.promote_types(importance.dtype, torch.float32)
     present = concept_labels.to(importance.device).gather(1, ranked).to(dtype)

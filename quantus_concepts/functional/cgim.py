@@ -5,17 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_device,
-    check_finite,
-    check_flag,
-    check_kind,
-    check_shape,
-    check_whole,
+from captum_concepts._support.checks import check_shape
+from captum_concepts._support.constraints import (
+    Bools,
+    Choice,
+    Device,
+    Flag,
+    Floats,
+    Indices,
+    Instance,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.shown import described
-from quantus_concepts.functional.arguments import check_bool, check_floating, check_indices
 
 
 class ClassMeans:
@@ -48,6 +50,9 @@ class ClassMeans:
         (K,) of int64: samples of each class so far.
     """
 
+    @check_arguments(
+        n_classes=Whole(1), n_concepts=Whole(1), device=Device(), dtype=Instance(torch.dtype, "a torch.dtype")
+    )
     def __init__(
         self,
         n_classes: int,
@@ -55,18 +60,21 @@ class ClassMeans:
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        for name, number in (("n_classes", n_classes), ("n_concepts", n_concepts)):
-            check_whole(name, number, 1)
-        check_device("device", device)
-        if not isinstance(dtype, torch.dtype):
-            raise TypeError(f"Expected argument `dtype` to be a torch.dtype but got {dtype!r}.")
+        if not dtype.is_floating_point:
+            raise TypeError(f"Expected argument `dtype` to be of a floating-point dtype but got {dtype}.")
         self._sums = torch.zeros(n_classes, n_concepts, device=device, dtype=dtype)
-        check_floating("dtype", self._sums)
         self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
 
     def __repr__(self) -> str:
         return described(self, n_classes=len(self.counts), n_concepts=self._sums.shape[1])
 
+    @check_arguments(
+        lambda self: {"K": len(self.counts), "L": self._sums.shape[1]},
+        values=Floats("N, L"),
+        classes=Indices("N"),
+        mask=Bools("N"),
+        checked=Flag(),
+    )
     @torch.no_grad()
     def update(self, values: Tensor, classes: Tensor, mask: Tensor | None = None, *, checked: bool = False) -> None:
         """Add a batch.
@@ -90,15 +98,7 @@ class ClassMeans:
         ValueError
             If a shape is wrong or a class outside [0, K); nothing is added then.
         """
-        n_classes, n_concepts = self._sums.shape
-        check_floating("values", values)
-        check_shape("values", values, ("N", "L"), (None, n_concepts))
-        check_indices("classes", classes)
-        check_shape("classes", classes, ("N",), (len(values),))
-        if mask is not None:
-            check_bool("mask", mask)
-            check_shape("mask", mask, ("N",), (len(values),))
-        check_flag("checked", checked)
+        n_classes = len(self.counts)
         counted = classes if mask is None or checked else classes[mask.to(classes.device)]
         if not checked and ((counted < 0) | (counted >= n_classes)).any():
             raise ValueError(
@@ -113,6 +113,7 @@ class ClassMeans:
         self._sums.index_add_(0, rows, values.to(self._sums).masked_fill(~enters[:, None], 0))
         self.counts.index_add_(0, rows, enters.to(torch.int64))
 
+    @check_arguments(other=Instance(lambda: ClassMeans, "class means"))
     def merge(self, other: ClassMeans) -> None:
         """Add what another one has collected, in another process for instance.
 
@@ -126,7 +127,6 @@ class ClassMeans:
         ValueError
             If it is of other classes or concepts.
         """
-        check_kind("other", other, ClassMeans, "class means")
         check_shape("other", other._sums, ("K", "L"), tuple(self._sums.shape))
         self._sums += other._sums.to(self._sums)
         self.counts += other.counts.to(self.counts)
@@ -142,6 +142,11 @@ class ClassMeans:
         return self._sums / self.counts[:, None]
 
 
+@check_arguments(
+    importance=Floats("K, L"),
+    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
+    per=Choice(("concept", "class")),
+)
 @torch.no_grad()
 def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Tensor:
     """Cosine similarity between importance and what people say, of each concept or of each class.
@@ -174,17 +179,6 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
     ValueError
         If the shapes differ, `class_concepts` leaves [0, 1], or `per` is neither of the two.
     """
-    check_choice("per", per, ("concept", "class"))
-    check_floating("importance", importance)
-    check_floating("class_concepts", class_concepts)
-    check_shape("importance", importance, ("K", "L"), (None, None))
-    check_shape("class_concepts", class_concepts, ("K", "L"), tuple(importance.shape))
-    if not ((class_concepts >= 0) & (class_concepts <= 1)).all():
-        check_finite("class_concepts", class_concepts)
-        raise ValueError(
-            f"Expected argument `class_concepts` to lie in [0, 1] but got values from {class_concepts.min().item()} to "
-            f"{class_concepts.max().item()}. Divide percentages by 100."
-        )
     importance = importance.to(torch.promote_types(importance.dtype, torch.float32))
     truth = class_concepts.to(importance)
     undefined = importance.isnan().any(1, keepdim=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from quantus_concepts.functional.arguments import check_floating, check_top_l
+from captum_concepts._support.constraints import Floats, Whole, check_arguments
 
 
+@check_arguments(
+    hits=Floats("N, l_max", low=0, high=1, nan=True, remedy="Pass NaN where a part is not visible."),
+    top_l=Whole(1, "l_max", "ranked concepts"),
+)
 @torch.no_grad()
 def clm(hits: Tensor, top_l: int) -> Tensor:
     """Average the hits of the most important concepts whose part is visible, for each image.
@@ -36,12 +39,4 @@ def clm(hits: Tensor, top_l: int) -> Tensor:
     ValueError
         If `hits` is not (N, l_max), holds a number outside [0, 1], or `top_l` is outside [1, l_max].
     """
-    check_floating("hits", hits)
-    check_shape("hits", hits, ("N", "l_max"), (None, None))
-    check_top_l("top_l", top_l, hits.shape[1], "ranked concepts")
-    if ((hits < 0) | (hits > 1)).any():
-        raise ValueError(
-            "Expected argument `hits` to lie in [0, 1], with NaN where a part is not visible, but got values from "
-            f"{hits.nan_to_num(1.0).min().item()} to {hits.nan_to_num(0.0).max().item()}."
-        )
     return torch.nanmean(hits[:, :top_l], dim=1)

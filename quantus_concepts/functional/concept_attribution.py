@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from quantus_concepts.functional.arguments import check_floating, check_zero_one, finite_rows
+from captum_concepts._support.constraints import Floats, Instance, Tensors, ZeroOne, check_arguments
+from quantus_concepts.functional.normalisation import finite_rows
 
 
+@check_arguments(maps=Floats("N, C, H, W"), masks=ZeroOne("N, 1, H, W"))
 @torch.no_grad()
 def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     """Mean positive attribution inside a mask: g_c of Yang and Kim (2019), "BIM", Section 4.
@@ -37,11 +38,6 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     ValueError
         If a shape is wrong or a mask holds something else than 0 and 1.
     """
-    check_floating("maps", maps)
-    check_shape("maps", maps, ("N", "C", "H", "W"), (None, None, None, None))
-    check_shape("masks", masks, ("N", "1", "H", "W"), (len(maps), 1, *maps.shape[2:]))
-    if getattr(masks, "dtype", None) != torch.bool:
-        check_zero_one("masks", masks)
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     # Several times as fast as from bool, which is the same byte.
     inside = (masks.view(torch.uint8) if masks.dtype == torch.bool else masks).to(maps.device, maps.dtype)
@@ -54,6 +50,10 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     return (attributed / size).masked_fill(~finite_rows(maps) | (size == 0), torch.nan)
 
 
+@check_arguments(
+    masks=Tensors("N, 1, H, W", filled=True),
+    generator=Instance(torch.Generator, "a torch.Generator, torch.Generator().manual_seed(0) for instance,"),
+)
 def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
     """Move each mask to a random place: the chance baseline of the model contrast score.
 
@@ -80,14 +80,6 @@ def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
     ValueError
         If the shape is wrong.
     """
-    check_shape("masks", masks, ("N", "1", "H", "W"), (None, 1, None, None))
-    if not masks.numel() and len(masks):
-        raise ValueError(f"Expected argument `masks` to have at least one pixel but got shape {tuple(masks.shape)}.")
-    if not isinstance(generator, torch.Generator):
-        raise TypeError(
-            f"Expected argument `generator` to be a torch.Generator but got {type(generator).__name__}. "
-            "torch.Generator().manual_seed(0) makes one."
-        )
     height, width = masks.shape[2:]
     down = torch.randint(height, (len(masks),), generator=generator).tolist()
     across = torch.randint(width, (len(masks),), generator=generator).tolist()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_range, check_shape
-from quantus_concepts.functional.arguments import check_floating
+from captum_concepts._support.constraints import Floats, Number, check_arguments
 
 
+@check_arguments(g_first=Floats("N"), g_second=Floats("N"))
 @torch.no_grad()
 def mcs(g_first: Tensor, g_second: Tensor) -> Tensor:
     """Model contrast score of each image: concept attribution under the first model minus under the second.
@@ -35,10 +35,10 @@ def mcs(g_first: Tensor, g_second: Tensor) -> Tensor:
     ValueError
         If shapes differ.
     """
-    _check_pair("g_first", g_first, "g_second", g_second)
     return g_first - g_second.to(g_first.device)
 
 
+@check_arguments(g_with=Floats("N"), g_without=Floats("N"))
 @torch.no_grad()
 def idr(g_with: Tensor, g_without: Tensor) -> Tensor:
     """Input dependence of each image: whether a common feature gets less importance than what it covers.
@@ -65,11 +65,11 @@ def idr(g_with: Tensor, g_without: Tensor) -> Tensor:
     ValueError
         If shapes differ.
     """
-    _check_pair("g_with", g_with, "g_without", g_without)
     other = g_without.to(g_with.device)
     return (g_with < other).to(g_with.dtype).masked_fill(g_with.isnan() | other.isnan(), torch.nan)
 
 
+@check_arguments(g_original=Floats("N"), g_patched=Floats("N"))
 @torch.no_grad()
 def perturbation(g_original: Tensor, g_patched: Tensor) -> Tensor:
     """Relative change of the concept attribution when a functionally irrelevant patch is added.
@@ -95,11 +95,11 @@ def perturbation(g_original: Tensor, g_patched: Tensor) -> Tensor:
     ValueError
         If shapes differ.
     """
-    _check_pair("g_original", g_original, "g_patched", g_patched)
     change = (g_patched.to(g_original.device) - g_original).abs() / g_original
     return change.masked_fill(g_original == 0, torch.nan)
 
 
+@check_arguments(g_original=Floats("N"), g_patched=Floats("N"), threshold=Number(0, open_low=True))
 @torch.no_grad()
 def iir(g_original: Tensor, g_patched: Tensor, threshold: float = 0.1) -> Tensor:
     """Input independence of each image: whether an irrelevant patch leaves the concept attribution as it was.
@@ -128,13 +128,5 @@ def iir(g_original: Tensor, g_patched: Tensor, threshold: float = 0.1) -> Tensor
     ValueError
         If shapes differ or `threshold` is not above 0.
     """
-    check_range("threshold", threshold, 0, float("inf"), open_low=True)
     change = perturbation(g_original, g_patched)
     return (change < threshold).to(change.dtype).masked_fill(change.isnan(), torch.nan)
-
-
-def _check_pair(first_name: str, first: Tensor, second_name: str, second: Tensor) -> None:
-    for name, value in ((first_name, first), (second_name, second)):
-        check_floating(name, value)
-    check_shape(first_name, first, ("N",), (None,))
-    check_shape(second_name, second, ("N",), (len(first),))

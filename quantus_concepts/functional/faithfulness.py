@@ -8,12 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_shape, check_whole
+from captum_concepts._support.checks import check_shape
+from captum_concepts._support.constraints import Floats, Indices, Items, Whole, check_arguments
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.arguments import check_floating, check_indices
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.
 FIRST, STEP = 1, 2
+#: Constraint of the percentages up to which pixels are perturbed.
+PERCENTAGES = Items(Whole(FIRST + 1, 100), "percentages of pixels", least=1)
 
 
 class FaithfulnessScores(NamedTuple):
@@ -37,18 +39,10 @@ class FaithfulnessScores(NamedTuple):
         return one_line(self)
 
 
-def check_thresholds(thresholds: Sequence[int]) -> tuple[int, ...]:
-    """Return thresholds in ascending order, each once, or raise."""
-    every = as_list("thresholds", thresholds, "percentages of pixels")
-    if not every:
-        raise ValueError("Expected argument `thresholds` to hold at least one percentage of pixels but it is empty.")
-    return tuple(sorted({check_whole("thresholds", threshold, FIRST + 1, 100) for threshold in every}))
-
-
 def percentages(thresholds: Sequence[int]) -> range:
     """Return the shares of the pixels that are perturbed, i = 1, 3, ... below the largest threshold."""
     # Every smaller threshold has a beginning of them, so that each perturbed image serves all thresholds.
-    return range(FIRST, max(check_thresholds(thresholds)), STEP)
+    return range(FIRST, max(thresholds), STEP)
 
 
 def pixel_counts(n_pixels: int, thresholds: Sequence[int]) -> Tensor:
@@ -56,6 +50,7 @@ def pixel_counts(n_pixels: int, thresholds: Sequence[int]) -> Tensor:
     return torch.tensor([n_pixels * share // 100 for share in percentages(thresholds)])
 
 
+@check_arguments(maps=Floats("N, H, W"), order=Indices("N, P"))
 @torch.no_grad()
 def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
     """Return the place of each pixel in ascending relevance; P - 1 minus it is that in descending relevance.
@@ -81,10 +76,7 @@ def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
     ValueError
         If a shape is wrong, or `order` holds no permutations.
     """
-    check_floating("maps", maps)
-    check_shape("maps", maps, ("N", "H", "W"), (None, None, None))
     if order is not None:
-        check_indices("order", order)
         check_shape("order", order, ("N", "P"), (len(maps), maps.shape[1] * maps.shape[2]))
         if not (order.sort(1).values == torch.arange(order.shape[1], device=order.device)).all():
             raise ValueError(
@@ -106,6 +98,7 @@ def pixel_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
     return torch.empty_like(places).scatter_(1, places, ascending).view_as(maps)
 
 
+@check_arguments(irrelevant=Floats("N, L"), relevant=Floats("N, L"), thresholds=PERCENTAGES)
 @torch.no_grad()
 def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]) -> FaithfulnessScores:
     """Compute sufficiency, necessity and faithfulness from how far perturbations move a class's probability.
@@ -137,11 +130,7 @@ def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]
     ValueError
         If a shape is wrong or a threshold is out of range.
     """
-    length = len(percentages(thresholds))
-    check_floating("irrelevant", irrelevant)
-    check_shape("irrelevant", irrelevant, ("N", "L"), (None, length))
-    check_floating("relevant", relevant)
-    check_shape("relevant", relevant, ("N", "L"), (len(irrelevant), length))
+    check_shape("irrelevant", irrelevant, ("N", "L"), (None, len(percentages(thresholds))))
     sufficiency = (-_means(irrelevant, thresholds)).exp().amax(1)
     necessity = (-torch.expm1(-_means(relevant.to(irrelevant.device), thresholds))).amax(1)
     harmonic = 2 * sufficiency * necessity / (sufficiency + necessity)
@@ -151,7 +140,7 @@ def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]
 def _means(changes: Tensor, thresholds: Sequence[int]) -> Tensor:
     """Return (N, T): the mean change over the percentages below each threshold."""
     undefined = changes.isnan().any(1, keepdim=True)
-    ends = [len(range(FIRST, threshold, STEP)) for threshold in check_thresholds(thresholds)]
+    ends = [len(range(FIRST, threshold, STEP)) for threshold in sorted(set(thresholds))]
     lengths = torch.arange(1, changes.shape[1] + 1, device=changes.device)
     means = (changes.cumsum(1) / lengths)[:, [end - 1 for end in ends]]
     return means.masked_fill(undefined, torch.nan)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from captum_concepts._support.checks import to_array, to_numpy
+from captum_concepts._support.constraints import Anything, Arrays, check_arguments
 
 CONFIDENCE = 0.95
 
@@ -17,6 +18,7 @@ CONFIDENCE = 0.95
 N_DRAWS = 39
 
 
+@check_arguments(scores=Arrays(), bounds=Anything("two numbers, not looked at"), clusters=Anything("names or numbers"))
 def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: Any = None) -> tuple[float, float]:
     """Return the 95 % confidence interval of the mean of scores.
 
@@ -61,7 +63,7 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     >>> round(low, 2), round(high, 2)
     (0.3, 0.95)
     """
-    values = np.asarray(to_array("scores", scores), dtype=np.float64).ravel()
+    values = np.asarray(scores, dtype=np.float64).ravel()
     defined = ~np.isnan(values)
     if np.isinf(values).any():
         return math.nan, math.nan
@@ -81,6 +83,7 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     return t_interval(values, bounds)
 
 
+@check_arguments(draws=Arrays())
 def baseline_range(draws: Any) -> tuple[float, float]:
     """Return the range in which 95 % of further draws of a random baseline lie.
 
@@ -106,7 +109,7 @@ def baseline_range(draws: Any) -> tuple[float, float]:
     >>> baseline_range(range(39))
     (0.0, 38.0)
     """
-    values = np.asarray(to_array("draws", draws), dtype=np.float64).ravel()
+    values = np.asarray(draws, dtype=np.float64).ravel()
     values = values[~np.isnan(values)]
     if not values.size:
         return math.nan, math.nan

@@ -10,13 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_choice, check_seed, check_shape, check_whole, to_array
-from quantus_concepts.functional.arguments import check_floating, check_indices
+from captum_concepts._support.checks import check_shape, to_array
+from captum_concepts._support.constraints import (
+    Arrays,
+    Choice,
+    Floats,
+    Indices,
+    Items,
+    Seed,
+    Whole,
+    check_arguments,
+)
 
 #: Which concept of an image is asked for first.
 ORDERS = ("random", "uncertainty", "contribution")
 
 
+@check_arguments(n=Whole(1))
 def intervention_counts(n: int) -> tuple[int, ...]:
     """Return how many of n concepts, or groups of them, to intervene on: 0, 1, 2, 4, ... and n.
 
@@ -35,11 +45,20 @@ def intervention_counts(n: int) -> tuple[int, ...]:
     TypeError, ValueError
         If `n` is no whole number of at least 1.
     """
-    check_whole("n", n, 1)
     powers = (2**power for power in range(n.bit_length()))
     return (0, *(each for each in powers if 3 * each <= 2 * n), n)
 
 
+@check_arguments(
+    order=Choice(ORDERS),
+    values=Floats("N, L"),
+    targets=Floats("N, L"),
+    weights=Floats("N, L"),
+    boundary=Arrays(),
+    groups=Arrays("L"),
+    seed=Seed(),
+    first=Whole(),
+)
 @torch.no_grad()
 def intervention_ranks(
     order: str,
@@ -92,13 +111,6 @@ def intervention_ranks(
     ValueError
         If `order` is unknown, a shape is wrong, `groups` are not 0, 1, 2, ..., or "contribution" has no weights.
     """
-    check_choice("order", order, ORDERS)
-    check_floating("values", values)
-    check_shape("values", values, ("N", "L"), (None, None))
-    check_floating("targets", targets)
-    check_shape("targets", targets, ("N", "L"), tuple(values.shape))
-    check_seed(seed)
-    check_whole("first", first, 0)
     n, n_concepts = values.shape
     member = checked_groups(groups, n_concepts).to(values.device)
     n_groups = int(member.max()) + 1
@@ -111,6 +123,9 @@ def intervention_ranks(
     return places[:, member]
 
 
+@check_arguments(
+    values=Floats("N, L"), targets=Floats("N, L"), ranks=Indices("N, L"), counts=Items(Whole(), "whole numbers")
+)
 @torch.no_grad()
 def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Sequence[int]) -> Tensor:
     """Return the concept values after the first concepts of an order are set to their targets.
@@ -138,14 +153,7 @@ def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Seq
     ValueError
         If a shape is wrong, or a count below 0.
     """
-    check_floating("values", values)
-    check_shape("values", values, ("N", "L"), (None, None))
-    check_floating("targets", targets)
-    check_shape("targets", targets, ("N", "L"), tuple(values.shape))
-    check_indices("ranks", ranks)
-    check_shape("ranks", ranks, ("N", "L"), tuple(values.shape))
-    limits = [check_whole("counts", count, 0) for count in as_list("counts", counts, "whole numbers")]
-    corrected = ranks.to(values.device) < torch.tensor(limits, device=values.device)[:, None, None]
+    corrected = ranks.to(values.device) < torch.tensor(counts, device=values.device)[:, None, None]
     return torch.where(corrected, targets.to(values), values)
 
 
@@ -169,7 +177,7 @@ def _draws(seed: int, first: int, n: int, n_groups: int) -> np.ndarray:
 
 def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Any) -> Tensor:
     if order == "uncertainty":
-        limit = torch.as_tensor(to_array("boundary", boundary)).to(values)
+        limit = torch.as_tensor(boundary).to(values)
         if tuple(limit.shape) not in ((), values.shape[1:]):
             raise ValueError(
                 f"Expected argument `boundary` to be one number or to have shape (L,) = ({values.shape[1]},) but got "
@@ -178,8 +186,6 @@ def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None
         return -(values - limit).abs()
     if weights is None:
         raise ValueError("Expected argument `weights` (N, L) beside the order 'contribution' but it is None.")
-    check_floating("weights", weights)
-    check_shape("weights", weights, ("N", "L"), tuple(values.shape))
     return (weights.to(values) * (targets - values)).abs()
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_range, to_array
-from quantus_concepts.functional.arguments import finite_rows
+from captum_concepts._support.constraints import Arrays, Number, check_arguments
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -19,6 +18,16 @@ Array = TypeVar("Array", np.ndarray, Tensor)
 _CACHED = 2**14
 
 
+def finite_rows(values: Tensor) -> Tensor:
+    """Tell which samples hold neither NaN nor infinity."""
+    flat = values.flatten(1)
+    if not flat.shape[1]:
+        return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+    # Both extremes hand NaN on, and are much faster than looking at every value.
+    return flat.amax(1).isfinite() & flat.amin(1).isfinite()
+
+
+@check_arguments(a=Arrays("N, ...", tensor=True), percentile=Number(0, 100, open_low=True))
 def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
     """Scale the positive part of each explanation to [0, 1], extremes cut off.
 
@@ -48,15 +57,8 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
     ValueError
         If there is no sample axis, or `percentile` is out of its range.
     """
-    check_range("percentile", percentile, 0, 100, open_low=True)
-    if not isinstance(a, Tensor):
-        a = to_array("a", a)
-    elif a.is_complex():
-        raise TypeError(f"Expected argument `a` to be real but got {a.dtype}. Pass its real part or its modulus.")
     # Neither negative strides nor arrays that cannot be written suit torch.
     maps = a if isinstance(a, Tensor) else torch.as_tensor(np.require(a, requirements=("C", "W")))
-    if maps.ndim < 2:
-        raise ValueError(f"Expected argument `a` to have shape (N, C, H, W) or (N, ...) but got {tuple(maps.shape)}.")
     if not maps.is_floating_point():
         maps = maps.float()
     broken = ~finite_rows(maps)[:, None]

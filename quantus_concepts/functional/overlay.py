@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts._support.checks import check_choice, check_range, check_shape
-from quantus_concepts.functional.arguments import check_floating, check_size, finite_rows
-from quantus_concepts.functional.upsampling import check_maps
+from captum_concepts._support.constraints import SHARE, Choice, Floats, ImageSize, check_arguments
+from quantus_concepts.functional.normalisation import finite_rows
+from quantus_concepts.functional.upsampling import MAPS
 
 NORMALISATIONS = ("min-max", "shap", "lime", "none")
 N_COLOURS = 256
+#: Constraints of images with their maps.
+_IMAGES = Floats("N, 3, H, W")
+_FINITE_MAPS = Floats("N, h, w", filled=True, finite=True)
 #: What 1 becomes in 8 bits, and a hair more: products that should be whole numbers must not be truncated to less.
 _FULL = 255 + 1e-3
 
@@ -38,13 +41,12 @@ def colour_map(name: str = "bwr") -> Tensor:
     return _table(name).clone()
 
 
+@check_arguments(maps=MAPS, normalise=Choice(NORMALISATIONS))
 @torch.no_grad()
 def unit_maps(maps: Tensor, normalise: str = "min-max") -> Tensor:
     """Scale each map to [0, 1]."""
     # Kazmierczak et al. (PASTA), their released code: the least value to 0 and the largest to 1; for SHAP and LIME
     # as the alternatives do it. A constant map, which has nothing to scale, becomes 0 everywhere with "min-max".
-    check_choice("normalise", normalise, NORMALISATIONS)
-    check_maps(maps)
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     if not len(maps):
         return maps.clone()
@@ -65,14 +67,15 @@ def unit_maps(maps: Tensor, normalise: str = "min-max") -> Tensor:
     return (maps + 1) * 0.49 if normalise == "lime" else maps.clone()
 
 
+@check_arguments(maps=MAPS)
 @torch.no_grad()
 def usable_maps(maps: Tensor) -> Tensor:
     """Tell which maps show anything: finite, and not the same everywhere."""
-    check_maps(maps)
     flat = maps.flatten(1)
     return finite_rows(maps) & (flat.amax(1) > flat.amin(1))
 
 
+@check_arguments(images=_IMAGES, maps=_FINITE_MAPS, weight=SHARE)
 @torch.no_grad()
 def overlay(
     images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr", eight_bit: bool = True
@@ -108,8 +111,6 @@ def overlay(
     ValueError
         If shapes do not fit, `weight` is out of range, the colour map is unknown, or maps hold NaN.
     """
-    check_range("weight", weight, 0, 1)
-    _check_pairs(images, maps)
     if eight_bit:
         return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
     shown, brightest = _blended(images, maps, weight, colours)
@@ -123,11 +124,11 @@ def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours
     return _truncated(shown.mul_(_FULL / brightest))
 
 
+@check_arguments(images=_IMAGES, maps=_FINITE_MAPS)
 @torch.no_grad()
 def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
     """Multiply images by their maps: what matters not is dark."""
     # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
-    _check_pairs(images, maps)
     if eight_bit:
         return masked_levels(images, maps).float().div_(255)
     return images.float() * _fitting(images, maps)[:, None]
@@ -139,10 +140,10 @@ def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
     return _truncated(images.float() * (_fitting(images, maps) * _FULL)[:, None])
 
 
+@check_arguments(size=ImageSize())
 @torch.no_grad()
 def resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize images or maps, bilinearly, smoothed before they shrink."""
-    size = check_size("size", size)
     if tuple(pictures.shape[-2:]) == size:
         return pictures
     wide = pictures.to(torch.promote_types(pictures.dtype, torch.float32))
@@ -178,13 +179,3 @@ def _fitting(images: Tensor, maps: Tensor) -> Tensor:
     """Return float32 maps in the size of the images, on their device."""
     size = (images.shape[2], images.shape[3])
     return resized(maps.to(images.device).float()[:, None], size)[:, 0]
-
-
-def _check_pairs(images: Tensor, maps: Tensor) -> None:
-    """Raise unless finite maps (N, h, w) come with images (N, 3, H, W)."""
-    check_floating("images", images)
-    check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
-    check_maps(maps)
-    check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
-    if not finite_rows(maps).all():
-        raise ValueError("Expected argument `maps` to be finite but some hold NaN. Leave these samples out.")

@@ -11,15 +11,15 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from captum_concepts._support.checks import check_binary, check_shape, to_array
-from quantus_concepts.functional.arguments import check_bool
-from quantus_concepts.functional.regions import check_alphas, check_threshold, chunks
-from quantus_concepts.functional.upsampling import Resizer, check_maps, prepared_maps
+from captum_concepts._support.constraints import Arrays, Bools, Number, check_arguments
+from quantus_concepts.functional.regions import ALPHAS, chunks
+from quantus_concepts.functional.upsampling import MAPS, Resizer, prepared_maps
 
 # Pixels that touch at a corner are of one part: thin parts that run aslant would fall into many.
 _TOUCHING = np.ones((3, 3), dtype=bool)
 
 
+@check_arguments(masks=Arrays("B, M1, M2", binary=True))
 def mask_centres(masks: Any) -> Tensor:
     """Return the places that stand for masks in `point_hits`: of each connected part its middle pixel.
 
@@ -44,10 +44,7 @@ def mask_centres(masks: Any) -> Tensor:
     ValueError
         If the shape is another, or an entry is neither 0 nor 1.
     """
-    marked = to_array("masks", masks)
-    check_shape("masks", marked, ("B", "M1", "M2"), (None, None, None))
-    check_binary("masks", marked)
-    found = [_middles(mask) for mask in marked.astype(bool)]
+    found = [_middles(mask) for mask in masks.astype(bool)]
     centres = np.full((len(found), max([1, *map(len, found)]), 2), np.nan, dtype=np.float32)
     for row, middles in zip(centres, found, strict=True):
         row[: len(middles)] = middles
@@ -66,6 +63,7 @@ def _middles(mask: np.ndarray) -> np.ndarray:
     return np.stack([x[first], y[first]], axis=1)
 
 
+@check_arguments(maps=MAPS, masks=Bools("B, M1, M2"), alphas=ALPHAS)
 @torch.no_grad()
 def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -> Tensor:
     """Tell which share of the most active region of maps is marked, fairly under ties.
@@ -96,7 +94,6 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
     ValueError
         If a shape is wrong or an alpha is out of range.
     """
-    check_alphas(alphas)
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)
     n_pixels = size[0] * size[1]
@@ -113,6 +110,7 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
     return shares.masked_fill(~_defined(maps, masks)[:, None], torch.nan)
 
 
+@check_arguments(maps=MAPS, masks=Bools("B, M1, M2"), threshold=Number())
 @torch.no_grad()
 def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tensor:
     """Tell which share of the pixels where maps reach a threshold is marked.
@@ -138,7 +136,6 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
     ValueError
         If a shape is wrong, or `threshold` is NaN.
     """
-    check_threshold(threshold)
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)
     shares = maps.new_empty(len(maps))
@@ -150,9 +147,6 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
 
 
 def _maps_and_masks(maps: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    check_maps(maps)
-    check_bool("masks", masks)
-    check_shape("masks", masks, ("B", "M1", "M2"), (len(maps), None, None))
     size = (int(masks.shape[1]), int(masks.shape[2]))
     maps = prepared_maps(maps, size)
     return maps, masks.to(maps.device), size

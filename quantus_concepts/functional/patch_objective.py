@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_number, check_shape, check_weight
-from quantus_concepts.functional.arguments import check_floating
+from captum_concepts._support.constraints import WEIGHT, Ends, Flag, Floats, check_arguments
 
 
-def check_values_range(pixel_range: Any) -> tuple[float, float]:
-    """Return the lowest and the highest value of a pixel, two finite numbers in this order, or raise."""
-    ends = [check_number("pixel_range", end) for end in as_list("pixel_range", pixel_range, "two numbers")]
-    if len(ends) != 2 or not (ends[0] < ends[1] and all(map(math.isfinite, ends))):
-        raise ValueError(
-            f"Expected argument `pixel_range` to be two finite numbers (low, high) with low < high but got "
-            f"{pixel_range}."
-        )
-    return ends[0], ends[1]
-
-
+@check_arguments(
+    logits=Floats("N, K"),
+    logits_patched=Floats("N, K"),
+    images=Floats("N, C, H, W"),
+    delta=Floats("N, C, H, W"),
+    pixel_range=Ends(),
+    eta1=WEIGHT,
+    eta2=WEIGHT,
+    squared=Flag(),
+)
 def patch_objective(
     logits_patched: Tensor,
     logits: Tensor,
@@ -71,24 +66,11 @@ def patch_objective(
     ValueError
         If shapes do not fit, or a number is out of its range.
     """
-    for name, value in (
-        ("logits_patched", logits_patched),
-        ("logits", logits),
-        ("images", images),
-        ("delta", delta),
-    ):
-        check_floating(name, value)
-    check_shape("logits", logits, ("N", "K"), (None, None))
-    check_shape("logits_patched", logits_patched, ("N", "K"), tuple(logits.shape))
-    check_shape("images", images, ("N", "C", "H", "W"), (len(logits), None, None, None))
-    check_shape("delta", delta, ("N", "C", "H", "W"), tuple(images.shape))
-    check_weight("eta1", eta1)
-    check_weight("eta2", eta2)
     distance = torch.linalg.vector_norm(logits_patched - logits, dim=1)
     size = torch.linalg.vector_norm(delta.flatten(1), dim=1)
     if squared:
         distance, size = distance.square(), size.square()
-    low, high = check_values_range(pixel_range)
+    low, high = pixel_range
     pixels = images + delta
     # Not `clamp`, whose gradient at the limit itself depends on the version of torch.
     outside = torch.relu(pixels - high) + torch.relu(low - pixels)

@@ -9,19 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_finite,
-    check_range,
-    check_seed,
-    check_shape,
-    check_whole,
-)
+from captum_concepts._support.constraints import Choice, Flag, Floats, Indices, Seed, Whole, ZeroOne, check_arguments
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.arguments import check_floating, check_indices, check_top_l, finite_rows
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 from quantus_concepts.functional.intervals import N_DRAWS
+
+#: As in `captum_concepts.PostHocCBM`, which loads scikit-learn.
+_VALUES = Choice(("margin", "raw"))
 
 
 class RandomBank(NamedTuple):
@@ -44,14 +39,22 @@ class RandomBank(NamedTuple):
     def __repr__(self) -> str:
         return one_line(self)
 
+    @check_arguments(lambda self: {"d": self.cavs.shape[1]}, features=Floats("N, d"), values=_VALUES)
     def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
         """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""
-        check_choice("values", values, ("margin", "raw"))
-        check_floating("features", features)
-        check_shape("features", features, ("N", "d"), (None, self.cavs.shape[1]))
         return nn.functional.linear(features, self.cavs, self.intercepts if values == "margin" else None)
 
 
+@check_arguments(
+    features=Floats("N, d", finite=True),
+    labels=Indices("N", low=0),
+    n_concepts=Whole(1),
+    n_classes=Whole(1),
+    n_banks=Whole(1),
+    values=_VALUES,
+    seed=Seed(),
+    first=Whole(),
+)
 def random_banks(
     features: Tensor,
     labels: Tensor,
@@ -101,20 +104,9 @@ def random_banks(
     ValueError
         If a shape or setting is wrong.
     """
-    # Both load scikit-learn, which not every user of this package needs.
-    from captum_concepts.models.cbm import VALUES
+    # It loads scikit-learn, which not every user of this package needs.
     from captum_concepts.models.heads import fit_logistic
 
-    check_floating("features", features)
-    check_shape("features", features, ("N", "d"), (None, None))
-    _check_finite("features", features)
-    check_indices("labels", labels)
-    check_shape("labels", labels, ("N",), (len(features),))
-    check_whole("n_concepts", n_concepts, 1)
-    check_whole("n_banks", n_banks, 1)
-    check_seed(seed)
-    check_whole("first", first, 0)
-    check_choice("values", values, VALUES)
     mean = features.mean(0)
     for number in range(first, first + n_banks):
         drawn = np.random.default_rng([seed, number]).standard_normal((n_concepts, len(mean)))
@@ -124,6 +116,19 @@ def random_banks(
         yield RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes))
 
 
+@check_arguments(
+    features=Floats("N, d", finite=True),
+    labels=Indices("N", low=0),
+    test_features=Floats("M, d", finite=True),
+    test_labels=Indices("M", low=0),
+    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
+    concept_labels=ZeroOne("M, L"),
+    top_l=Whole(1, "L", "concepts"),
+    only_correct=Flag(),
+    n_banks=Whole(1),
+    values=_VALUES,
+    seed=Seed(),
+)
 @torch.no_grad()
 def random_bank_scores(
     features: Tensor,
@@ -181,18 +186,7 @@ def random_bank_scores(
     TypeError, ValueError
         As `random_banks`, `cem` and `cgim`.
     """
-    check_floating("features", features)
-    check_shape("features", features, ("N", "d"), (None, None))
-    check_floating("test_features", test_features)
-    check_shape("test_features", test_features, ("M", "d"), (None, features.shape[1]))
-    _check_finite("test_features", test_features)
-    check_floating("class_concepts", class_concepts)
-    check_shape("class_concepts", class_concepts, ("K", "L"), (None, None))
     n_classes, n_concepts = class_concepts.shape
-    check_indices("test_labels", test_labels)
-    check_shape("test_labels", test_labels, ("M",), (len(test_features),))
-    check_range("test_labels", int(test_labels.min()) if len(test_labels) else 0, 0, np.inf)
-    check_top_l("top_l", top_l, n_concepts, "concepts")
     found: dict[tuple[str, str], list[Tensor]] = {}
     banks = random_banks(features, labels, n_concepts, n_classes, n_banks=n_banks, values=values, seed=seed)
     for bank in banks:
@@ -210,9 +204,3 @@ def random_bank_scores(
             by_class = theta.double() if name == "weight" else means.compute()
             found.setdefault(("CGIM", name), []).append(cgim(by_class, class_concepts.to(by_class)).nanmean())
     return {key: torch.stack(numbers) for key, numbers in found.items()}
-
-
-def _check_finite(name: str, features: Tensor) -> None:
-    # The full message needs the values on the CPU; only a failure pays for that.
-    if not finite_rows(features).all():
-        check_finite(name, features)

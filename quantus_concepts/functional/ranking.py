@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from quantus_concepts.functional.arguments import check_bool, check_floating, check_top_l
+from captum_concepts._support.constraints import Bools, Floats, Whole, check_arguments
 
 
+@check_arguments(importance=Floats("N, L"), top=Whole(1, "L", "concepts"), eligible=Bools("L"))
 @torch.no_grad()
 def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) -> Tensor:
     """Return the most important concepts of each sample, the first entries of the paper's q_i.
@@ -38,15 +38,14 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
     ValueError
         If a shape is wrong, or `top` is not between 1 and the number of concepts that take part.
     """
-    check_floating("importance", importance)
-    check_shape("importance", importance, ("N", "L"), (None, None))
     if eligible is None:
-        check_top_l("top", top, importance.shape[1], "concepts")
         return importance.argsort(dim=1, descending=True, stable=True)[:, :top]
-    check_bool("eligible", eligible)
-    check_shape("eligible", eligible, ("L",), (importance.shape[1],))
     taking_part = eligible.nonzero().squeeze(1).to(importance.device)
-    check_top_l("top", top, len(taking_part), "eligible concepts")
+    if top > len(taking_part):
+        raise ValueError(
+            f"Expected argument `top` to lie in [1, {len(taking_part)}], the number of eligible concepts, but got "
+            f"{top}."
+        )
     # Not by writing -inf over the others: an eligible concept may have that importance itself.
     order = importance[:, taking_part].argsort(dim=1, descending=True, stable=True)
     return taking_part[order[:, :top]]

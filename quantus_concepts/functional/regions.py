@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_number, check_range, check_shape
-from quantus_concepts.functional.arguments import check_size
-from quantus_concepts.functional.upsampling import Resizer, check_maps, prepared_maps
+from captum_concepts._support.constraints import ImageSize, Items, Number, Reals, check_arguments
+from quantus_concepts.functional.upsampling import MAPS, Resizer, prepared_maps
+
+#: Constraints of places on maps, and of the sizes of the region.
+_POINTS = Reals("B, Q, 2", filled=True, remedy="Give NaN where nothing is visible.")
+ALPHAS = Items(Number(0, 12, open_low=True), "sizes of the region", least=1)
 
 # Pixels of upsampled maps held at a time: on a CPU as many as each thread's own cache holds twice, which is eight times
 # as fast as memory, and enough for threads to be worth waking.
@@ -27,6 +29,7 @@ class _Places(NamedTuple):
     visible: Tensor
 
 
+@check_arguments(maps=MAPS, points=_POINTS, size=ImageSize(), alphas=ALPHAS)
 @torch.no_grad()
 def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequence[float] = (1.0,)) -> Tensor:
     """Tell how far places lie in the most active region of upsampled maps, exactly and fairly under ties.
@@ -63,8 +66,8 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
     ValueError
         If a shape is wrong, a place lies outside the image, or an alpha is out of range.
     """
-    check_alphas(alphas)
-    return hits_of_places(*_maps_and_points(maps, points, size), alphas)
+    check_places(points, size, ("map", "place"))
+    return hits_of_places(maps, points, size, alphas)
 
 
 def hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
@@ -92,6 +95,7 @@ def hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: 
     return hits.masked_fill(~defined[:, None], torch.nan).to(maps.dtype)
 
 
+@check_arguments(maps=MAPS, points=_POINTS, size=ImageSize(), threshold=Number())
 @torch.no_grad()
 def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
     """Tell whether upsampled maps reach a threshold at a place, the paper's other region (section 3.4).
@@ -119,8 +123,8 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
     ValueError
         If a shape is wrong, a place lies outside the image, or `threshold` is NaN.
     """
-    check_threshold(threshold)
-    return threshold_hits_of_places(*_maps_and_points(maps, points, size), threshold)
+    check_places(points, size, ("map", "place"))
+    return threshold_hits_of_places(maps, points, size, threshold)
 
 
 def threshold_hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
@@ -129,37 +133,6 @@ def threshold_hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int]
     values = Resizer(maps, size).at(maps, places.x, places.y)
     best = _best_of(values, places.visible, maps)
     return (best >= threshold).to(best.dtype).masked_fill(best.isnan(), torch.nan)
-
-
-def check_alphas(alphas: Sequence[float]) -> None:
-    """Raise unless there is a size of the region, and each lies in (0, 12]."""
-    if not as_list("alphas", alphas, "sizes of the region"):
-        raise ValueError("Expected argument `alphas` to hold at least one size of the region but it is empty.")
-    for alpha in alphas:
-        check_range("alphas", alpha, 0, 12, open_low=True)
-
-
-def check_threshold(threshold: float) -> None:
-    """Raise unless a value of a map is a number other than NaN."""
-    if math.isnan(check_number("threshold", threshold)):
-        raise ValueError("Expected argument `threshold` to be a value of the maps but got NaN.")
-
-
-def _maps_and_points(maps: Tensor, points: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    """Check and return what the two functions on points take."""
-    size = check_size("size", size)
-    check_maps(maps)
-    if not isinstance(points, Tensor) or points.is_complex() or points.dtype == torch.bool:
-        got = points.dtype if isinstance(points, Tensor) else type(points).__name__
-        raise TypeError(f"Expected argument `points` to be a torch.Tensor but got {got}. Give real numbers.")
-    check_shape("points", points, ("B", "Q", "2"), (len(maps), None, 2))
-    if points.shape[1] == 0:
-        raise ValueError(
-            f"Expected argument `points` to have at least one place a map but got shape {tuple(points.shape)}. "
-            "Give NaN where nothing is visible."
-        )
-    check_places(points, size, ("map", "place"))
-    return maps, points, size
 
 
 def _places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> _Places:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_seed, check_shape, check_whole
+from captum_concepts._support.constraints import Bools, Floats, Seed, Whole, check_arguments
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.arguments import check_bool, check_floating
 from quantus_concepts.functional.intervals import CONFIDENCE
 
 
@@ -55,6 +54,13 @@ class RelativeContrast(NamedTuple):
         return one_line(self)
 
 
+@check_arguments(
+    scores=Floats("R, N"),
+    correct_with=Bools("R, N"),
+    correct_without=Bools("R, N"),
+    n_resamples=Whole(100, 10_000_000),
+    seed=Seed(),
+)
 @torch.no_grad()
 def relative_contrast(
     scores: Tensor, correct_with: Tensor, correct_without: Tensor, n_resamples: int = 2000, seed: int = 0
@@ -91,13 +97,6 @@ def relative_contrast(
     ValueError
         If shapes differ.
     """
-    check_floating("scores", scores)
-    check_shape("scores", scores, ("R", "N"), (None, None))
-    for name, value in (("correct_with", correct_with), ("correct_without", correct_without)):
-        check_bool(name, value)
-        check_shape(name, value, ("R", "N"), tuple(scores.shape))
-    check_whole("n_resamples", n_resamples, 100, 10_000_000)
-    check_seed(seed)
     scores = scores.cpu().double()
     defined = ~scores.isnan()
     change = correct_with.cpu().double() - correct_without.cpu().double()

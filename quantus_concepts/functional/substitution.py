@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_finite, check_number, check_shape
+from captum_concepts._support.constraints import FINITE, Floats, Indices, ZeroOne, check_arguments
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.arguments import check_floating, check_indices, check_zero_one
 
 #: In place of a concept's index: there is none.
 NO_CONCEPT = -1
+#: Constraint of the concept of each sample.
+CONCEPTS = Indices("N", low=NO_CONCEPT, high="L", remedy="Pass -1 for none.")
 #: From this share of a class's images on a concept is the class's.
 MAJORITY = 0.5
 
@@ -61,6 +63,7 @@ class Movement(NamedTuple):
         return one_line(self)
 
 
+@check_arguments(values=Floats("N, L"), added=CONCEPTS, removed=CONCEPTS, threshold=FINITE)
 @torch.no_grad()
 def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: float = 0.5) -> SubstitutionScores:
     """Whether the concept put in is predicted present, and the one taken out absent, for each sample.
@@ -95,8 +98,6 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
     ValueError
         If a shape is wrong, a concept is not in -1 to L - 1, or the threshold is not finite.
     """
-    _check("values", values, added, removed)
-    check_finite("threshold", check_number("threshold", threshold))
     added, removed = added.to(values.device), removed.to(values.device)
     present = (values >= threshold).to(torch.promote_types(values.dtype, torch.float32))
     unknown = (added < 0) | values.isnan().any(1)
@@ -107,6 +108,7 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
     )
 
 
+@check_arguments(values=Floats("N, L"), class_concepts=ZeroOne("N, L"), threshold=FINITE)
 @torch.no_grad()
 def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> Tensor:
     """Whether all concepts of the class are predicted present, the one taken out included, for each sample.
@@ -136,17 +138,13 @@ def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> T
     ValueError
         If a shape is wrong, a concept is neither 0 nor 1, or the threshold is not finite.
     """
-    check_floating("values", values)
-    check_shape("values", values, ("N", "L"), (None, None))
-    check_zero_one("class_concepts", class_concepts)
-    check_shape("class_concepts", class_concepts, ("N", "L"), tuple(values.shape))
-    check_finite("threshold", check_number("threshold", threshold))
     own = class_concepts.to(values.device) != 0
     recited = ((values >= threshold) | ~own).all(1)
     unknown = values.isnan().any(1) | ~own.any(1)
     return recited.to(torch.promote_types(values.dtype, torch.float32)).masked_fill(unknown, torch.nan)
 
 
+@check_arguments(after=Floats("N, L"), before=Floats("N, L"), added=CONCEPTS, removed=CONCEPTS)
 @torch.no_grad()
 def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> Movement:
     """How far the touched concepts move when one is replaced, and how far all others.
@@ -177,9 +175,6 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
     ValueError
         If a shape is wrong, or a concept is not in -1 to L - 1.
     """
-    _check("after", after, added, removed)
-    check_floating("before", before)
-    check_shape("before", before, ("N", "L"), tuple(after.shape))
     added, removed = added.to(after.device), removed.to(after.device)
     dtype = torch.promote_types(after.dtype, torch.float32)
     change = after.to(dtype) - before.to(after.device, dtype)
@@ -196,6 +191,12 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
     return Movement(*(each.masked_fill(broken, torch.nan) for each in found))
 
 
+@check_arguments(
+    similarity=Floats("N, A", low=-math.inf),
+    groups=Indices("A"),
+    wanted=Indices("N"),
+    none=Floats("N"),
+)
 @torch.no_grad()
 def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tensor | None = None) -> Tensor:
     """Which option of one group is the most similar to each sample, or none of them.
@@ -226,41 +227,12 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
     ValueError
         If a shape is wrong, or a similarity is NaN.
     """
-    check_floating("similarity", similarity)
-    check_shape("similarity", similarity, ("N", "A"), (None, None))
-    check_indices("groups", groups)
-    check_shape("groups", groups, ("A",), (similarity.shape[1],))
-    check_indices("wanted", wanted)
-    check_shape("wanted", wanted, ("N",), (len(similarity),))
-    if similarity.isnan().any():
-        raise ValueError("Expected argument `similarity` to hold numbers but some are NaN. Repair what gave them.")
     asked = groups.to(similarity.device) == wanted.to(similarity.device)[:, None]
     best, chosen = similarity.masked_fill(~asked, -torch.inf).max(1)
     refused = ~asked.any(1)
     if none is not None:
-        check_floating("none", none)
-        check_shape("none", none, ("N",), (len(similarity),))
         refused = refused | (none.to(similarity.device) > best)
     return chosen.masked_fill(refused, NO_CONCEPT)
-
-
-def check_concepts(name: str, concepts: Any, n_samples: int, n_concepts: int) -> None:
-    """Raise unless concepts are (N,) of -1 to L - 1."""
-    check_indices(name, concepts)
-    check_shape(name, concepts, ("N",), (n_samples,))
-    outside = (concepts < NO_CONCEPT) | (concepts >= n_concepts)
-    if outside.any():
-        raise ValueError(
-            f"Expected argument `{name}` to hold concepts 0 to L - 1 = {n_concepts - 1}, or {NO_CONCEPT} for none, but "
-            f"got {int(concepts[outside][0])}."
-        )
-
-
-def _check(name: str, values: Tensor, added: Tensor, removed: Tensor) -> None:
-    check_floating(name, values)
-    check_shape(name, values, ("N", "L"), (None, None))
-    for argument, concepts in (("added", added), ("removed", removed)):
-        check_concepts(argument, concepts, *values.shape)
 
 
 def _of(values: Tensor, concepts: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from quantus_concepts.functional.arguments import check_floating, check_size
+from captum_concepts._support.constraints import Floats, ImageSize, check_arguments
+
+#: Constraint of maps (B, h, w).
+MAPS = Floats("B, h, w", filled=True)
 
 
 class Axis(NamedTuple):
@@ -68,6 +70,7 @@ def _axis(length: int, target: int, device: torch.device, dtype: torch.dtype) ->
     return Axis(lower.to(device), upper.to(device), (source - lower).to(device, dtype))
 
 
+@check_arguments(maps=MAPS, size=ImageSize())
 @torch.no_grad()
 def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize maps to the size of the image (the paper's F-bar, from F of Equation 2).
@@ -95,15 +98,13 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
     ValueError
         If a shape is wrong or empty.
     """
-    size = check_size("size", size)
     maps = prepared_maps(maps, size)
     out = maps.new_empty(len(maps), *size)
     return Resizer(maps, size)(maps, out, torch.empty_like(out))
 
 
 def prepared_maps(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return maps in float32 or wider, averaged down where they are larger than the image; raise for anything else."""
-    check_maps(maps)
+    """Return maps in float32 or wider, averaged down where they are larger than the image."""
     maps = maps.detach().to(torch.promote_types(maps.dtype, torch.float32))
     smaller = (min(maps.shape[1], size[0]), min(maps.shape[2], size[1]))
     if smaller == tuple(maps.shape[1:]) or not len(maps):
@@ -111,11 +112,3 @@ def prepared_maps(maps: Tensor, size: tuple[int, int]) -> Tensor:
     means = F.adaptive_avg_pool2d(maps.double(), smaller).to(maps.dtype)
     # Not past the window's own values: the mean of a plateau is the plateau, and ties stay ties.
     return means.clamp(-F.adaptive_max_pool2d(-maps, smaller), F.adaptive_max_pool2d(maps, smaller))
-
-
-def check_maps(maps: Tensor) -> None:
-    """Raise unless an argument `maps` is (B, h, w) of a floating-point dtype, with h and w of at least 1."""
-    check_floating("maps", maps)
-    check_shape("maps", maps, ("B", "h", "w"), (None, None, None))
-    if 0 in maps.shape[1:]:
-        raise ValueError(f"Expected argument `maps` to have at least one cell a map but got shape {tuple(maps.shape)}.")

@@ -14,7 +14,7 @@ from captum_concepts._support.checks import check_choice, check_kind, check_rang
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.functional.arguments import finite_rows
+from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import (
     NORMALISATIONS,
     colour_map,
@@ -23,7 +23,7 @@ from quantus_concepts.functional.overlay import (
     resized,
     unit_maps,
 )
-from quantus_concepts.functional.upsampling import check_maps
+from quantus_concepts.functional.upsampling import MAPS
 from quantus_concepts.pasta.encoders.encoder import check_image_form, check_image_values
 from quantus_concepts.pasta.encoders.preprocessing import resized_levels, to_levels
 
@@ -186,7 +186,7 @@ class Presentation:
 def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
     """Raise unless maps are (N, h, w), and of images (N, 3, H, W); and finite, and in [0, 1], where values count."""
     check_image_form(images)
-    check_maps(maps)
+    MAPS.check("maps", maps, {})
     check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
     if not values or not images.numel():
         return

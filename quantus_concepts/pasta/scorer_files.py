@@ -17,8 +17,8 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_device, check_kind, check_path, check_whole
 from captum_concepts._support.files import check_target, parse_json, shortened, written
-from captum_concepts._support.weights import read_state
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.pasta.encoders.weights import read_state
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
 

@@ -24,7 +24,6 @@ from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts._support.images import image_size, load_image
-from captum_concepts._support.weights import load_weights
 from damaged import in_room
 from fixtures_cub import write_cub
 from fixtures_pasta import read_records, write_pasta_release, write_records
@@ -35,6 +34,7 @@ from quantus_concepts.datasets.ratings.files import load_concepts, load_map
 from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks, PNGMasks
 from quantus_concepts.datasets.scenes.bam_layout import read_boxes, read_labels
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 from refusals import in_time

@@ -12,7 +12,6 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from captum_concepts import ConceptBank, method_from_spec
-from captum_concepts._support.weights import load_weights
 from damaged import DAMAGES, Loader, check_damaged
 from fixtures_cub import write_cub
 from fixtures_pasta import write_pasta_release
@@ -25,6 +24,7 @@ from quantus_concepts.datasets import (
     PastaRatings,
     SceneFolder,
 )
+from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 

@@ -194,6 +194,16 @@ def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
     return listed
 
 
+def check_size(name: str, value: Any) -> tuple[int, int]:
+    """Return an image size as two ints, or raise."""
+    size = tuple(value) if isinstance(value, Sequence) else ()
+    if len(size) != 2 or not all(type(side) is int and side >= 1 for side in size):
+        raise ValueError(
+            f"Expected argument `{name}` to be (M1, M2), height and width of the image in pixels, but got {value!r}."
+        )
+    return size[0], size[1]
+
+
 def check_finite(name: str, value: Any) -> None:
     """Raise if an array holds NaN or infinity, naming the first such entry."""
     array = to_array(name, value)

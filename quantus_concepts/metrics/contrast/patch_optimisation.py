@@ -21,9 +21,10 @@ from captum_concepts._support.checks import (
     to_array,
     to_tensor,
 )
+from captum_concepts._support.constraints import Ends
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.patch_objective import check_values_range, patch_objective
+from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.host.call import WholeProgress
 from quantus_concepts.metrics.host.checks import listed
 
@@ -339,7 +340,7 @@ def check_settings(
     chunk_size: int | None,
 ) -> None:
     """Raise where settings of `optimise_patch` are out of range, or `squared` comes without a `step_size`."""
-    check_values_range(pixel_range)
+    Ends().check("pixel_range", pixel_range, {})
     check_whole("steps", steps, 1)
     if chunk_size is not None:
         check_whole("chunk_size", chunk_size, 1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_choice, check_whole
 from captum_concepts._support.running import alone_with, tensor_output, to_model
-from quantus_concepts.functional.faithfulness import check_thresholds, faithfulness, pixel_counts, pixel_ranks
+from quantus_concepts.functional.faithfulness import PERCENTAGES, faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, Prepared
 from quantus_concepts.metrics.host.arguments import QuantusArguments
 from quantus_concepts.metrics.host.base import ImageMetric
@@ -128,7 +128,7 @@ class Faithfulness(ImageMetric):
         self.std = std
         self.pixel_range = pixel_range
         self.seed = seed
-        self.thresholds = check_thresholds(thresholds)
+        self.thresholds = tuple(sorted(set(PERCENTAGES.check("thresholds", thresholds, {}))))
         self.outputs = outputs
         self.chunk_size = None if chunk_size is None else check_whole("chunk_size", chunk_size, 1)
         self.sufficiency = []

@@ -16,7 +16,7 @@ from captum_concepts._support.progress import progress
 from captum_concepts._support.running import floating_images
 from captum_concepts.backbones.embedding import check_loader
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
-from quantus_concepts.functional.arguments import finite_rows
+from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import usable_maps
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 from quantus_concepts.pasta.embedder import Embedder, embedder_for

@@ -21,6 +21,7 @@ from captum_concepts._support.checks import (
     check_module,
     check_range,
     check_seed,
+    check_size,
     check_whole,
     to_array,
 )
@@ -29,8 +30,7 @@ from captum_concepts._support.running import evaluation_mode, predict_logits
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.functional.arguments import check_size
-from quantus_concepts.functional.faithfulness import check_thresholds
+from quantus_concepts.functional.faithfulness import PERCENTAGES
 from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS, Faithfulness
 from quantus_concepts.metrics.faithfulness.perturbation import check_normalisation, generator_of
@@ -187,7 +187,7 @@ def metric_values(
     check_finite("noise", noise)
     check_whole("batch_size", batch_size, 1)
     check_whole("num_workers", num_workers, 0)
-    check_thresholds(thresholds)
+    PERCENTAGES.check("thresholds", thresholds, {})
     check_seed(seed)
     if not isinstance(ratings, RatedExplanations):
         raise TypeError(f"Expected argument `ratings` to be RatedExplanations but got {type(ratings).__name__}.")

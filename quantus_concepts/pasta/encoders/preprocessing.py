@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from captum_concepts._support.checks import check_choice
-from quantus_concepts.functional.arguments import check_size
+from captum_concepts._support.checks import check_choice, check_size
 
 RESIZE_MODES = ("squash", "shortest")
 INTERPOLATIONS = ("bicubic", "bilinear")

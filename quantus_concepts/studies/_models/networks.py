@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.running import error_text, nearest_functions, run_file
-from captum_concepts._support.weights import load_weights
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
+from quantus_concepts.pasta.encoders.weights import load_weights
 
 SMALL = "small"
 RESNET18_CUB = "resnet18_cub"

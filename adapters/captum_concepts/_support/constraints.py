@@ -1,0 +1,446 @@
+"""Constraints of arguments: declared once for each callable, checked before it runs, read by the tests."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from captum_concepts._support import checks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+#: Sizes of the named axes in one call.
+Sizes = dict[str, int]
+#: Axes that are called by their size.
+_NUMBERS = {str(size): size for size in range(1, 5)}
+
+
+def check_arguments(
+    known: Callable[[Any], Sizes] | None = None, /, **constraints: Constraint
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Check the arguments of a callable, in the order given, before it runs.
+
+    A constraint raises, or returns the argument in its plain form (a path expanded, a sequence as a list), which the
+    callable then gets. An argument whose default is None may be None. An axis of one name has one size in a call:
+    that of the first argument, or that which `known` reads from the object of a method.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters
+        keyword_only = inspect.Parameter.KEYWORD_ONLY
+        places = {
+            name: sys.maxsize if parameter.kind is keyword_only else place
+            for place, (name, parameter) in enumerate(parameters.items())
+        }
+        plan = [(places[name], name, parameters[name].default, rule) for name, rule in constraints.items()]
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            sizes = _NUMBERS | known(args[0]) if known else _NUMBERS.copy()
+            positional, named = list(args), dict(kwargs)
+            for place, name, default, constraint in plan:
+                by_place = place < len(positional)
+                value = positional[place] if by_place else named.get(name, default)
+                # Of a missing argument Python's own error is the best.
+                if value is inspect.Parameter.empty or (value is None and default is None):
+                    continue
+                value = constraint.check(name, value, sizes)
+                if by_place:
+                    positional[place] = value
+                else:
+                    named[name] = value
+            return function(*positional, **named)  # type: ignore[arg-type]
+
+        checked.constraints, checked.known = constraints, known  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
+
+
+class Constraint:
+    """What one argument has to be."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return a value in its plain form, or raise; add the sizes of its axes."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Anything(Constraint):
+    """No constraint, or one that only the callable itself can check; `reason` says why."""
+
+    reason: str
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the value as it is."""
+        return value
+
+
+@dataclass(frozen=True)
+class Whole(Constraint):
+    """A whole number; `high` may be an axis, the number of `noun`."""
+
+    low: int = 0
+    high: int | str | None = None
+    noun: str = ""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> int:
+        """Return an int, or raise."""
+        if not isinstance(self.high, str):
+            return checks.check_whole(name, value, self.low, self.high)
+        whole, high = checks.check_whole(name, value, self.low), sizes[self.high]
+        if whole > high:
+            raise ValueError(
+                f"Expected argument `{name}` to lie in [{self.low}, {high}], the number of {self.noun}, but got "
+                f"{whole}."
+            )
+        return whole
+
+
+@dataclass(frozen=True)
+class Number(Constraint):
+    """A real number other than NaN."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the number as it is, or raise."""
+        checks.check_range(name, value, self.low, self.high, open_low=self.open_low, open_high=self.open_high)
+        return value
+
+
+#: A number other than NaN and infinity.
+FINITE = Number(open_low=True, open_high=True)
+#: A finite number above 0, and one of at least 0.
+POSITIVE, WEIGHT = Number(0, open_low=True, open_high=True), Number(0, open_high=True)
+#: A share.
+SHARE = Number(0, 1)
+
+
+@dataclass(frozen=True)
+class Seed(Constraint):
+    """A seed that the generators of NumPy and PyTorch take."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> int:
+        """Return an int, or raise."""
+        return checks.check_whole(name, value, 0, 2**63 - 1)
+
+
+@dataclass(frozen=True)
+class Flag(Constraint):
+    """True or False; 0 and 1 are such."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> bool:
+        """Return a bool, or raise."""
+        return checks.check_flag(name, value)
+
+
+@dataclass(frozen=True)
+class Choice(Constraint):
+    """One of some texts."""
+
+    options: Iterable[str]
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the text as it is, or raise."""
+        checks.check_choice(name, value, self.options)
+        return value
+
+
+@dataclass(frozen=True)
+class Instance(Constraint):
+    """An object of a class, or of one of several; a function returns a class that is not defined or imported yet."""
+
+    kind: Any
+    expected: str
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the object as it is, or raise."""
+        checks.check_kind(name, value, self.kind() if inspect.isfunction(self.kind) else self.kind, self.expected)
+        return value
+
+
+TEXT = Instance(str, "a text")
+
+
+@dataclass(frozen=True)
+class Function(Constraint):
+    """Anything that can be called."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return it as it is, or raise."""
+        checks.check_callable(name, value)
+        return value
+
+
+@dataclass(frozen=True)
+class Module(Constraint):
+    """A `torch.nn.Module`."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return it as it is, or raise."""
+        checks.check_module(name, value)
+        return value
+
+
+@dataclass(frozen=True)
+class Dictionary(Constraint):
+    """A mapping."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Mapping[Any, Any]:
+        """Return it as it is, or raise."""
+        return checks.check_mapping(name, value)
+
+
+@dataclass(frozen=True)
+class Device(Constraint):
+    """A device, or the name of one."""
+
+    there: bool = False
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return a `torch.device`, or raise."""
+        return checks.check_device(name, value, there=self.there)
+
+
+@dataclass(frozen=True)
+class Location(Constraint):
+    """A path; of a "folder" or "file" that exists where `what` says so, described by `expected`."""
+
+    what: str = ""
+    expected: str = ""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return a `pathlib.Path` with ``~`` expanded, or raise."""
+        if not self.what:
+            return checks.check_path(name, value)
+        check = checks.check_folder if self.what == "folder" else checks.check_file
+        return check(name, value, self.expected or f"a {self.what}")
+
+
+@dataclass(frozen=True)
+class Items(Constraint):
+    """A sequence of at least so many items, each under a constraint."""
+
+    item: Constraint
+    what: str = "values"
+    least: int = 0
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> list[Any]:
+        """Return a list, or raise."""
+        items = checks.as_list(name, value, self.what)
+        if len(items) < self.least:
+            raise ValueError(
+                f"Expected argument `{name}` to hold at least {self.least} of the {self.what} but got {len(items)}."
+            )
+        return [self.item.check(name, item, sizes) for item in items]
+
+
+@dataclass(frozen=True)
+class Ends(Constraint):
+    """Two numbers in ascending order."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> tuple[Any, Any]:
+        """Return a pair, or raise."""
+        ends = [checks.check_number(name, end) for end in checks.as_list(name, value, "two numbers")]
+        finite = all(math.isfinite(end) and self.low <= end <= self.high for end in ends)
+        if len(ends) != 2 or not finite or not ends[0] < ends[1]:
+            within = f" in [{self.low:g}, {self.high:g}]" if math.isfinite(self.low) else ""
+            raise ValueError(
+                f"Expected argument `{name}` to be two finite numbers (low, high){within} with low < high but got "
+                f"{value}."
+            )
+        return ends[0], ends[1]
+
+
+@dataclass(frozen=True)
+class ImageSize(Constraint):
+    """(M1, M2), height and width of an image in pixels."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> tuple[int, int]:
+        """Return two ints, or raise."""
+        return checks.check_size(name, value)
+
+
+@dataclass(frozen=True)
+class Tensors(Constraint):
+    """A tensor with named axes, separated by commas; `filled` if only the first may be of size 0.
+
+    Numbers have a fixed size, and "..." is any axes. Nothing is copied; only what has `finite`, `low` or `high` waits
+    for the device.
+    """
+
+    axes: str
+    filled: bool = False
+    finite: bool = False
+    low: float | None = None
+    high: float | str | None = None
+    nan: bool = False
+    remedy: str = ""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Tensor:
+        """Return the tensor as it is, or raise."""
+        self.check_kind(name, value)
+        check_axes(name, value, self.axes, sizes)
+        if self.filled and 0 in value.shape[1:]:
+            raise ValueError(
+                f"Expected argument `{name}` to have at least one entry along each axis of ({self.axes}) after the "
+                f"first but got shape {tuple(value.shape)}.{self.remedy and ' '}{self.remedy}"
+            )
+        if self.finite:
+            _check_finite(name, value)
+        if self.low is not None or self.high is not None:
+            self._check_range(name, value, sizes)
+        return value
+
+    def check_kind(self, name: str, value: Any) -> None:
+        """Raise unless a value is a tensor of the numbers wanted."""
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. "
+                "Convert it with torch.as_tensor."
+            )
+
+    def _check_range(self, name: str, value: Tensor, sizes: Sizes) -> None:
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else sizes[self.high] - 1 if isinstance(self.high, str) else self.high
+        inside = ~((value < low) | (value > high)) if self.nan else (value >= low) & (value <= high)
+        if inside.all():
+            return
+        if not self.nan:
+            _check_finite(name, value)
+        known = value[~value.isnan()]
+        raise ValueError(
+            f"Expected argument `{name}` to lie in [{low:g}, {high:g}] but got values from {known.min().item():g} to "
+            f"{known.max().item():g}.{self.remedy and ' '}{self.remedy}"
+        )
+
+
+class Reals(Tensors):
+    """A tensor of real numbers other than bools."""
+
+    def check_kind(self, name: str, value: Any) -> None:
+        """Raise unless a value is such a tensor."""
+        super().check_kind(name, value)
+        if value.is_complex() or value.dtype == torch.bool:
+            raise TypeError(f"Expected argument `{name}` to hold real numbers but got {value.dtype}.")
+
+
+class Floats(Tensors):
+    """A tensor of real floating-point numbers."""
+
+    def check_kind(self, name: str, value: Any) -> None:
+        """Raise unless a value is such a tensor."""
+        super().check_kind(name, value)
+        if not value.is_floating_point():
+            raise TypeError(
+                f"Expected argument `{name}` to be of a floating-point dtype but got {value.dtype}. "
+                "Convert it with .float()."
+            )
+
+
+class Bools(Tensors):
+    """A tensor of bool."""
+
+    def check_kind(self, name: str, value: Any) -> None:
+        """Raise unless a value is such a tensor."""
+        if not isinstance(value, Tensor) or value.dtype != torch.bool:
+            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(
+                f"Expected argument `{name}` to be a tensor of torch.bool but got {got}. Convert it with .bool()."
+            )
+
+
+class Indices(Tensors):
+    """A tensor of whole numbers; `high` may be the axis that they count."""
+
+    def check_kind(self, name: str, value: Any) -> None:
+        """Raise unless a value is such a tensor."""
+        if not isinstance(value, Tensor) or not checks.is_integral(value):
+            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(
+                f"Expected argument `{name}` to be a tensor of an integer dtype but got {got}. Convert it with .long()."
+            )
+
+
+class ZeroOne(Tensors):
+    """A tensor of 0 and 1, of any real dtype or of bool."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Tensor:
+        """Return the tensor as it is, or raise."""
+        super().check(name, value, sizes)
+        if value.is_complex():
+            raise TypeError(f"Expected argument `{name}` to be real but got {value.dtype}.")
+        # The full message needs the values on the CPU; only a failure pays for that.
+        if value.dtype != torch.bool and not ((value == 0) | (value == 1)).all():
+            checks.check_binary(name, value)
+        return value
+
+
+@dataclass(frozen=True)
+class Arrays(Constraint):
+    """Real numbers as an array, a tensor or nested sequences, with axes if given; tensors stay tensors if `tensor`."""
+
+    axes: str = ""
+    binary: bool = False
+    finite: bool = False
+    tensor: bool = False
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return an array on the CPU, or raise."""
+        if self.tensor and isinstance(value, Tensor):
+            array: Any = value
+            if value.is_complex():
+                raise TypeError(f"Expected argument `{name}` to be real but got {value.dtype}. Pass its modulus.")
+        else:
+            array = checks.to_array(name, value)
+        if self.axes:
+            check_axes(name, array, self.axes, sizes)
+        if self.binary:
+            checks.check_binary(name, array)
+        if self.finite:
+            checks.check_finite(name, array)
+        return array
+
+
+def check_axes(name: str, value: Any, axes: str, sizes: Sizes) -> None:
+    """Raise unless an array has the axes; add their sizes to those of the call."""
+    names, open_end = _split(axes)
+    shape = tuple(value.shape)
+    fits = len(shape) > len(names) if open_end else len(shape) == len(names)
+    if fits:
+        for axis, size in zip(names, shape, strict=False):
+            if sizes.get(axis, size) != size:
+                fits = False
+    if not fits:
+        expected = [*map(sizes.get, names), *([None] * open_end)]
+        checks.check_shape(name, value, [*names, *(["..."] * open_end)], expected)
+    sizes.update(zip(names, shape, strict=False))
+
+
+@functools.cache
+def _split(axes: str) -> tuple[tuple[str, ...], bool]:
+    """Return the names of axes, and whether any others follow."""
+    names = tuple(axis.strip() for axis in axes.split(","))
+    return (names[:-1], True) if names[-1] == "..." else (names, False)
+
+
+def _check_finite(name: str, value: Tensor) -> None:
+    """Raise if a tensor holds NaN or infinity; the message needs the values on the CPU, and only a failure pays."""
+    low, high = value.detach().aminmax() if value.numel() else (torch.zeros(()), torch.zeros(()))
+    if not (low.isfinite() & high.isfinite()):
+        checks.check_finite(name, value)

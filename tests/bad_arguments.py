@@ -1,0 +1,324 @@
+"""Good and bad arguments, made from the constraints that a callable declares."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Container, Iterator, Mapping
+from functools import singledispatch
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from captum_concepts._support import constraints as rules
+
+NAN, INF = math.nan, math.inf
+Bad = dict[str, Any]
+
+
+def public_functions(package: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield the functions that a package exports, and the constructors and public methods of the classes."""
+    for name in package.__all__:
+        value = getattr(package, name)
+        if isinstance(value, type):
+            yield from ((f"{name}{suffix}", member) for suffix, member in _members(value))
+        elif callable(value):
+            yield name, value
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] not in ("captum_concepts", "quantus_concepts"):
+            continue
+        for name, member in vars(base).items():
+            function = getattr(member, "__func__", member)
+            private = name.startswith("_") and name not in ("__init__", "__call__")
+            if private or name in seen or not inspect.isfunction(function) or not own_parameters(function):
+                continue
+            seen.add(name)
+            yield ("" if name == "__init__" else f".{name}"), function
+
+
+def own_parameters(function: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a function, without the object of a method and those of any name or number."""
+    return [
+        parameter
+        for place, parameter in enumerate(inspect.signature(function).parameters.values())
+        if not (place == 0 and parameter.name in ("self", "cls"))
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+
+
+def frames_of(error: BaseException) -> list[Any]:
+    """Return the code of each frame that an error went through."""
+    frames, step = [], error.__traceback__
+    while step is not None:
+        frames.append(step.tb_frame.f_code)
+        step = step.tb_next
+    return frames
+
+
+class Other:
+    """What no argument can be."""
+
+
+#: Texts, numbers and containers that are no whole number.
+NO_WHOLE: Bad = {"a fraction": 1.5, "a bool": True, "a text": "many", "NaN": NAN, "a list": [1]}
+NO_NUMBER: Bad = {"a text": "much", "a list": [1.0], "complex": 1j, "a bool": True, "NaN": NAN}
+
+
+@singledispatch
+def good_value(rule: Any, sizes: dict[str, int]) -> Any:
+    """Return a value that a constraint lets through."""
+    raise TypeError(f"Add a good value by hand: {rule}.")
+
+
+@singledispatch
+def bad_values(rule: Any, good: Any, sizes: dict[str, int]) -> Bad:
+    """Return values that a constraint must refuse, by what is wrong with them."""
+    raise TypeError(f"Unknown constraint {rule}.")
+
+
+def all_bad_values(rule: Any, good: Any, sizes: dict[str, int], required: bool) -> Bad:
+    """Return bad values of an argument, also what no argument can be, and None where that has no meaning."""
+    if isinstance(rule, rules.Anything):
+        return {}
+    nothing = {"None": None} if required else {}
+    return {"another object": Other(), **nothing, **bad_values(rule, good, sizes)}
+
+
+@good_value.register
+def _(rule: rules.Whole, sizes: dict[str, int]) -> Any:
+    return rule.low
+
+
+@bad_values.register
+def _(rule: rules.Whole, good: Any, sizes: dict[str, int]) -> Bad:
+    high = sizes[rule.high] if isinstance(rule.high, str) else rule.high
+    return {**NO_WHOLE, "too small": rule.low - 1} | ({} if high is None else {"too large": high + 1})
+
+
+@good_value.register
+def _(rule: rules.Number, sizes: dict[str, int]) -> Any:
+    if math.isfinite(rule.low):
+        return (rule.low + rule.high) / 2 if math.isfinite(rule.high) else rule.low + 1
+    return 0.5
+
+
+@bad_values.register
+def _(rule: rules.Number, good: Any, sizes: dict[str, int]) -> Bad:
+    below = rule.low if rule.open_low else rule.low - 1 if math.isfinite(rule.low) else None
+    above = rule.high if rule.open_high else rule.high + 1 if math.isfinite(rule.high) else None
+    return NO_NUMBER | {what: end for what, end in (("too small", below), ("too large", above)) if end is not None}
+
+
+@good_value.register
+def _(rule: rules.Seed, sizes: dict[str, int]) -> Any:
+    return 3
+
+
+@bad_values.register
+def _(rule: rules.Seed, good: Any, sizes: dict[str, int]) -> Bad:
+    return {**NO_WHOLE, "negative": -1, "too large": 2**63}
+
+
+@good_value.register
+def _(rule: rules.Flag, sizes: dict[str, int]) -> Any:
+    return True
+
+
+@bad_values.register
+def _(rule: rules.Flag, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "yes", "two": 2}
+
+
+@good_value.register
+def _(rule: rules.Choice, sizes: dict[str, int]) -> Any:
+    return next(iter(rule.options))
+
+
+@bad_values.register
+def _(rule: rules.Choice, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"unknown": "nonsense", "a number": 1, "an array": np.array(["a", "b"])}
+
+
+@bad_values.register
+def _(rule: rules.Instance, good: Any, sizes: dict[str, int]) -> Bad:
+    kinds = rule.kind() if inspect.isfunction(rule.kind) else rule.kind
+    others = {"a text": "some", "a number": 3, "a list": [1], "a class": Other}
+    return {what: value for what, value in others.items() if not isinstance(value, kinds)}
+
+
+@bad_values.register
+def _(rule: rules.Function, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "mean", "a number": 3}
+
+
+@bad_values.register
+def _(rule: rules.Module, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "resnet18", "a list": [1], "a class": torch.nn.Linear}
+
+
+@bad_values.register
+def _(rule: rules.Dictionary, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "a", "a list": [1], "a set": {"a"}}
+
+
+@good_value.register
+def _(rule: rules.Device, sizes: dict[str, int]) -> Any:
+    return "cpu"
+
+
+@bad_values.register
+def _(rule: rules.Device, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"an unknown name": "gpu number one", "a list": [], "a bool": True}
+
+
+@bad_values.register
+def _(rule: rules.Location, good: Any, sizes: dict[str, int]) -> Bad:
+    nowhere = {"nowhere": "nowhere", "below a file": f"{__file__}/x"} if rule.what else {}
+    other = {"folder": {"a file": __file__}, "file": {"a folder": "/"}}.get(rule.what, {})
+    return {"empty": "", "with a null": "a\0b", "too long": "x" * 300, "a number": 3, **nowhere, **other}
+
+
+@good_value.register
+def _(rule: rules.Items, sizes: dict[str, int]) -> Any:
+    return [good_value(rule.item, sizes) for _ in range(max(rule.least, 1))]
+
+
+@bad_values.register
+def _(rule: rules.Items, good: Any, sizes: dict[str, int]) -> Bad:
+    items = list(good)
+    broken = bad_values(rule.item, items[0] if items else None, sizes)
+    return {
+        "a text": "one",
+        "a number": 1,
+        **({"too few": items[: rule.least - 1]} if rule.least else {}),
+        **{f"with {what}": [*items[1:], value] for what, value in broken.items()},
+    }
+
+
+@good_value.register
+def _(rule: rules.Ends, sizes: dict[str, int]) -> Any:
+    return (0.0, 1.0)
+
+
+@bad_values.register
+def _(rule: rules.Ends, good: Any, sizes: dict[str, int]) -> Bad:
+    low, high = good
+    pairs = {"descending": (high, low), "equal": (low, low), "NaN": (NAN, high), "infinite": (low, INF)}
+    limited = {"too small": (rule.low - 1, high)} if math.isfinite(rule.low) else {}
+    return {**pairs, **limited, "texts": ("a", "b"), "one": (low,), "three": (low, high, high + 1), "a number": 1.0}
+
+
+@good_value.register
+def _(rule: rules.ImageSize, sizes: dict[str, int]) -> Any:
+    return (4, 4)
+
+
+@bad_values.register
+def _(rule: rules.ImageSize, good: Any, sizes: dict[str, int]) -> Bad:
+    return {
+        "a number": 9,
+        "one": (9,),
+        "three": (9, 9, 9),
+        "a bool": (True, 4),
+        "NaN": (NAN, 4),
+        "zero": (0, 4),
+        "a fraction": (9, 9.0),
+    }
+
+
+def shape_of(axes: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of an array with these axes; any axes are one of size 2."""
+    return tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in axes.split(", "))
+
+
+@good_value.register
+def _(rule: rules.Tensors, sizes: dict[str, int]) -> Any:
+    shape = shape_of(rule.axes, sizes)
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(rule, rules.Bools):
+        return torch.ones(shape, dtype=torch.bool)
+    if isinstance(rule, rules.ZeroOne):
+        return torch.randint(2, shape, generator=generator)
+    if isinstance(rule, rules.Indices):
+        return torch.randint(2, shape, generator=generator)
+    return torch.rand(shape, generator=generator)
+
+
+@bad_values.register
+def _(rule: rules.Tensors, good: Any, sizes: dict[str, int]) -> Bad:
+    bad: Bad = {
+        "a list": good.tolist(),
+        "an array": good.numpy(),
+        "a text": "maps",
+        "of one more axis": good[..., None],
+        "a number": 1.0,
+    }
+    if isinstance(rule, rules.Reals | rules.Floats | rules.ZeroOne):
+        bad["complex"] = good + 1j
+    if isinstance(rule, rules.Floats):
+        bad["whole numbers"] = good.long()
+    if isinstance(rule, rules.Bools):
+        bad["numbers"] = good.float()
+    if isinstance(rule, rules.Indices):
+        bad |= {"fractions": good.double() + 0.5, "bools": good > 0}
+    if isinstance(rule, rules.Reals):
+        bad["bools"] = good > 0
+    if isinstance(rule, rules.ZeroOne):
+        bad |= {"halves": good * 0 + 0.5, "levels of a picture": good * 0 + 255, "NaN": good * NAN}
+    if rule.finite:
+        bad |= {"NaN": good * NAN, "infinite": good * 0 + INF}
+    if rule.filled:
+        bad["empty"] = good[:, :0]
+    if rule.low is not None and math.isfinite(rule.low):
+        bad["too small"] = good * 0 + rule.low - 1
+    if rule.high is not None:
+        bad["too large"] = good * 0 + (sizes[rule.high] if isinstance(rule.high, str) else rule.high + 1)
+    if (rule.low is not None or rule.high is not None) and not rule.nan and good.is_floating_point():
+        bad["NaN"] = good * NAN
+    return bad
+
+
+@good_value.register
+def _(rule: rules.Arrays, sizes: dict[str, int]) -> Any:
+    shape = shape_of(rule.axes.replace("...", "2"), sizes) if rule.axes else (3,)
+    return np.random.default_rng(0).integers(0, 2, shape) if rule.binary else np.random.default_rng(0).random(shape)
+
+
+@bad_values.register
+def _(rule: rules.Arrays, good: Any, sizes: dict[str, int]) -> Bad:
+    bad: Bad = {
+        "a text": "a",
+        "texts": np.array([["a", "b"]]),
+        "objects": np.array([[Other(), None]]),
+        "complex": np.array([[1j, 0]]),
+        "ragged": [[1.0], [1.0, 2.0]],
+        "masked": np.ma.masked_invalid([[NAN, 1.0]]),
+    }
+    array = np.asarray(good)
+    if rule.axes:
+        bad |= {"a number": 3.0, "of one axis less": array[0]}
+    if rule.axes and "..." not in rule.axes:
+        bad["of one more axis"] = array[..., None]
+    if rule.binary:
+        bad |= {"halves": array * 0 + 0.5, "levels of a picture": array * 0 + 255}
+    if rule.binary or rule.finite:
+        bad |= {"NaN": array * NAN, "infinite": array * 0.0 + INF}
+    return bad
+
+
+def resized(
+    name: str, constraints: Mapping[str, Any], good: Any, fixed: Container[str]
+) -> Iterator[tuple[Any, set[str]]]:
+    """Yield an array with one more entry along each axis whose size is known, and what may be named for it."""
+    axes = {key: getattr(rule, "axes", "").split(", ") for key, rule in constraints.items()}
+    for place, axis in enumerate(axes[name]):
+        sharing = {key for key in constraints if axis in axes[key]}
+        if axis not in ("", "...") and (len(sharing) > 1 or axis.isdigit() or axis in fixed):
+            array = torch.as_tensor(good)
+            yield array.index_select(place, torch.tensor([*range(array.shape[place]), 0])), sharing
