@@ -112,7 +112,7 @@ def test_values_that_are_unknown_are_undefined_and_said() -> None:
         ({}, IMAGES, r"needs argument `added`"),
         ({"added": ADDED, "score": "removed"}, IMAGES, r"needs argument `removed`"),
         ({"added": ADDED[:3]}, IMAGES, r"`added` to have one row for each sample of `x_batch`, 4, but got 3"),
-        ({"added": [0, 0, 4, 0]}, IMAGES, r"`added` to hold concepts 0 to L - 1 = 3, or -1 for none, but got 4"),
+        ({"added": [0, 0, 4, 0]}, IMAGES, r"`added` to lie in \[-1, 3\] .* Pass -1 for none."),
         (
             {"added": ADDED},
             IMAGES[:, :, 0],
