@@ -25,7 +25,7 @@ from captum_concepts._support.shown import one_line
 from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.call import Record
 from quantus_concepts.metrics.host.checks import check_explains
-from quantus_concepts.metrics.host.sharing import one_block
+from quantus_concepts.metrics.host.model import one_block
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.contrast.scores import score_contrasts, score_relative
     from quantus_concepts.metrics.distributed import score_shards
     from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
-    from quantus_concepts.metrics.host.sharing import shared_passes
+    from quantus_concepts.metrics.host.model import shared_passes
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
     from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values

@@ -186,7 +186,7 @@ def test_concepts_of_a_backbone_of_half_precision_have_the_type_of_the_head(valu
 @pytest.mark.parametrize("make", MODELS)
 def test_models_share_their_features_as_the_protocol_asks(make):
     # Imported here: all else is about one package only.
-    from quantus_concepts.metrics.host.protocols import shares_features
+    from quantus_concepts.metrics.host.model import shares_features
 
     cbm = make()
     assert shares_features(cbm)

@@ -21,7 +21,7 @@ from captum_concepts import ConceptBank, PostHocCBM
 from pooling_encoder import PoolingEncoder
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch, SubstitutionScore
 from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics.host.arguments import DEFAULTS, QuantusArguments
+from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 

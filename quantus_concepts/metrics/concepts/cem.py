@@ -12,11 +12,16 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice, check_flag, check_whole
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import cem
-from quantus_concepts.metrics.host.arguments import QuantusArguments
-from quantus_concepts.metrics.host.checks import check_concept_order, checked_presence, class_labels, concepts_of
-from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptPasses
-from quantus_concepts.metrics.host.protocols import is_concept_model
-from quantus_concepts.metrics.host.updating import UpdatedMetric
+from quantus_concepts.metrics.host.base import UpdatedMetric
+from quantus_concepts.metrics.host.call import QuantusArguments
+from quantus_concepts.metrics.host.checks import (
+    check_concept_order,
+    checked_classes,
+    checked_presence,
+    class_labels,
+    concepts_of,
+)
+from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptOutputs, concept_importance, is_concept_model
 
 
 class CEM(UpdatedMetric):
@@ -148,7 +153,9 @@ class CEM(UpdatedMetric):
         module: Any = None if model is None else model.get_model()
         labels = torch.as_tensor(concept_labels_batch)
         if self.call.on_images:
-            scores, predicted = self._found(self.concept_passes(module, x_batch, rows_batch), y_batch, labels)
+            scores, predicted = self._scores_of_images(
+                module, self.concept_outputs(module, x_batch, rows_batch), y_batch, labels
+            )
             self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, labels.shape[1])
@@ -162,14 +169,15 @@ class CEM(UpdatedMetric):
             scores[wrong] = np.nan
         return scores.tolist()
 
-    def _found(self, passes: ConceptPasses, y_batch: np.ndarray, labels: Tensor) -> np.ndarray:
+    def _scores_of_images(self, model: Any, outputs: ConceptOutputs, y_batch: np.ndarray, labels: Tensor) -> np.ndarray:
         """Return the scores and the predicted classes (2, n) of images."""
-        values, logits = passes.outputs()
+        _, values, logits = outputs
         if values.shape[1] != labels.shape[1]:
             raise ValueError(
                 f"Expected argument `concept_labels` to have shape (N, L) with the model's L = {values.shape[1]} "
                 f"concepts but got {labels.shape[1]} columns."
             )
-        scores = cem(passes.importance(y_batch, self.importance), labels, self.top_l).double()
+        importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
+        scores = cem(importance, labels, self.top_l).double()
         # One transfer from the device for each batch.
         return torch.stack([scores, logits.argmax(1).to(scores)]).cpu().numpy()

@@ -13,8 +13,8 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import ClassMeans, cgim
-from quantus_concepts.metrics.host.arguments import QuantusArguments
-from quantus_concepts.metrics.host.call import Call
+from quantus_concepts.metrics.host.base import UpdatedMetric
+from quantus_concepts.metrics.host.call import Call, QuantusArguments
 from quantus_concepts.metrics.host.checks import (
     check_concept_order,
     checked_class_concepts,
@@ -22,9 +22,7 @@ from quantus_concepts.metrics.host.checks import (
     class_labels,
     concepts_of,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
-from quantus_concepts.metrics.host.protocols import is_concept_model
-from quantus_concepts.metrics.host.updating import UpdatedMetric
+from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importance, is_concept_model, linear_weights
 
 
 class _State(NamedTuple):
@@ -166,15 +164,14 @@ class CGIM(UpdatedMetric):
         module = model.get_model()
         n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:
-            passes = self.concept_passes(module, x_batch, rows_batch)
-            values, logits = passes.outputs()
+            _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
             if values.shape[1] != n_concepts:
                 turned = " Transpose it: a row is a class." if values.shape[1] == n_classes else ""
                 raise ValueError(
                     f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
                     f"{values.shape[1]} concepts but got {self.class_concepts.shape}.{turned}"
                 )
-            importance = passes.importance(y_batch, self.importance)
+            importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
             logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
@@ -204,7 +201,7 @@ class CGIM(UpdatedMetric):
 
     def _running_means(self) -> ClassMeans:
         """Return new class means, or, from the second update on, those that the update before added to."""
-        before = self._updates[-1].state if self._updating and self._updates else None
+        before = self._updates[-1].state if self.call.is_update and self._updates else None
         # A copy: a batch that fails leaves those before it as they were.
         return ClassMeans(*self.class_concepts.shape) if before is None else copy.deepcopy(before.means)
 
@@ -218,7 +215,7 @@ class CGIM(UpdatedMetric):
         """Compare the class means with what people say, once all samples are in."""
         state = _State(self._sums, self._theta, self._explained)
         self._means = self._theta = None
-        if self._updating:
+        if self.call.is_update:
             if self._updates:
                 self._updates[-1].state = self._updates[-1].state._replace(means=None)
             self.call.state = state

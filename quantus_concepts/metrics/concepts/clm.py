@@ -17,17 +17,22 @@ from quantus_concepts.functional import (
     rank_concepts,
 )
 from quantus_concepts.functional.regions import check_places, hits_of_places, threshold_hits_of_places
-from quantus_concepts.metrics.host.arguments import QuantusArguments
+from quantus_concepts.metrics.host.base import UpdatedMetric
+from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
     binary_masks,
     check_images,
+    checked_classes,
     checked_parts,
     checked_points,
+)
+from quantus_concepts.metrics.host.model import (
+    IMPORTANCES,
+    concept_importance,
+    concept_maps,
+    is_concept_model,
     no_concept_model,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptPasses, concept_maps
-from quantus_concepts.metrics.host.protocols import is_concept_model
-from quantus_concepts.metrics.host.updating import UpdatedMetric
 
 MASK_HITS = ("centre", "share")
 
@@ -250,12 +255,13 @@ class CLM(UpdatedMetric):
     ) -> list[float]:
         """Score some maps, or some images with a concept model."""
         if self.call.on_images and points_batch is not None:
-            passes = self.concept_passes(model.get_model(), x_batch, rows_batch)
-            return self._score_images(passes, y_batch, points_batch).tolist()
+            return self._score_images(model.get_model(), x_batch, y_batch, rows_batch, points_batch).tolist()
         return self._score_maps(x_batch, a_batch, masks_batch, places_batch).numpy().astype(float).tolist()
 
-    def _score_images(self, passes: ConceptPasses, y_batch: np.ndarray, points: np.ndarray) -> np.ndarray:
-        scores, unknown, parts = self._located(passes, y_batch, points)
+    def _score_images(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
+    ) -> np.ndarray:
+        scores, unknown, parts = self._located(model, x_batch, y_batch, rows, points)
         unseen = np.isnan(points[np.arange(len(points))[:, None], parts]).any(-1)
         hidden = ~unknown & unseen.reshape(len(unseen), -1).all(1)
         self.leave_out("the model's importances are not finite", int(unknown.sum()))
@@ -265,24 +271,24 @@ class CLM(UpdatedMetric):
         return scores
 
     def _located(
-        self, passes: ConceptPasses, y_batch: np.ndarray, points: np.ndarray
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return scores (n,), which importances are not finite (n,), and the parts (n, l) of the concepts ranked."""
-        model, images = passes.model, passes.images
-        values, _ = passes.outputs()
+        features = self.concept_features(model, x_batch, rows)
+        _, values, logits = self.concept_outputs(model, x_batch, rows, features)
         parts = torch.as_tensor(self._parts)
         if len(parts) != values.shape[1]:
             raise ValueError(
                 f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
                 f"concepts but got {tuple(parts.shape)}."
             )
-        importance = passes.importance(y_batch, self.importance)
+        importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
         ranked = rank_concepts(importance, self.top_l, eligible=parts >= 0)
-        maps = concept_maps(model, passes.features(), images, ranked)
+        maps = concept_maps(model, features, x_batch, ranked)
         chosen = parts.to(maps.device)[ranked]
-        rows = torch.arange(len(ranked), device=maps.device)[:, None]
-        places = torch.as_tensor(points, device=maps.device)[rows, chosen]
-        hits = self._point_hits(maps.flatten(0, 1), places.flatten(0, 1), images.shape[-2:]).view(ranked.shape)
+        image = torch.arange(len(ranked), device=maps.device)[:, None]
+        places = torch.as_tensor(points, device=maps.device)[image, chosen]
+        hits = self._point_hits(maps.flatten(0, 1), places.flatten(0, 1), x_batch.shape[-2:]).view(ranked.shape)
         unknown = ~importance.isfinite().all(1)
         scores = hits.nanmean(1).masked_fill(unknown, torch.nan).double()
         # One transfer from the device for each batch.

@@ -12,10 +12,10 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice, check_finite, check_number
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
-from quantus_concepts.metrics.host.arguments import QuantusArguments
+from quantus_concepts.metrics.host.base import UpdatedMetric
+from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import checked_classes, checked_substitutes, class_labels
-from quantus_concepts.metrics.host.protocols import is_concept_model
-from quantus_concepts.metrics.host.updating import UpdatedMetric
+from quantus_concepts.metrics.host.model import is_concept_model
 
 SCORES = ("added", "removed")
 CHANCE = 0.5
@@ -156,7 +156,7 @@ class SubstitutionScore(UpdatedMetric):
     def _values(self, module: Any, images: np.ndarray, y_batch: np.ndarray, rows: np.ndarray) -> Tensor:
         """Return the concept values (n, L) that a concept model or a plain module gives for images."""
         if is_concept_model(module):
-            values, logits = self.concept_passes(module, images, rows).outputs()
+            _, values, logits = self.concept_outputs(module, images, rows)
             checked_classes(y_batch, logits)
             return values
         values = self.recall("logits", module, rows, lambda: predict_logits(module, images))

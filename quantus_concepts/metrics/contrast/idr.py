@@ -10,7 +10,7 @@ from torch import nn
 
 from quantus_concepts.functional import idr
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.arguments import QuantusArguments
+from quantus_concepts.metrics.host.call import QuantusArguments
 
 
 class IDR(ReExplainingMetric):

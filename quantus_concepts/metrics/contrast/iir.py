@@ -16,8 +16,7 @@ from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.patch_optimisation import patch_progress
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.arguments import OF_REGIONS, QuantusArguments
-from quantus_concepts.metrics.host.call import WholeProgress
+from quantus_concepts.metrics.host.call import OF_REGIONS, QuantusArguments, WholeProgress
 from quantus_concepts.metrics.host.checks import check_same_shape
 
 #: Why a score is undefined whose patch was not made well enough.

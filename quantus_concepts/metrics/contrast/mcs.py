@@ -13,7 +13,7 @@ from captum_concepts._support.checks import check_flag, check_materialised, chec
 from captum_concepts._support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.arguments import QuantusArguments
+from quantus_concepts.metrics.host.call import QuantusArguments
 
 
 class MCS(ReExplainingMetric):

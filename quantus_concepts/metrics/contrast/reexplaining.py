@@ -16,9 +16,7 @@ from captum_concepts._support.checks import check_range
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.regions import region_attribution
-from quantus_concepts.metrics.host.arguments import OF_REGIONS
-from quantus_concepts.metrics.host.base import ImageMetric
-from quantus_concepts.metrics.host.call import WholeProgress, missing
+from quantus_concepts.metrics.host.call import OF_REGIONS, WholeProgress, missing
 from quantus_concepts.metrics.host.checks import (
     check_aligned,
     check_differs,
@@ -31,6 +29,7 @@ from quantus_concepts.metrics.host.checks import (
     region_masks,
     unusable_masks,
 )
+from quantus_concepts.metrics.host.images import ImageMetric
 
 N_CHECKED = 2
 #: Correlation with what was given of a method that draws nothing at random; rounding differs with the batch.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar, Unpack
 
 import numpy as np
@@ -23,22 +26,30 @@ from captum_concepts._support.checks import (
     to_array,
     to_numpy,
 )
-from captum_concepts._support.running import alone_with, evaluation_mode, warn_user
-from quantus_concepts.metrics.host.arguments import DEFAULTS, QuantusArguments, check_keywords
+from captum_concepts._support.running import alone_with, evaluation_mode, predict_logits, warn_user
 from quantus_concepts.metrics.host.call import (
+    DEFAULTS,
     Call,
     Explanations,
+    QuantusArguments,
     Record,
-    WholeProgress,
     as_attributions,
+    check_keywords,
     missing,
     nanmean,
     normalised,
 )
-from quantus_concepts.metrics.host.checks import check_aligned_truth, check_inputs, check_passed, no_concept_model
-from quantus_concepts.metrics.host.model import ConceptPasses
+from quantus_concepts.metrics.host.checks import check_aligned_truth, check_inputs, check_passed
+from quantus_concepts.metrics.host.model import (
+    ConceptOutputs,
+    backbone_features,
+    concept_outputs,
+    is_concept_model,
+    no_concept_model,
+    recall,
+    shares_features,
+)
 from quantus_concepts.metrics.host.plotting import DrawsScores
-from quantus_concepts.metrics.host.sharing import recall
 
 R = TypeVar("R")
 
@@ -150,9 +161,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                 inputs=inputs,
                 batch_size=batch_size,
                 model_predict_kwargs=dict(model_predict_kwargs or {}),
+                is_update=isinstance(custom_batch, _Update),
             )
             try:
-                if a_batch is not None:
+                self.call.on_images = self._works_on_images(model, x_batch)
+                if a_batch is not None and not self.call.on_images:
                     self.call.attributions, failure = as_attributions(a_batch, len(x_batch))
                     self._note(failure, len(x_batch))
                 with evaluation_mode(model):
@@ -216,11 +229,14 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def _truth(self, n_samples: int, custom_batch: Any) -> dict[str, np.ndarray]:
         """Collect bound and passed ground truth, each array with one row for each sample."""
         passed = check_passed(custom_batch, self.sample_truth)
-        found = {name: self._checked(name, value) for name, value in passed.items() if value is not None}
-        bound = {name: getattr(self, name) for name in self.sample_truth if name not in passed}
-        found |= {name: value for name, value in bound.items() if value is not None}
-        check_aligned_truth(found, n_samples)
-        return {name: np.asarray(value, order="C") for name, value in found.items()}
+        truth = {}
+        for name in self.sample_truth:
+            value = getattr(self, name) if name not in passed else passed[name]
+            if value is not None:
+                value = self._checked(name, value) if name in passed else value
+                truth[name] = np.asarray(value, order="C")
+        check_aligned_truth(truth, n_samples)
+        return truth
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         """Check the ground truth `name` by itself; subclasses do it for what they bind."""
@@ -249,7 +265,6 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     ) -> dict[str, Any]:
         """Put in the explanations and the ground truth that `general_preprocess` knows nothing of."""
         module = None if model is None else model.get_model()
-        self.call.on_images = self._works_on_images(module, x_batch)
         # Quantus has moved channels that came last.
         self.call.layout = x_batch.shape[1:]
         extra = self._check_call(module, x_batch, y_batch, s_batch)
@@ -262,28 +277,41 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         # Quantus would infer this from the explanations, which may have any shape here.
         self.a_axes = ()
 
-        def explain(rows: slice) -> np.ndarray:
-            return self._explain(module, x_batch[rows], y_batch[rows], rows)
+        given: dict[str, Any] = {"rows_batch": np.arange(len(x_batch)), "a_batch": missing(len(x_batch))}
+        if not self.call.on_images:
+            given["a_batch"] = Explanations(
+                len(x_batch), lambda rows: self._explain(module, x_batch[rows], y_batch[rows], rows)
+            )
+        for name, value in (*self.call.truth.items(), *extra.items()):
+            given[f"{name}_batch"] = value
+        return given
 
-        return {
-            "rows_batch": np.arange(len(x_batch)),
-            "a_batch": Explanations(len(x_batch), explain),
-            **{f"{name}_batch": value for name, value in {**self.call.truth, **extra}.items()},
-        }
-
-    def recall(self, what: Hashable, model: nn.Module, rows: np.ndarray, make: Callable[[], R], array: Any = None) -> R:
+    def recall(self, what: Hashable, model: Any, rows: np.ndarray, make: Callable[[], R], array: Any = None) -> R:
         """Return what a model gives for rows of `x_batch` or of another array, once inside a `shared_passes` block."""
         array = self.call.inputs if array is None else array
         return recall(what, model, array, (self.call.layout, rows.tobytes()), make)
 
-    def concept_passes(self, model: Any, x_batch: np.ndarray, rows: np.ndarray) -> ConceptPasses:
-        """Return the passes of a concept model over the images of a batch."""
-        return ConceptPasses(model, x_batch, lambda what, make: self.recall(what, model, rows, make))
+    def concept_features(self, model: Any, x_batch: np.ndarray, rows: np.ndarray) -> Tensor | None:
+        """Return what the backbone of a concept model gives for a batch; None if the model takes no features."""
+        if not shares_features(model):
+            return None
+        return self.recall("features", model, rows, lambda: backbone_features(model, x_batch))
+
+    def concept_outputs(
+        self, model: Any, x_batch: np.ndarray, rows: np.ndarray, features: Tensor | None = None
+    ) -> ConceptOutputs:
+        """Return the concept values (n, L) and logits (n, K) of a batch; `features` where they are known already."""
+
+        def run() -> tuple[Tensor, Tensor]:
+            known = self.concept_features(model, x_batch, rows) if features is None else features
+            outputs = concept_outputs(model, x_batch, known)
+            return outputs.values, outputs.logits
+
+        # Kept without the features: they find room where the features of many images do not.
+        return ConceptOutputs(features, *self.recall("values and logits", model, rows, run))
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         """Return the attributions of some samples, given or computed, as the metric is set to treat them."""
-        if self.call.on_images:
-            return missing(len(x_batch))
         if self.call.attributions is not None:
             return self._treated(self.call.attributions[rows])
         return self._treated(self._ask(model, x_batch, y_batch))
@@ -371,7 +399,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         **kwargs: Any,
     ) -> None:
         """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
-        self.evaluation_scores = self._finished(self._collected(np.asarray(self.evaluation_scores, dtype=float)))
+        scores = self._collected(np.asarray(self.evaluation_scores, dtype=float))
+        self.call.values = scores
+        self.evaluation_scores = scores.tolist() if self.call.is_update else self._finished(scores)
 
     def _remember(self, scores: Any) -> None:
         """Keep what the call knows beside its scores."""
@@ -399,39 +429,157 @@ def _unavailable(**kwargs: Any) -> np.ndarray:
     raise RuntimeError("No explain_func was given.")
 
 
-class ImageMetric(ConceptMetric):
-    """Base of the metrics that ask a model about images.
+class UpdatedMetric(ConceptMetric):
+    """Base of the metrics that can also be computed batch by batch."""
 
-    A call has one bar of its own, in place of Quantus's, which takes images for batches.
-    """
+    def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
+        """Take Quantus's own arguments."""
+        super().__init__(**quantus)
+        self._updates: list[Call] = []
 
-    whole: WholeProgress | None = None
+    def update(self, model: Any, x_batch: Any, y_batch: Any = None, a_batch: Any = None, **truth: Any) -> None:
+        """Add a batch; `compute` then gives what one call with all batches would give.
 
-    @property
-    def display_progressbar(self) -> bool:
-        """Whether Quantus shows its own bar."""
-        return False
+        Parameters
+        ----------
+        model : nn.Module or None
+            As in a call of the metric.
+        x_batch : array_like
+            (n, ...), the samples of this batch.
+        y_batch : array_like, optional
+            (n,), their classes; the predicted ones by default, for which the model runs once more.
+        a_batch : array_like, optional
+            (n, ...), attributions, where explanations are evaluated and not a concept model on images.
+        **truth : array_like
+            What people say of this batch, a row for each sample, under the names of the constructor's arguments.
 
-    def _begin(self, whole: WholeProgress) -> None:
-        """Show how far a call is; of a call that raised, the bar is taken away by the next."""
-        self._end()
-        self.whole = whole
+        Raises
+        ------
+        TypeError
+            If `truth` has a name that the metric does not know.
+        ValueError
+            As a call of the metric does.
+        """
+        if unknown := [name for name in truth if name not in self.sample_truth]:
+            raise TypeError(
+                f"{self.name}.update has no argument `{unknown[0]}`. Give the truth of a batch as "
+                f"{', '.join(f'`{name}`' for name in self.sample_truth)}."
+            )
+        with self._turn:
+            if y_batch is None:
+                y_batch = _predicted_classes(model, x_batch)
+            self(model, x_batch, y_batch, a_batch, custom_batch=_Update(truth))
 
-    def _advance(self, count: int) -> None:
-        if self.whole is not None:
-            self.whole.update(count)
+    def compute(self) -> list[float]:
+        """Return the scores of all batches since `reset`, as a call of the metric does, and add their record.
 
-    def _end(self) -> None:
-        if self.whole is not None:
-            self.whole.close()
-        self.whole = None
+        Returns
+        -------
+        list of float
+            A score for each sample in the order of the batches; of CGIM for each concept or class.
 
-    def _collected(self, scores: np.ndarray) -> np.ndarray:
-        """Return the scores of a call, which is over."""
-        self._end()
-        return super()._collected(scores)
+        Raises
+        ------
+        ValueError
+            If there was no batch.
+        """
+        with self._turn:
+            if not self._updates:
+                raise ValueError(f"{self.name}.compute needs at least one batch. Call `update` first.")
+            self._call = _joined(self._updates)
+            try:
+                scores = self._finished(self._scores_of_updates(self._updates))
+                self.records.append(self.call.record(scores, self.bounds, self.of_samples))
+                return scores
+            finally:
+                self._call = None
 
-    def _logits(self, model: nn.Module, rows: np.ndarray, make: Callable[[], Tensor], array: Any = None) -> Tensor:
-        """Return a model's outputs for rows of `x_batch` or of another array, shared inside `shared_passes`."""
-        # Outputs depend on further arguments of the model, which may be anything.
-        return make() if self.call.model_predict_kwargs else self.recall("logits", model, rows, make, array)
+    def reset(self) -> None:
+        """Forget all batches."""
+        with self._turn:
+            self._updates.clear()
+
+    def merge_state(self, other: Any) -> None:
+        """Add the batches of another metric of the same class and settings, of another process for instance.
+
+        Metrics can be pickled: gather them, and merge them in the order in which the scores should come.
+
+        Parameters
+        ----------
+        other : ConceptMetric
+            It is left as it is.
+
+        Raises
+        ------
+        TypeError
+            If it is of another class.
+        ValueError
+            If it has other settings.
+        """
+        if type(other) is not type(self):
+            raise TypeError(f"Expected argument `other` to be a {type(self).__name__} but got {type(other).__name__}.")
+        if differing := [
+            name for name, value in self._settings().items() if not _equal(value, other._settings()[name])
+        ]:
+            raise ValueError(
+                f"Expected argument `other` to have the settings of this {self.name} but `{differing[0]}` differs."
+            )
+        with self._turn:
+            self._updates += copy.deepcopy(other._updates)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what scores depend on beside the batches."""
+        return {name: value for name, value in vars(self).items() if name in self.settings}
+
+    def _remember(self, scores: Any) -> None:
+        if self.call.is_update:
+            # Without what would keep the batch itself in memory.
+            self._updates.append(replace(self.call, truth={}, inputs=None, attributions=None, first={}))
+        else:
+            super()._remember(scores)
+
+    def _scores_of_updates(self, calls: list[Call]) -> np.ndarray:
+        """Return the scores of all batches."""
+        return np.concatenate([call.values for call in calls])
+
+
+class _Update(dict[str, Any]):
+    """The ground truth of an `update`, which keeps its results for `compute`."""
+
+
+def _joined(calls: list[Call]) -> Call:
+    """Return one call in place of one a batch."""
+    failures, gaps = Counter[str](), Counter[str]()
+    units: dict[str, tuple[int, str]] = {}
+    for call in calls:
+        failures.update(call.failures)
+        gaps.update(call.gaps)
+        for reason, (total, unit) in call.units.items():
+            units[reason] = units.get(reason, (0, unit))[0] + total, unit
+    clusters = [call.clusters for call in calls if call.clusters is not None]
+    return Call(
+        {},
+        on_images=any(call.on_images for call in calls),
+        failures=dict(failures),
+        gaps=dict(gaps),
+        units=units,
+        explained_something=any(call.explained_something for call in calls),
+        n_samples=sum(call.n_samples for call in calls),
+        chance=calls[0].chance,
+        chances=[*itertools.chain.from_iterable(call.chances for call in calls)],
+        clusters=np.concatenate(clusters) if len(clusters) == len(calls) else None,
+    )
+
+
+def _predicted_classes(model: Any, x_batch: Any) -> np.ndarray:
+    if model is None:
+        raise ValueError("Expected argument `y_batch` to hold classes, since there is no `model` to predict them.")
+    logits = concept_outputs(model, x_batch).logits if is_concept_model(model) else predict_logits(model, x_batch)
+    predicted: np.ndarray = logits.argmax(1).cpu().numpy()
+    return predicted
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+    return bool(first == second)

@@ -1,18 +1,76 @@
-"""One call of a metric: its record, the attributions it was given, and its progress."""
+"""The arguments that metrics take from Quantus; one call of a metric with its record, attributions and progress."""
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
+from captum_concepts._support.checks import check_callable, check_flag, check_mapping, to_numpy
 from captum_concepts._support.progress import progress
+from quantus_concepts.functional.normalisation import positive_percentile
+
+
+class QuantusArguments(TypedDict, total=False):
+    """Keyword arguments of `quantus.metrics.base.Metric`, of the same names and meaning."""
+
+    abs: bool
+    normalise: bool
+    normalise_func: Callable[..., np.ndarray] | None
+    normalise_func_kwargs: dict[str, Any] | None
+    return_aggregate: bool
+    aggregate_func: Callable[..., Any] | None
+    default_plot_func: Callable[..., Any] | None
+    disable_warnings: bool
+    # Quantus takes None for no; `IIR` for yes, where it takes long.
+    display_progressbar: bool | None
+
+
+#: What they are where a metric has no defaults of its own.
+DEFAULTS: QuantusArguments = {
+    "abs": False,
+    "normalise": False,
+    "normalise_func": None,
+    "normalise_func_kwargs": None,
+    "return_aggregate": False,
+    "aggregate_func": None,
+    "default_plot_func": None,
+    "disable_warnings": False,
+    "display_progressbar": False,
+}
+#: Of the metrics that average attributions over a region.
+OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
+
+
+def _check_argument(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if name.endswith("_func"):
+        check_callable(name, value)
+    elif name == "normalise_func_kwargs":
+        check_mapping(name, value)
+    else:
+        check_flag(name, value)
+
+
+def check_keywords(metric: type, given: Mapping[str, Any]) -> None:
+    """Raise for a keyword of the wrong kind, or that a metric does not take, naming the nearest of those it does."""
+    unknown = [name for name in given if name not in DEFAULTS]
+    if not unknown:
+        for name, value in given.items():
+            _check_argument(name, value)
+        return
+    own = [name for name, each in inspect.signature(metric).parameters.items() if each.kind is not each.VAR_KEYWORD]
+    near = difflib.get_close_matches(unknown[0], [*own, *DEFAULTS], n=1)
+    hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join([*own, *DEFAULTS])}."
+    raise TypeError(f"{metric.__name__} has no argument `{unknown[0]}`. {hint}")
 
 
 def nanmean(scores: Any) -> float:
@@ -48,6 +106,8 @@ class Call:
     explained_something: bool = False
     side: str = ""
     n_samples: int = 0
+    #: Whether this is one batch of several, whose results are kept until `compute`.
+    is_update: bool = False
     #: `x_batch` as the caller passed it, and the shape of a sample once channels are first.
     inputs: Any = None
     batch_size: int = 64
@@ -66,22 +126,26 @@ class Call:
 
     def record(self, scores: Any, bounds: tuple[float, float], of_samples: bool) -> Record:
         """Return what is remembered of this call when it has returned `scores`."""
-        reasons = {**self.gaps, **{f"the explanation method failed: {why}": n for why, n in self.failures.items()}}
-        returned = tuple(float(score) for score in np.atleast_1d(np.asarray(scores, dtype=float)))
+        reasons = dict(self.gaps)
+        for why, count in self.failures.items():
+            reasons[f"the explanation method failed: {why}"] = count
+        returned = tuple(np.atleast_1d(np.asarray(scores, dtype=float)).tolist())
         return Record(returned, self.values, self.chance, reasons, self.clusters, bounds, of_samples)
 
     def describe(self, method: str | None) -> str:
         """Write why scores of the call are undefined, of an explanation method of this name."""
-
-        def counted(reasons: dict[str, int]) -> str:
-            units = ((why, n, *self.units.get(why, (self.n_samples, "samples"))) for why, n in reasons.items())
-            return "; ".join(f"{why} ({n} of {total} {unit})" for why, n, total, unit in units)
-
-        parts = [counted(self.gaps)] if self.gaps else []
+        parts = [self._counted(self.gaps)] if self.gaps else []
         if self.failures:
             name = "" if method is None else f" {method!r}"
-            parts.append(f"the explanation method{name} failed: {counted(self.failures)}")
+            parts.append(f"the explanation method{name} failed: {self._counted(self.failures)}")
         return f"{self.outcome} where {'; and where '.join(parts)}."
+
+    def _counted(self, reasons: dict[str, int]) -> str:
+        counted = []
+        for why, count in reasons.items():
+            total, unit = self.units.get(why, (self.n_samples, "samples"))
+            counted.append(f"{why} ({count} of {total} {unit})")
+        return "; ".join(counted)
 
 
 class Explanations(Sequence[Any]):

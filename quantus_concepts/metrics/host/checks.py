@@ -20,7 +20,6 @@ from captum_concepts._support.checks import (
     check_module,
     to_array,
 )
-from quantus_concepts.metrics.host.protocols import REMEDY, is_concept_model, lacking
 
 
 def known_to(loader: Any) -> Callable[[str, Any], Any]:
@@ -157,16 +156,6 @@ def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
             f"got {int(y_batch[outside][0])}. Classes are counted from 0."
         )
     return torch.as_tensor(y_batch, dtype=torch.int64, device=logits.device)
-
-
-def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
-    """Say why a metric cannot use a model on images, and what to do; empty where that is not what is wrong."""
-    if x_batch.ndim != 4 or model is None or is_concept_model(model):
-        return ""
-    return (
-        f"argument `model`, {type(model).__name__}, is no concept model, which {metric} needs on images (it is one "
-        f"{lacking(model)}): {REMEDY} (or pass a head as `model` and concept values (N, L) as `x_batch`)"
-    )
 
 
 def check_inputs(

@@ -1,16 +1,19 @@
-"""Running a user's model without leaving a trace: on its device, in its precision, while no other thread does."""
+"""Concept models as the metrics see them: what one must offer, how it is run, and the outputs that metrics share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+import inspect
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice
+from captum_concepts._support.checks import check_weight
 from captum_concepts._support.running import (
     alone_with,
     device_of,
@@ -20,10 +23,84 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts.models.chain import linear_part
-from quantus_concepts.metrics.host.checks import checked_classes
-from quantus_concepts.metrics.host.protocols import ConceptModel, FeatureSharing, shares_features
+
+R = TypeVar("R")
 
 IMPORTANCES = ("weight", "value", "contribution")
+
+
+class ConceptModel(Protocol):
+    """A chain from images over concept values to classes, each stretch of it a module."""
+
+    # ``model(images)`` gives the class logits (N, K). `captum_concepts.PostHocCBM` is one; any module with these
+    # four members is another. The metrics read them and change nothing.
+
+    @property
+    def features(self) -> nn.Module:
+        """Images (N, C, H, W) to whatever the backbone gives."""
+
+    @property
+    def concept_predictor(self) -> nn.Module:
+        """Images (N, C, H, W) to concept values (N, L)."""
+
+    @property
+    def head(self) -> nn.Module:
+        """Concept values (N, L) to class logits (N, K)."""
+
+    def concept_maps(self, images: Tensor, concepts: Tensor | None = None) -> Tensor:
+        """Concept activation maps of images."""
+
+
+class FeatureSharing(ConceptModel, Protocol):
+    """A concept model that also takes its own features, so that a metric runs the backbone only once."""
+
+    def values_from_features(self, features: Tensor) -> Tensor:
+        """Return concept values (N, L) from ``self.features(images)``."""
+
+    def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
+        """Return maps (N, k, h, w) from ``self.features(images)``; `concepts` as in `concept_maps`."""
+
+
+#: What makes a concept model of another.
+REMEDY = (
+    "captum_concepts.PostHocCBM.fit makes one of a classifier, BottleneckCBM(features, concept_layer, head) of the "
+    "parts of a model that predicts concepts, from_pyc of one of PyC"
+)
+
+# `isinstance` with a runtime-checkable protocol would not do: from Python 3.12 on it looks members up statically,
+# and does not find the registered children of a module.
+
+
+def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
+    """Return whether a model has the members of `ConceptModel`."""
+    return not lacking(model)
+
+
+def lacking(model: Any) -> str:
+    """Return which members of `ConceptModel` a model does not have, or has as a method; empty if none."""
+    absent = []
+    for name in ("features", "concept_predictor", "head", "concept_maps"):
+        member = getattr(model, name, None)
+        if member is None:
+            absent.append(f"`{name}`")
+        elif name in ("concept_predictor", "head") and inspect.isroutine(member) and not absent:
+            return f"whose `{name}` is a method in place of a module"
+    return f"without {', '.join(absent)}" if absent else ""
+
+
+def shares_features(model: Any) -> TypeGuard[FeatureSharing]:
+    """Return whether a model has the members of `FeatureSharing`."""
+    return is_concept_model(model) and hasattr(model, "values_from_features") and hasattr(model, "maps_from_features")
+
+
+def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
+    """Say why a metric cannot use a model on images, and what to do; empty where that is not what is wrong."""
+    if x_batch.ndim != 4 or model is None or is_concept_model(model):
+        return ""
+    return (
+        f"argument `model`, {type(model).__name__}, is no concept model, which {metric} needs on images (it is one "
+        f"{lacking(model)}): {REMEDY} (or pass a head as `model` and concept values (N, L) as `x_batch`)"
+    )
 
 
 class ConceptOutputs(NamedTuple):
@@ -65,39 +142,6 @@ def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, conc
         return model.concept_maps(images, concepts.to(images.device))
 
 
-class ConceptPasses:
-    """The passes of a concept model over the images of a batch."""
-
-    def __init__(
-        self, model: ConceptModel, images: np.ndarray, recall: Callable[[str, Callable[[], Any]], Any]
-    ) -> None:
-        self.model, self.images, self.recall = model, images, recall
-        self._features: Tensor | None = None
-
-    def features(self) -> Tensor | None:
-        """Return what the backbone gives; None if the model takes no features."""
-        model = self.model
-        if self._features is None and shares_features(model):
-            # Held here as well: a result that found no room is not made twice for one batch.
-            self._features = self.recall("features", lambda: backbone_features(model, self.images))
-        return self._features
-
-    def outputs(self) -> tuple[Tensor, Tensor]:
-        """Return concept values (N, L) and logits (N, K)."""
-
-        def make() -> tuple[Tensor, Tensor]:
-            found = concept_outputs(self.model, self.images, self.features())
-            return found.values, found.logits
-
-        # Kept by themselves: they find room where the features of many images do not.
-        return self.recall("values and logits", make)
-
-    def importance(self, classes: np.ndarray, importance: str) -> Tensor:
-        """Return the importance (N, L) of every concept for the class each image is explained for."""
-        values, logits = self.outputs()
-        return concept_importance(self.model, values, checked_classes(classes, logits), importance)
-
-
 def full_precision(model: Any) -> AbstractContextManager[Any]:
     """Switch off autocast on a model's device: it would round values to half precision and make them tie."""
     return without_autocast(device_of(model))
@@ -123,17 +167,16 @@ def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
 
 
 def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, importance: str) -> Tensor:
-    """Compute the importance of every concept for the class each sample is explained for."""
-    check_choice("importance", importance, IMPORTANCES)
+    """Return the importance (N, L) of the concepts for the class each sample is explained for."""
     return concept_importances(model, values, classes, (importance,))[importance]
 
 
 def concept_importances(
     model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Compute several importances (N, L) of the concepts at the price of one."""
+    """Return several importances (N, L) of the concepts at the price of one: theta, u, and theta times u."""
     own = values.to(torch.promote_types(values.dtype, torch.float32))
-    if all(name == "value" for name in names):
+    if set(names) <= {"value"}:
         return dict.fromkeys(names, own)
     with torch.enable_grad(), alone_with(model), full_precision(model):
         leaf = values.detach().clone().requires_grad_(True)
@@ -145,6 +188,159 @@ def concept_importances(
             "has none (is it quantised?). Pass importance='value', or keep the head in floating point and quantise "
             "`model.features` alone."
         )
-    weight = gradient.to(own.dtype)
-    every = {"weight": weight, "value": own, "contribution": weight * own}
-    return {name: every[name] for name in names}
+    theta = gradient.to(own.dtype)
+    importances = {"weight": theta, "value": own, "contribution": theta * own}
+    return dict(zip(names, map(importances.__getitem__, names), strict=True))
+
+
+#: The block that is open in this thread.
+_OPEN: ContextVar[_Block | None] = ContextVar("shared_passes", default=None)
+
+
+def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
+    """Let the metrics called inside the block share what a model gives for the same images.
+
+    Inside the block each model sees each image once, for any number of metrics and explanation methods. The caller
+    promises that models, hooks, arrays and PyTorch's settings do not change there; open a new block after changing
+    one. Outside a block every metric call computes everything anew. `quantus_concepts.evaluate` opens a block itself.
+
+    A result is found by the identity of the model and of the array that was passed as ``x_batch``, and by the rows of
+    the batch: calls with the same objects and the same ``batch_size`` share. Nothing is read, hashed or copied to find
+    it. Everything is freed when the block ends. A block holds for the thread that opened it; a block inside another one
+    shares nothing with it.
+
+    Parameters
+    ----------
+    memory : float
+        How many megabytes to keep, on the model's device. A result that does not fit is computed again.
+
+    Returns
+    -------
+    AbstractContextManager
+        The block, for a ``with`` statement.
+
+    Raises
+    ------
+    TypeError
+        If `memory` is not a number.
+    ValueError
+        If `memory` is negative or not finite.
+
+    Warns
+    -----
+    UserWarning
+        Once, if parameters, buffers or train flags of a model changed inside the block; its results are dropped. This
+        is a help, not a guarantee: other changes, such as a hook's strength, are not noticed.
+
+    Examples
+    --------
+    ::
+
+        with quantus_concepts.shared_passes():
+            results = quantus.evaluate(metrics, xai_methods, model, x_batch, y_batch)
+    """
+    check_weight("memory", memory)
+    return _opened(int(memory * 2**20))
+
+
+def one_block() -> AbstractContextManager[None]:
+    """Open a block unless one is open."""
+    return shared_passes() if _OPEN.get() is None else nullcontext()
+
+
+@contextmanager
+def _opened(size: int) -> Iterator[None]:
+    token = _OPEN.set(_Block(size))
+    try:
+        yield
+    finally:
+        _OPEN.reset(token)
+
+
+def recall(what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+    """Return what `make` returns; inside a block, what it returned for the same model, array and rows."""
+    block = _OPEN.get()
+    return make() if block is None else block.recall(what, model, array, rows, make)
+
+
+class _Block:
+    """The results kept by one block."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.results: dict[Hashable, tuple[Any, list[int | None]]] = {}
+        #: Models and arrays by identity; holding them keeps identities from being used again.
+        self.held: dict[int, Any] = {}
+        self.states: dict[int, list[tuple[Any, Any]]] = {}
+        self.warned = False
+
+    def recall(self, what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+        self._drop_if_changed(model)
+        key = what, id(model), id(array), rows
+        if key in self.results:
+            result, versions = self.results[key]
+            # A model may write to its own output, for instance by an in-place ReLU behind the features.
+            if versions == _versions(result):
+                return result
+        result = make()
+        size = _size(result)
+        if size is not None and size <= self.room:
+            self.room -= 0 if key in self.results else size
+            self.held |= {id(model): model, id(array): array}
+            self.results[key] = result, _versions(result)
+            self.states.setdefault(id(model), _state(model))
+        return result
+
+    def _drop_if_changed(self, model: nn.Module) -> None:
+        if id(model) not in self.states or _same(self.states[id(model)], _state(model)):
+            return
+        del self.states[id(model)]
+        for key in [key for key in self.results if key[1] == id(model)]:  # type: ignore[index]
+            result, _ = self.results.pop(key)
+            self.room += _size(result) or 0
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"{type(model).__name__} changed inside a `shared_passes` block (parameters, buffers or train flags): "
+                "what it gave before is computed again. Open a new block after changing a model.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _state(model: nn.Module) -> list[tuple[Any, Any]]:
+    """Return each parameter and buffer with its version, and each module with its train flag."""
+    tensors = [(tensor, _version(tensor)) for tensor in (*model.parameters(), *model.buffers())]
+    return [*tensors, *((module, module.training) for module in model.modules())]
+
+
+def _same(first: list[tuple[Any, Any]], second: list[tuple[Any, Any]]) -> bool:
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(a is c and b == d for (a, b), (c, d) in pairs)
+
+
+def _version(tensor: Tensor) -> int | None:
+    # Inference tensors have no version counter.
+    return None if tensor.is_inference() else tensor._version
+
+
+def _arrays(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _versions(result: Any) -> list[int | None]:
+    return [_version(part) if isinstance(part, Tensor) else None for part in _arrays(result)]
+
+
+def _size(result: Any) -> int | None:
+    """Return the bytes that keeping a result keeps in memory; None if it holds anything but arrays."""
+    total = 0
+    for part in _arrays(result):
+        if isinstance(part, np.ndarray):
+            total += part.nbytes if part.base is None else max(part.nbytes, getattr(part.base, "nbytes", 0))
+        elif type(part) is Tensor and part.layout is torch.strided:
+            # A view keeps all of its storage.
+            total += part.untyped_storage().nbytes()
+        else:
+            return None
+    return total

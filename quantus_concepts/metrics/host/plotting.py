@@ -18,8 +18,7 @@ from quantus.helpers.enums import ScoreDirection
 from captum_concepts._support.checks import as_list, check_kind, to_array
 from captum_concepts._support.shown import described
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
-from quantus_concepts.metrics.host.arguments import DEFAULTS, QuantusArguments
-from quantus_concepts.metrics.host.call import Record
+from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments, Record
 
 SCORES, CHANCE, CONTROL = "#3b6ea5", "#777777", "#c4522f"
 #: Of so many concepts or classes all are drawn; of more the highest and the lowest.

@@ -24,8 +24,8 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.running import device_of, to_model
 from quantus_concepts.datasets.ratings.questions import question_named
-from quantus_concepts.metrics.host.arguments import QuantusArguments
 from quantus_concepts.metrics.host.base import ConceptMetric
+from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.encoders.denormalising import Denormalisation

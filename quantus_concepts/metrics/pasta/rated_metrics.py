@@ -34,7 +34,7 @@ from quantus_concepts.functional.faithfulness import PERCENTAGES
 from quantus_concepts.functional.overlay import resized
 from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS, Faithfulness
 from quantus_concepts.metrics.faithfulness.perturbation import check_normalisation, generator_of
-from quantus_concepts.metrics.host.sharing import shared_passes
+from quantus_concepts.metrics.host.model import shared_passes
 from quantus_concepts.pasta.applications.correlations import sparseness
 from quantus_concepts.pasta.encoders.denormalising import Denormalisation
 

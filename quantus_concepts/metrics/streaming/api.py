@@ -18,8 +18,7 @@ from quantus_concepts.metrics.host.checks import (
     known_to,
     names_known_to,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES
-from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptModel
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED
 from quantus_concepts.metrics.streaming.interventions import in_every_order

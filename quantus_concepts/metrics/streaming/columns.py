@@ -18,12 +18,13 @@ from quantus_concepts.functional.regions import check_places, hits_of_places
 from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
+    ConceptModel,
     concept_importances,
     concept_maps,
     concept_outputs,
     linear_weights,
+    shares_features,
 )
-from quantus_concepts.metrics.host.protocols import ConceptModel, shares_features
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 from quantus_concepts.metrics.streaming import names as col
 from quantus_concepts.metrics.streaming.baselines import GaussianRegion

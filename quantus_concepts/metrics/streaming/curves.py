@@ -15,8 +15,8 @@ from captum_concepts.backbones.embedding import check_loader
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.host.checks import checked_presence, class_labels
+from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
-from quantus_concepts.metrics.host.protocols import ConceptModel
 from quantus_concepts.metrics.streaming.interventions import Interventions
 from quantus_concepts.metrics.streaming.names import INTERVENED, WRONG_LABELS
 from quantus_concepts.metrics.streaming.rows import concept_table

@@ -18,8 +18,7 @@ from quantus_concepts.functional.interventions import (
     intervention_counts,
     intervention_ranks,
 )
-from quantus_concepts.metrics.host.model import class_logits, concept_importances
-from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.host.model import ConceptModel, class_logits, concept_importances
 from quantus_concepts.metrics.streaming.names import WRONG_LABELS
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Subset
 from captum_concepts._support.checks import check_flag, check_seed, check_whole
 from captum_concepts._support.shown import described
 from quantus_concepts.metrics.host.checks import checked_substitutes
-from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 from quantus_concepts.metrics.streaming.batches import FIELDS
 from quantus_concepts.metrics.streaming.interventions import in_every_order

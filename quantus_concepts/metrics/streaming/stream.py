@@ -19,11 +19,12 @@ from captum_concepts._support.progress import progress
 from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.models.interventions import Levels, check_levels
 from quantus_concepts.metrics.host.checks import check_concept_order, checked_class_concepts, checked_parts, concepts_of
-from quantus_concepts.metrics.host.model import IMPORTANCES, backbone_features
-from quantus_concepts.metrics.host.protocols import (
+from quantus_concepts.metrics.host.model import (
+    IMPORTANCES,
     REMEDY,
     ConceptModel,
     FeatureSharing,
+    backbone_features,
     is_concept_model,
     lacking,
     shares_features,

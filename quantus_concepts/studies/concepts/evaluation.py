@@ -30,8 +30,7 @@ from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import intervention_counts, random_banks, rank_concepts
 from quantus_concepts.metrics import ConceptRanges, score_concepts
-from quantus_concepts.metrics.host.model import concept_importance, concept_outputs
-from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.host.model import ConceptModel, concept_importance, concept_outputs
 from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
 from quantus_concepts.studies._kit.charts import png

@@ -26,7 +26,7 @@ from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics import score_substitutions, score_vision_language
-from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED

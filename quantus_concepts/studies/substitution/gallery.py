@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from quantus_concepts.datasets import PaintedSubstitutions, SubstitutionSample
-from quantus_concepts.metrics.host.model import concept_outputs
-from quantus_concepts.metrics.host.protocols import ConceptModel
+from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.charts import INK, PALETTE
 from quantus_concepts.studies._models.loading import KeptImages
 from quantus_concepts.studies.concepts.oracle import Recognition
