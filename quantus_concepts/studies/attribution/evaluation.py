@@ -26,7 +26,7 @@ from quantus_concepts.metrics.contrast.scores import (
     right_by_commonality,
     undefined_reasons,
 )
-from quantus_concepts.studies._kit.charts import PictureGrid, PictureRow
+from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData
 from quantus_concepts.studies.attribution.explaining import Methods, explain_subjects

@@ -32,8 +32,7 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.studies._kit.charts import PictureRow
-from quantus_concepts.studies._kit.explanation_pictures import shown_picture, top_concepts
+from quantus_concepts.studies._kit.pictures import PictureRow, shown_picture, top_concepts
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, digest, kept_arrays, ratings_digest
 from quantus_concepts.studies.pasta.metrics import CORRELATED_THRESHOLDS
