@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 from torch import Tensor
 
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.images import load_image
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
@@ -71,8 +71,7 @@ def sheet_page(
 
 def embedded(content: dict[str, Any]) -> Markup:
     """Return what a page asks as it stands in its script element, with a name by which answers are kept."""
-    asked = json.dumps([content["questions"], content["items"], content["seed"]])
-    content = content | {"id": hashlib.sha256(asked.encode()).hexdigest()[:12]}
+    content = content | {"id": fingerprint_of(content["questions"], content["items"], content["seed"])[:12]}
     # "<" is all that could end the script element early.
     return Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
 
