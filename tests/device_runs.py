@@ -347,13 +347,15 @@ def backbone(device: torch.device) -> nn.Module:
 
 
 def cbm_fitted(device: torch.device, n: int, **arguments: Any) -> Any:
-    model = PostHocCBM.fit(backbone(device), loaded(n), n_pos=2, n_neg=2, n_classes=N_CLASSES, **arguments)
+    model = PostHocCBM.fit(
+        backbone(device), loaded(n), n_pos=2, n_neg=2, min_images=1, n_classes=N_CLASSES, **arguments
+    )
     return model.state_dict()
 
 
 def bank_fitted(device: torch.device, n: int, method: str = "svm") -> Any:
     features = torch.from_numpy(IMAGES[:n, :, 0].reshape(n, -1)).to(device)
-    bank = ConceptBank.fit(features, CONCEPT_LABELS[:n], method=method, n_pos=2, n_neg=2)
+    bank = ConceptBank.fit(features, CONCEPT_LABELS[:n], method=method, n_pos=2, n_neg=2, min_images=1)
     return bank.cavs, bank.intercepts, bank.train_accuracy
 
 

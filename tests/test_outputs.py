@@ -253,7 +253,7 @@ def test_concept_models_and_metrics(stretch, family, model, images):
     else:
         maps = None
         features, by_hand = LayerFeatures(model, layer), LayerFeatures(Form(model, logits_of), f"model.{layer}")
-    settings: dict[str, Any] = {"maps": maps, "n_pos": N // 2, "n_neg": N // 2, "method": "mean"}
+    settings: dict[str, Any] = {"maps": maps, "n_pos": N // 2, "n_neg": N // 2, "method": "mean", "min_images": 1}
     found = PostHocCBM.fit(features, loader(images), **settings)
     expected = PostHocCBM.fit(by_hand, loader(images), **settings)
     x = torch.from_numpy(images)

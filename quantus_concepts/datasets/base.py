@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_range
+from captum_concepts._support.checks import check_range, find_names
 from captum_concepts._support.shown import described, one_line
 
 SPLITS = ("train", "test")
@@ -105,3 +106,42 @@ class ConceptDataset(Dataset[ConceptSample], ABC):
     @abstractmethod
     def __getitem__(self, index: int) -> ConceptSample:
         """Return one sample; raises IndexError past the end."""
+
+    def select(self, concepts: str | Sequence[str | int]) -> ConceptDataset:
+        """Return the same images with some of the concepts.
+
+        The labels, parts and class table of a bank that leaves concepts out are those of ``select(bank.names)``.
+
+        Parameters
+        ----------
+        concepts : str or sequence
+            Names, patterns such as ``"has_wing_*"``, or indices; the concepts come in this order.
+
+        Returns
+        -------
+        ConceptDataset
+            It reads its images from this data set.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown, or none is given.
+        """
+        return _SelectedConcepts(self, find_names("concepts", self.concept_names, concepts))
+
+
+class _SelectedConcepts(ConceptDataset):
+    """Some of the concepts of a data set."""
+
+    def __init__(self, dataset: ConceptDataset, columns: list[int]) -> None:
+        self.dataset, self.columns = dataset, columns
+        self.class_names, self.part_names, self.labels = dataset.class_names, dataset.part_names, dataset.labels
+        self.concept_names = [dataset.concept_names[j] for j in columns]
+        self.part_of_concept = dataset.part_of_concept[columns]
+        self.class_concepts = dataset.class_concepts[:, columns]
+        self.concept_labels = dataset.concept_labels[:, columns]
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one sample of the data set, with these concepts."""
+        sample = self.dataset[index]
+        return sample._replace(concepts=sample.concepts[self.columns])

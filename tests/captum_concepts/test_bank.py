@@ -47,7 +47,7 @@ def test_mean_difference_by_hand():
     # One image of each kind is held back, wherever the order puts it: copies of the two that are drawn anyway.
     # Means (3, 0) and (0, 1), all drawn (1.5, 0.5): c = (1.5, -0.5). The means score 4.5 and -0.5: b = -2.
     x = [[3.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
-    bank = ConceptBank.fit(torch.tensor(x), [[1], [1], [0], [0]], method="mean", n_pos=2, n_neg=2)
+    bank = ConceptBank.fit(torch.tensor(x), [[1], [1], [0], [0]], method="mean", n_pos=2, n_neg=2, min_images=1)
     np.testing.assert_allclose(bank.cavs, [[1.5, -0.5]], atol=1e-6)
     np.testing.assert_allclose(bank.intercepts, [-2.0], atol=1e-6)
     assert bank.train_accuracy.item() == bank.test_accuracy.item() == 1.0
@@ -57,7 +57,9 @@ def test_mean_difference_by_hand_with_unequal_numbers():
     # One positive (4), drawn since it is the only one, and three of four negatives (0, 0, 0): mean of all drawn 1,
     # c = 3; means score 12 and 0: b = -6. No positive is left to test on.
     with pytest.warns(UserWarning, match=r"1 of 1 concepts .*'concept 0' \(1 with, 4 without\)"):
-        bank = ConceptBank.fit([[4.0], [0.0], [0.0], [0.0], [0.0]], [[1], [0], [0], [0], [0]], method="mean")
+        bank = ConceptBank.fit(
+            [[4.0], [0.0], [0.0], [0.0], [0.0]], [[1], [0], [0], [0], [0]], method="mean", min_images=1
+        )
     assert bank.cavs.item() == pytest.approx(3.0)
     assert bank.intercepts.item() == pytest.approx(-6.0)
     assert bank.test_accuracy.isnan().item()
@@ -237,8 +239,8 @@ def test_few_images_give_one_warning_that_counts_the_concepts():
         ({"n_neg": 2.5}, "`n_neg` to be a whole number"),
         ({"C": 0.0}, "`C` to be positive"),
         ({"hold_back": 1.0}, r"`hold_back` to lie in \[0, 1\)"),
-        ({"labels": [[0, 1], [0, 0], [0, 1], [0, 0]], "names": ["wing", "tail"]}, "No image is with 'wing'"),
-        ({"labels": [[1, 1], [0, 1], [0, 1], [0, 1]]}, "No image is without 'concept 1'"),
+        ({"labels": [[0, 1], [0, 0], [0, 1], [0, 0]], "names": ["wing", "tail"]}, r"none of 2 .*'wing' \(0 with, 4"),
+        ({"labels": [[1, 1], [0, 1], [0, 1], [0, 1]]}, r"'concept 1' \(4 with, 0 without\)"),
     ],
 )
 @pytest.mark.parametrize("method", ["svm", "mean"])
@@ -685,6 +687,6 @@ def test_a_solver_that_does_not_converge_ends_and_is_told(monkeypatch):
 
 def test_an_image_on_the_boundary_shows_the_concept():
     bank = ConceptBank.fit(
-        [[0.0], [2.0], [-1.0], [-1.0]], [[1], [1], [0], [0]], method="mean", n_pos=2, n_neg=2, hold_back=0
+        [[0.0], [2.0], [-1.0], [-1.0]], [[1], [1], [0], [0]], method="mean", n_pos=2, n_neg=2, hold_back=0, min_images=1
     )
     assert bank.train_accuracy.item() == 1

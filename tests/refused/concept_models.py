@@ -306,7 +306,7 @@ TABLE: Table = {
     ),
     "PostHocCBM.fit": spoilt(
         PostHocCBM.fit,
-        {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2},
+        {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2, "min_images": 1},
         features=NO_MODULE,
         bank={"text": "bank.safetensors", "an array": np.eye(3), "beside numbers of images": BANK},
         loader={**NO_LOADER, "of bool classes": [(IMAGES, CLASSES > 0, torch.from_numpy(PRESENT))]},
@@ -322,6 +322,8 @@ TABLE: Table = {
         head={"None": None, "a number": 3, "unknown": "logisitc", "that gives no module": lambda u, y: u},
         n_classes={"text": "2", "a fraction": 2.5, "a bool": True, "too few": 1},
         seed=NO_SEED,
+        concepts={"a number": 2, "unknown": "concept 9", "a pattern of none": "wing*", "nothing": []},
+        min_images={"zero": 0, "half": 0.5, "text": "1"},
     ),
     **{f"{name}.{method}": cases for name, model in STORED.items() for method, cases in stored(model).items()},
     "PostHocCBM.save": stored(CBM)["save"]

@@ -102,7 +102,8 @@ def own_images(tmp_path: Path) -> Path:
 
 
 FOLDER = words(
-    "--data folder --root fruit --concepts concepts.csv --backbone network.py:model --no-progress --device cpu"
+    "--data folder --root fruit --concepts concepts.csv --min-images 1 --backbone network.py:model --no-progress "
+    "--device cpu"
 )
 
 
@@ -201,7 +202,9 @@ def test_weights_layer_and_normalisation_of_the_users_choice(own_images, capsys)
 
 def test_the_official_cub_layout(tmp_path, capsys):
     root = write_cub(tmp_path)
-    arguments = words("--backbone resnet18 --weights none --image-size 64 --no-sweep --no-progress --device cpu")
+    arguments = words(
+        "--backbone resnet18 --weights none --image-size 64 --min-images 1 --no-sweep --no-progress --device cpu"
+    )
     assert run("--data", "cub", "--root", str(root), *arguments, "--out", "result") == 0
     table = pd.read_csv(tmp_path / "result/results.csv", keep_default_na=False)
     concepts = table[(table.model == "post-hoc CBM") & (table.item_kind == "concept") & (table.item != "")]
@@ -220,7 +223,7 @@ def test_the_official_cub_layout(tmp_path, capsys):
 def test_resnet18_cub_crops_as_the_release_does(tmp_path):
     pytest.importorskip("pytorchcv")
     root = write_cub(tmp_path)
-    arguments = words("--weights none --method mean --no-sweep --no-progress --device cpu --out result")
+    arguments = words("--weights none --method mean --min-images 1 --no-sweep --no-progress --device cpu --out result")
     assert run("--data", "cub", "--root", str(root), *arguments) == 0
     page = (tmp_path / "result/report.html").read_text(encoding="utf-8")
     assert "224 px, centre crop" in page
@@ -231,10 +234,12 @@ def test_resnet18_cub_crops_as_the_release_does(tmp_path):
 def test_a_torchvision_checkpoint_is_read_from_a_file(own_images):
     with torch.random.fork_rng():
         torch.save({"state_dict": resnet18(num_classes=1000).state_dict()}, "checkpoint.pth")
-    data = words("--data folder --root fruit --concepts concepts.csv --image-size 32 --no-progress --no-sweep")
+    data = words(
+        "--data folder --root fruit --concepts concepts.csv --image-size 32 --min-images 1 --no-progress --no-sweep"
+    )
     assert run(*data, "--backbone", "resnet18", "--weights", "checkpoint.pth", "--out", "result") == 0
     page = (own_images / "result/report.html").read_text(encoding="utf-8")
-    assert "no output for each of the 2 classes" in page
+    assert "own accuracy: not applicable. Its 1000 outputs are not the 2 classes" in page
 
 
 BAD = {
@@ -303,7 +308,7 @@ def test_a_download_that_fails_is_told_in_one_line(own_images, capsys, monkeypat
         raise OSError("no network")
 
     monkeypatch.setattr("torchvision.models.get_model", fail)
-    folder = words("--data folder --root fruit --concepts concepts.csv")
+    folder = words("--data folder --root fruit --concepts concepts.csv --min-images 1")
     refused(
         folder, r"weights of resnet18 could not be loaded \(OSError: no network\). Pass a file with --weights", capsys
     )

@@ -22,7 +22,7 @@ from refusals import check_command
 
 RECORD = {"img": "images/a_1_cat.png", "explication": "expl/a_1_lime_cat.png", "Annotation": [{"Q1": 3}]}
 SHOWN = "--images images --explanations explanations --no-progress --out result"
-CONCEPTS = "benchmark concepts --data folder --root pictures --no-progress --device cpu --out result"
+CONCEPTS = "benchmark concepts --data folder --root pictures --min-images 1 --no-progress --device cpu --out result"
 ATTRIBUTION = "benchmark attribution --data folders --objects cutouts --scenes scenes --no-progress --out result"
 #: The command that reads a file.
 COMMANDS = {

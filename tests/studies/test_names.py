@@ -48,7 +48,9 @@ def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monk
     table = [f"class,{','.join(concepts)}", f"{ODD},1,0,1", "[bold],0,1,0"]
     Path("concepts.csv").write_text("\n".join(table) + "\n")
     Path("network.py").write_text(NETWORK)
-    arguments = "--data folder --root images --concepts concepts.csv --backbone network.py:model --unnormalised"
+    arguments = (
+        "--data folder --root images --concepts concepts.csv --min-images 1 --backbone network.py:model --unnormalised"
+    )
     more = "--no-progress --device cpu --out result --no-sweep --method mean"
     with smaller(figures=True):
         assert main(["benchmark", "concepts", *arguments.split(), *more.split()]) == 0

@@ -29,7 +29,6 @@ BESIDE = {
     "compose": {"annotations": "--objects cutouts"},
     "benchmark concepts": {
         "root": "--data folder --concepts concepts.csv",
-        "concepts": "--data folder --root fruit",
         "parts": "--data folder --root fruit --concepts concepts.csv",
         "part_of_concept": "--data folder --root fruit --concepts concepts.csv --parts parts.csv",
     },
@@ -131,7 +130,7 @@ def test_what_an_option_cannot_be(arguments, name, values, capsys):
         check_command([*arguments, f"{name}={value}"], name, capsys)
 
 
-OWN = "--data folder --root fruit --concepts concepts.csv"
+OWN = "--data folder --root fruit --concepts concepts.csv --min-images 1"
 SUB = "--data sub --root fruit --cub-root fruit"
 FOLDED = "--data folders --objects cutouts --scenes scenes"
 #: What is asked of a cluster says nothing without one.
@@ -164,7 +163,8 @@ BAD = {
         "--image-size 520": "--image-size",
         "--parts parts.csv": "--parts",
         "--root fruit": "--root",
-        "--data cub --concepts concepts.csv --root fruit": "--concepts",
+        "--data cub --parts parts.csv --root fruit": "--parts",
+        "--concepts concepts.csv": "`--concepts`",
         "--data folder": "--root",
         "--data cub": "--root",
         f"{OWN} --part-of-concept parts.csv --backbone network.py:model": "`--parts`",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import math
 import operator
 import os
@@ -202,6 +203,28 @@ def check_size(name: str, value: Any) -> tuple[int, int]:
             f"Expected argument `{name}` to be (M1, M2), height and width of the image in pixels, but got {value!r}."
         )
     return size[0], size[1]
+
+
+def find_names(argument: str, names: Sequence[str], wanted: Any) -> list[int]:
+    """Return the positions of names, in the order wanted: by name, by pattern (``has_wing_*``), or by number."""
+    values = [wanted] if isinstance(wanted, str | int | np.integer) else as_list(argument, wanted, "names or patterns")
+    found: list[int] = []
+    for value in values:
+        if isinstance(value, str):
+            places = [j for j, name in enumerate(names) if name == value]
+            places = places or [j for j, name in enumerate(names) if fnmatch.fnmatchcase(name, value)]
+        else:
+            places = [check_whole(argument, value, 0, len(names) - 1)]
+        if not places:
+            near = difflib.get_close_matches(str(value), names, n=3, cutoff=0.4) or list(names[:3])
+            raise ValueError(
+                f"Expected argument `{argument}` to hold names or patterns of the {len(names)} that there are but none "
+                f"is {value!r}. The nearest are {near}."
+            )
+        found += places
+    if not found:
+        raise ValueError(f"Expected argument `{argument}` to name something but it is empty.")
+    return list(dict.fromkeys(found))
 
 
 def check_finite(name: str, value: Any) -> None:

@@ -143,9 +143,9 @@ def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[
 
 
 def fit_directions(
-    features: Any,
-    labels: Any,
-    names: list[str] | None,
+    features: Tensor,
+    present: np.ndarray,
+    names: list[str],
     method: str,
     n_pos: int,
     n_neg: int,
@@ -154,19 +154,16 @@ def fit_directions(
     display_progressbar: bool,
     hold_back: float,
 ) -> Directions:
-    """Check all, draw and fit; parameters and errors as in `ConceptBank.fit`."""
-    check_settings(method, n_pos, n_neg, C, seed, hold_back)
-    x, present = _check_samples(features, labels)
-    names = names or [f"concept {j}" for j in range(present.shape[1])]
-    _check_counts(present, names)
+    """Draw and fit, of samples and with settings that are checked, and warn of concepts that are fitted badly."""
+    warn_of_twins(present, names)
     positives = present.sum(axis=0)
     tell_short(names, positives, len(present) - positives, n_pos, n_neg, hold_back)
-    fitted = fit_checked(x, present, method, n_pos, n_neg, C, seed, hold_back, display_progressbar)
+    fitted = fit_checked(features, present, method, n_pos, n_neg, C, seed, hold_back, display_progressbar)
     tell_weak(fitted.test_accuracy, names)
     return fitted
 
 
-def check_settings(method: str, n_pos: int, n_neg: int, C: float, seed: int, hold_back: float) -> None:
+def check_settings(method: str, n_pos: int, n_neg: int, C: float, seed: int, hold_back: float = HOLD_BACK) -> None:
     """Raise unless directions can be drawn and fitted so."""
     check_choice("method", method, METHODS)
     for name, count in (("n_pos", n_pos), ("n_neg", n_neg)):
@@ -203,7 +200,8 @@ def as_embeddings(value: Any, name: str = "features") -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
+def check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
+    """Return embeddings (N, d) and labels (N, L) of bool, or raise."""
     x = as_embeddings(features)
     check_shape("features", x, ("N", "d"), (None, None))
     y = to_array("labels", labels)
@@ -220,16 +218,8 @@ def _check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
     return x, y.astype(bool)
 
 
-def _check_counts(present: np.ndarray, names: list[str]) -> None:
-    positives = present.sum(axis=0)
-    negatives = len(present) - positives
-    for kind, counts in (("with", positives), ("without", negatives)):
-        none = [names[j] for j in np.flatnonzero(counts == 0)]
-        if none:
-            raise ValueError(
-                f"No image is {kind} {some([repr(name) for name in none])}. A direction needs images with and "
-                "without its concept: leave these concepts out, or add images."
-            )
+def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
+    """Warn of concepts with the same labels on all images."""
     groups: dict[bytes, list[str]] = {}
     for name, column in zip(names, np.packbits(present, axis=0).T, strict=True):
         groups.setdefault(column.tobytes(), []).append(name)

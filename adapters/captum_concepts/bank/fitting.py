@@ -8,12 +8,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_callable, check_kind, check_names, check_whole, to_array
+from captum_concepts._support.checks import check_callable, check_kind, check_whole
 from captum_concepts.backbones.embedding import run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.directions import HOLD_BACK, as_embeddings, check_settings, fit_directions
+from captum_concepts.bank.directions import (
+    HOLD_BACK,
+    as_embeddings,
+    check_samples,
+    check_settings,
+    fit_directions,
+)
 from captum_concepts.bank.folders import (
     Fitting,
     find_concept_folders,
@@ -21,6 +28,7 @@ from captum_concepts.bank.folders import (
     image_loader,
     warn_without_transform,
 )
+from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, find_learnable
 from captum_concepts.bank.value import BankValue
 
 
@@ -40,6 +48,9 @@ class FittedBank(BankValue):
         seed: int = 0,
         display_progressbar: bool = False,
         hold_back: float = HOLD_BACK,
+        *,
+        concepts: Any = None,
+        min_images: int = MIN_IMAGES,
     ) -> Self:
         r"""Learn one direction for each concept from images with and without it.
 
@@ -53,8 +64,9 @@ class FittedBank(BankValue):
           intercept puts the boundary midway between the two class means along the direction; FastCAV puts
           it through the global mean, which is the same where as many of either kind were drawn.
 
-        Either way images with the concept score positive. One warning each names concepts with fewer images
-        than asked for, concepts with the same labels on all images, whose directions are the same, and concepts
+        Either way images with the concept score positive. A concept with fewer than `min_images` images with it, or
+        without it, cannot be learned and is left out. One warning each names concepts left out, concepts with fewer
+        images than asked for, concepts with the same labels on all images, whose directions are the same, and concepts
         that are hardly recognised on the images held back (`weak`).
 
         Parameters
@@ -79,24 +91,58 @@ class FittedBank(BankValue):
             Whether to show progress over the SVMs.
         hold_back : float
             Share of the images of either side to hold back at least, in [0, 1). With 0 all asked for are drawn.
+        concepts : str or sequence, optional
+            Which concepts to learn: names, patterns such as ``"has_wing_*"``, or indices; all by default.
+        min_images : int
+            Least number of images with a concept, and without it; concepts with fewer are left out.
 
         Returns
         -------
         ConceptBank
             On the device of the features, in their type (half precision becomes float32). Accuracies are
-            balanced, of all images drawn and of all images left; NaN where a side has none left.
+            balanced, of all images drawn and of all images left; NaN where a side has none left. Its
+            ``settings["left_out"]`` names the concepts left out, where there are any.
 
         Raises
         ------
         TypeError
             If an array is masked or complex.
         ValueError
-            If a shape, a setting or an entry is wrong, or a concept has no image on one of the sides.
+            If a shape, a setting or an entry is wrong, no concept is named so, or none can be learned.
         """
-        if names is not None:
-            shape = to_array("labels", labels).shape
-            names = check_names(names, shape[-1] if shape else 0)
-        fitted = fit_directions(features, labels, names, method, n_pos, n_neg, C, seed, display_progressbar, hold_back)
+        check_settings(method, n_pos, n_neg, C, seed, hold_back)
+        x, present = check_samples(features, labels)
+        found = find_learnable(present, names, concepts, min_images)
+        found.warn()
+        return cls._fit_learnable(x, present, found, method, n_pos, n_neg, C, seed, display_progressbar, hold_back)
+
+    @classmethod
+    def _fit_learnable(
+        cls,
+        features: Tensor,
+        present: np.ndarray,
+        found: Learnable,
+        method: str,
+        n_pos: int,
+        n_neg: int,
+        C: float,
+        seed: int,
+        display_progressbar: bool,
+        hold_back: float = HOLD_BACK,
+    ) -> Self:
+        """Fit the concepts found, of samples and with settings that are checked."""
+        fitted = fit_directions(
+            features,
+            present[:, found.positions],
+            found.names,
+            method,
+            n_pos,
+            n_neg,
+            C,
+            seed,
+            display_progressbar,
+            hold_back,
+        )
         settings: dict[str, Any] = {
             "method": method,
             "n_pos": int(n_pos),
@@ -107,10 +153,12 @@ class FittedBank(BankValue):
         }
         if method == "svm":
             settings["C"] = float(C)
+        if found.left_out:
+            settings["left_out"] = found.left_out
         return cls(
             fitted.cavs,
             fitted.intercepts,
-            names,
+            found.names,
             train_accuracy=fitted.train_accuracy,
             test_accuracy=fitted.test_accuracy,
             settings=settings,
@@ -263,6 +311,7 @@ class FittedBank(BankValue):
 
 #: What a bank that is given takes the place of, with the defaults of `PostHocCBM.fit`.
 _REPLACED: dict[str, Any] = {"concept_labels": None, "names": None, "method": "svm", "n_pos": 100, "n_neg": 100, "C": 1}
+_REPLACED |= {"concepts": None, "min_images": MIN_IMAGES}
 
 
 def check_given(backbone: Any, bank: Any, **replaced: Any) -> int:

@@ -22,11 +22,13 @@ from captum_concepts._support.checks import (
     check_path,
     check_range,
     check_shape,
+    find_names,
     to_tensor,
 )
 from captum_concepts._support.files import shortened
+from captum_concepts._support.notebook import bank_html
 from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import bank_html, described, written
+from captum_concepts._support.shown import described, written
 from captum_concepts.bank.directions import WEAK, some, weak_concepts
 from captum_concepts.bank.files import P_VALUES, TENSORS, BankContents, read_bank, write_bank
 
@@ -146,7 +148,7 @@ class BankValue:
         Parameters
         ----------
         concepts : str, int, sequence, array or tensor
-            Names, indices, or a mask (L,) of bool.
+            Names, patterns such as ``"has_wing_*"``, indices, or a mask (L,) of bool.
 
         Returns
         -------
@@ -179,7 +181,8 @@ class BankValue:
         chosen = []
         for value in values:
             if isinstance(value, str):
-                chosen.append(self.index(value))
+                pattern = value not in self.names and any(sign in value for sign in "*?[")
+                chosen += find_names("concepts", self.names, value) if pattern else [self.index(value)]
             elif isinstance(value, int | np.integer) and not isinstance(value, bool):
                 if not 0 <= value < len(self):
                     raise ValueError(

@@ -29,9 +29,10 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import check_loader, run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import METHODS
+from captum_concepts.bank.directions import check_samples, check_settings
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import check_given
+from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
 from captum_concepts.models.chain import check_class_names, check_width, is_training
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
@@ -260,11 +261,16 @@ class PostHocCBM(StoredCBM):
         class_names: Sequence[str] | None = None,
         seed: int = 0,
         display_progressbar: bool = False,
+        concepts: Any = None,
+        min_images: int = MIN_IMAGES,
     ) -> PostHocCBM:
         """Fit the concept bank, unless it is given, then the head, in one pass over the images.
 
         The backbone runs in eval mode and without gradient, and is left as it was; embeddings (N, d) are
         all that is kept of the images (`embed` gives them to whoever wants to try many banks).
+
+        Concepts that too few images show or lack are left out (`min_images`). If the labels are known without reading
+        an image (`concept_labels`, or a data set with an attribute of this name), this is decided first.
 
         Parameters
         ----------
@@ -279,7 +285,7 @@ class PostHocCBM(StoredCBM):
         concept_labels : Tensor or array, optional
             (N, L) of 0 and 1, in the order of a loader that does not shuffle.
         names : sequence of str, optional
-            L names of the concepts.
+            L names of the concepts; by default the data set's ``concept_names``, where it has labels and names.
         values : str
             As in the class.
         pool : "mean" or callable
@@ -305,6 +311,11 @@ class PostHocCBM(StoredCBM):
             Of the draw of samples for the bank, and of the elastic net.
         display_progressbar : bool
             Whether to show progress.
+        concepts : str or sequence, optional
+            Which concepts to learn, as in `ConceptBank.fit`: names, patterns or indices.
+        min_images : int
+            Least number of images with a concept, and without it. Concepts with fewer are left out, and one warning
+            names them; ``dataset.select(cbm.bank.names)`` has the truth of the others.
 
         Returns
         -------
@@ -320,7 +331,7 @@ class PostHocCBM(StoredCBM):
             shuffles beside `concept_labels` or gives other batches, or as in `ConceptBank.fit`.
         """
         check_choice("values", values, VALUES)
-        check_choice("method", method, METHODS)
+        check_settings(method, n_pos, n_neg, C, seed)
         if isinstance(head, str):
             check_choice("head", head, HEADS)
         elif not callable(head):
@@ -331,6 +342,7 @@ class PostHocCBM(StoredCBM):
         width = None
         if bank is not None:
             replaced = {"method": method, "n_pos": n_pos, "n_neg": n_neg, "C": C}
+            replaced |= {"concepts": concepts, "min_images": min_images}
             width = check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
             # Where a vector has no margin, this is found before the images are gone through.
             ConceptLayer(bank, values)
@@ -346,6 +358,13 @@ class PostHocCBM(StoredCBM):
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
+        known = None
+        if bank is None:
+            labels, data_names = (concept_labels, None) if concept_labels is not None else known_labels(loader)
+            names = data_names if names is None else names
+            if labels is not None:
+                known = find_learnable(labels, names, concepts, min_images)
+                known.warn()
 
         labelled = concept_labels is not None or bank is not None
         embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
@@ -355,7 +374,11 @@ class PostHocCBM(StoredCBM):
             if concept_labels is not None:
                 given = concept_labels
                 check_shape("concept_labels", given, ("N", "L"), (len(embedded.features), None))
-            bank = ConceptBank.fit(embedded.features, given, names, method, n_pos, n_neg, C, seed, display_progressbar)
+            rows, present = check_samples(embedded.features, given)
+            found = find_learnable(present, names, concepts, min_images)
+            if known is None or known.left_out != found.left_out:
+                found.warn()
+            bank = ConceptBank._fit_learnable(rows, present, found, method, n_pos, n_neg, C, seed, display_progressbar)
         else:
             bank = bank.to(embedded.features.device, at_least_float32(embedded.features).dtype)
         with torch.no_grad():

@@ -79,6 +79,7 @@ class ConceptBankClassifier(Classifier):
                     n_neg=len(here) - n_pos,
                     C=self.C,
                     hold_back=0.0,
+                    min_images=1,
                 )
             )
         weights = torch.cat([bank.cavs for bank in banks])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_index
+from captum_concepts._support.checks import check_choice, check_index, find_names
 from captum_concepts._support.files import printable
 from captum_concepts._support.images import image_head, load_image, turned_points
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
@@ -23,6 +24,7 @@ from quantus_concepts.datasets.birds.cub200_attributes import (
 )
 from quantus_concepts.datasets.birds.cub200_files import (
     Column,
+    count_columns,
     find_cub,
     read_attribute_names,
     read_class_table,
@@ -62,11 +64,17 @@ class CUB200(ConceptDataset):
         "majority": of its class, the majority of the marks of the class's training images, as the original
         concept bottleneck models do (Koh et al., 2020): marks "absent" with certainty "not visible" do not
         count, and a tie is present. That release lets vote the four fifths of the training images that it
-        does not keep for validation; here all vote.
+        does not keep for validation; here all vote. A concept that no training image of a class shows or visibly
+        lacks has no vote, which is a tie to the release; here the official table of the class decides, and a share of
+        at least a half is present. Marks without a certainty (0, or a file without that column) count.
     transform : callable, optional
         A transform of ``torchvision.transforms.v2``; it moves the parts too. See `default_transform`.
     class_concepts : str
         "continuous": the official table of shares of marks, divided by 100. "majority": the vote above.
+    concepts : str or sequence, optional
+        Which of the 112 concepts: names, patterns such as ``"has_wing_*"``, or indices.
+    classes : str or sequence, optional
+        Which of the classes, likewise; they are numbered anew, from 0, in this order, and only their images are there.
 
     Attributes
     ----------
@@ -94,6 +102,8 @@ class CUB200(ConceptDataset):
         concept_labels: str = "image",
         transform: Transform | None = None,
         class_concepts: str = "continuous",
+        concepts: str | Sequence[str | int] | None = None,
+        classes: str | Sequence[str | int] | None = None,
     ) -> None:
         check_choice("split", split, SPLITS)
         check_choice("concept_labels", concept_labels, LABELS)
@@ -104,29 +114,41 @@ class CUB200(ConceptDataset):
         self.class_names = read_names(self.root / "classes.txt")
         self.part_names = list(PARTS)
         self.attribute_names = read_attribute_names(self.root)
-        self.concept_names = [self.attribute_names[i] for i in CBM_ATTRIBUTES]
+        names = [self.attribute_names[i] for i in CBM_ATTRIBUTES]
+        columns = list(range(len(names))) if concepts is None else find_names("concepts", names, concepts)
+        rows = range(len(self.class_names)) if classes is None else find_names("classes", self.class_names, classes)
+        self.concept_names = [names[j] for j in columns]
         self.part_of_concept = torch.tensor([part_of_attribute(name) for name in self.concept_names])
 
-        names = read_names(self.root / "images.txt", _refused)
-        classes = self._per_image("image_class_labels.txt", len(names), "class", 1, len(self.class_names)) - 1
-        training = self._per_image("train_test_split.txt", len(names), "training", 0, 1) == 1
-        chosen = np.flatnonzero(training == (split == "train"))
+        images = read_names(self.root / "images.txt", _refused)
+        label = self._per_image("image_class_labels.txt", len(images), "class", 1, len(self.class_names)) - 1
+        training = self._per_image("train_test_split.txt", len(images), "training", 0, 1) == 1
+        chosen = np.flatnonzero((training == (split == "train")) & np.isin(label, rows))
         if not chosen.size:
-            raise ValueError(f"{self.root / 'train_test_split.txt'} marks no image as part of split {split!r}.")
-        self.image_paths = [self.root / "images" / names[i] for i in chosen]
+            of = "" if classes is None else f" and one of the {len(rows)} classes chosen"
+            raise ValueError(f"{self.root / 'train_test_split.txt'} marks no image as part of split {split!r}{of}.")
+        self.image_paths = [self.root / "images" / images[i] for i in chosen]
         self._check_images()
-        self.points = self._placed(self._read_points(len(names))[chosen])
+        self.points = self._placed(self._read_points(len(images))[chosen])
         table = read_class_table(
             self.root / "attributes" / "class_attribute_labels_continuous.txt", len(self.class_names)
         )
-        present, counted = self._read_marks(len(names))
+        attributes = np.array(CBM_ATTRIBUTES)[columns]
+        by_class = table[list(rows)][:, attributes] / 100
+        present, counted = self._read_marks(len(images), attributes)
+        # The new number of each class, for images chosen.
+        numbers = np.full(len(self.class_names), -1)
+        numbers[rows] = np.arange(len(rows))
+        self.class_names = [self.class_names[k] for k in rows]
+        label = numbers[label]
         majority: np.ndarray | None = None
         if "majority" in (concept_labels, class_concepts):
-            majority = self._vote(present[training], counted[training], classes[training])
+            majority = self._vote(present[training], counted[training], label[training], by_class)
 
-        self.labels = torch.from_numpy(classes[chosen])
-        by_image = present[chosen] if majority is None or concept_labels == "image" else majority[classes[chosen]]
-        by_class = table[:, CBM_ATTRIBUTES] / 100 if majority is None or class_concepts == "continuous" else majority
+        self.labels = torch.from_numpy(label[chosen])
+        by_image = present[chosen] if majority is None or concept_labels == "image" else majority[label[chosen]]
+        if majority is not None and class_concepts == "majority":
+            by_class = majority
         self.concept_labels = torch.from_numpy(by_image.astype(np.float32))
         self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
 
@@ -189,18 +211,17 @@ class CUB200(ConceptDataset):
             points[outside] = np.nan
         return torch.from_numpy(points)
 
-    def _read_marks(self, n_images: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return of each image and concept whether it is present and whether its mark counts in the vote."""
-        rows = read_rows(
-            self.root / "attributes" / "image_attribute_labels.txt",
-            [("image", n_images), ("attribute", N_ATTRIBUTES)],
-            [Column("present", 0, 1), Column("certainty", 1, 4)],
-        ).reshape(n_images, N_ATTRIBUTES, 2)
-        concepts = rows[:, CBM_ATTRIBUTES]
-        present = concepts[..., 0] == 1
-        return present, present | (concepts[..., 1] != _NOT_VISIBLE)
+    def _read_marks(self, n_images: int, attributes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return of each image and attribute whether it is present and whether its mark counts in the vote."""
+        path = self.root / "attributes" / "image_attribute_labels.txt"
+        keys = [("image", n_images), ("attribute", N_ATTRIBUTES)]
+        columns = [Column("present", 0, 1), Column("certainty", 0, 4)]
+        rows = read_rows(path, keys, columns[: max(count_columns(path) - len(keys), 1)])
+        marks = rows.reshape(n_images, N_ATTRIBUTES, -1)[:, attributes]
+        present = marks[..., 0] == 1
+        return present, present | (marks[..., -1] != _NOT_VISIBLE if marks.shape[2] > 1 else True)
 
-    def _vote(self, present: np.ndarray, counted: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    def _vote(self, present: np.ndarray, counted: np.ndarray, classes: np.ndarray, shares: np.ndarray) -> np.ndarray:
         majority = np.empty((len(self.class_names), present.shape[1]), dtype=bool)
         for label, name in enumerate(self.class_names):
             mine = classes == label
@@ -210,8 +231,8 @@ class CUB200(ConceptDataset):
                     'it has no majority. Use concept_labels="image" and class_concepts="continuous".'
                 )
             yes = present[mine].sum(0)
-            no = counted[mine].sum(0) - yes
-            majority[label] = yes >= no
+            votes = counted[mine].sum(0)
+            majority[label] = np.where(votes > 0, 2 * yes >= votes, shares[label] >= 0.5)
         return majority
 
 

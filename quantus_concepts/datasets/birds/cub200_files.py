@@ -128,6 +128,11 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
     return values
 
 
+def count_columns(path: Path) -> int:
+    """Return how many columns the first line of a file of numbers has."""
+    return len(next((text for _, text in _lines(path)), "").split())
+
+
 def read_class_table(path: Path, n_classes: int) -> np.ndarray:
     """Read ``class_attribute_labels_continuous.txt``: how many per cent of a class's marks say present."""
     table = np.empty((n_classes, N_ATTRIBUTES))

@@ -92,6 +92,14 @@ class KeptImages(ConceptDataset):
         self.labels = dataset.labels[rows.start : rows.stop : rows.step]
         self.concept_labels = dataset.concept_labels[rows.start : rows.stop : rows.step]
 
+    def select(self, concepts: str | Sequence[str | int]) -> KeptImages:
+        """Return the same images, still kept, with some of the concepts."""
+        chosen = super().select(concepts)
+        kept = copy.copy(self)
+        for name in ("concept_names", "part_of_concept", "class_concepts", "concept_labels"):
+            setattr(kept, name, getattr(chosen, name))
+        return kept
+
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the images of several data sets as one; the truth of a class is that of all its images."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_path
+from captum_concepts._support.checks import check_path, check_whole
 from captum_concepts._support.running import error_text, nearest_functions, run_file
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
@@ -167,7 +167,10 @@ def _from_file(spec: str) -> Network:
         raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
     if mean is None or std is None:
         mean, std = _own_normalisation(made)
-    return Network(made, f"{name}() of {path.name}", mean=mean, std=std)
+    size = getattr(module, "IMAGE_SIZE", None)
+    if size is not None:
+        size = check_whole(f"IMAGE_SIZE in {path}", size, 1)
+    return Network(made, f"{name}() of {path.name}", mean=mean, std=std, image_size=size)
 
 
 def _per_channel(module: ModuleType, name: str, path: Path) -> tuple[float, ...] | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import part
+from captum_concepts.bank.directions import some
+from captum_concepts.bank.learnable import find_learnable
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds
@@ -26,6 +28,8 @@ PAINTED_SIZE = 96
 DRAWING, TRAINING, SCORING = 1, 3, 2
 #: Of the small network on images of the user's own.
 SMALL_SIZE = 96
+#: Of photographs for a network that does not say its size.
+PHOTOGRAPH_SIZE = 224
 
 
 @dataclass
@@ -38,6 +42,8 @@ class BenchmarkData:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     has_oracle: bool = False
+    #: Names of the concepts that too few training images show or lack.
+    left_out: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -61,12 +67,14 @@ class BenchmarkData:
         """K."""
         return len(self.class_names)
 
-    @property
-    def fingerprint(self) -> str:
+    def digest(self) -> str:
         """Return what tells data apart: all labels, and the images that are in memory."""
-        several = (self.train, self.test)
-        images = [data.images for data in several if isinstance(data, KeptImages)]
-        return fingerprint_of([[data.labels, data.concept_labels] for data in several], images)
+        found = hashlib.sha256()
+        for data in (self.train, self.test):
+            images = [data.images] if isinstance(data, KeptImages) else []
+            for tensor in (data.labels, data.concept_labels, *images):
+                found.update(tensor.numpy().tobytes())
+        return found.hexdigest()
 
 
 def load_data(options: ConceptOptions, network: Network | None) -> Iterator[BenchmarkData]:
@@ -84,17 +92,39 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
                     ),
                     display_progressbar=options.progress,
                 )
-            data = _of_birds(options, train, test, options.image_size or PAINTED_SIZE)
+            data = _learnable(options, _of_birds(options, train, test, options.image_size or PAINTED_SIZE))
             _describe(data)
             yield data
         return
     loaders = {CUB: _cub, FOLDER: _folder}
-    whole = loaders.get(options.data, _painted)(options, network)
+    # What cannot be learned is known from the labels, before an image is read.
+    whole = _learnable(options, loaders.get(options.data, _painted)(options, network))
     if network is None:
         # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
         whole = dataclasses.replace(whole, train=KeptImages(whole.train), test=KeptImages(whole.test))
     _describe(whole)
     yield from [whole] * options.n_seeds
+
+
+def _learnable(options: ConceptOptions, data: BenchmarkData) -> BenchmarkData:
+    """Return the data with the concepts that can be learned from the training images, and a note on the others."""
+    labels, names = data.train.concept_labels, data.concept_names
+    found = find_learnable(labels, names, None, options.min_images)
+    if not found.left_out:
+        return data
+    note = (
+        f"{len(found.left_out)} of {len(names)} concepts are left out, since they have fewer than {options.min_images} "
+        f"training images with or without them (--min-images): {some(found.left_out)}. Tables of concepts show them as "
+        "undefined."
+    )
+    return dataclasses.replace(
+        data,
+        train=data.train.select(found.positions),
+        test=data.test.select(found.positions),
+        class_concepts=data.class_concepts[:, found.positions],
+        left_out=found.left_out,
+        notes=[*data.notes, note],
+    )
 
 
 def _birds(options: ConceptOptions, split: str) -> dict[str, Any]:
@@ -136,14 +166,26 @@ def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     from quantus_concepts.datasets import CUB200
     from quantus_concepts.datasets.transforms import default_transform
 
-    transform = default_transform(_size(options, network) or SMALL_SIZE, mode, mean, std)
+    size = _size(options, network) or (SMALL_SIZE if network is None else PHOTOGRAPH_SIZE)
+    transform = default_transform(size, mode, mean, std)
     train, test = (
-        CUB200(options.root or "", split, concept_labels=options.labels, transform=transform)
+        CUB200(
+            options.root or "",
+            split,
+            concept_labels=options.labels,
+            transform=transform,
+            concepts=options.concept_patterns,
+        )
         for split in ("train", "test")
     )
     data = BenchmarkData(train, test, train.class_concepts, mean, std)
     data.settings["data"] = "CUB-200-2011"
-    data.settings["images"] = f"{_size(options, network) or SMALL_SIZE} px, {mode.replace('_', ' ')}"
+    data.settings["images"] = f"{size} px, {mode.replace('_', ' ')}"
+    if network is not None and _size(options, network) is None:
+        data.notes.append(
+            f"Images are {size} px: {network.source} does not say for which size it is made. Give --image-size, or "
+            "define IMAGE_SIZE in its file."
+        )
     return data
 
 
@@ -198,6 +240,8 @@ def _describe(data: BenchmarkData) -> None:
         "classes": str(data.n_classes),
         "concepts": str(len(data.concept_names)),
     }
+    if data.left_out:
+        data.settings["concepts left out"] = str(len(data.left_out))
     n_placed = int((data.part_of_concept >= 0).sum())
     data.settings["concepts with a part"] = str(n_placed)
     if data.mean is not None and data.std is not None:

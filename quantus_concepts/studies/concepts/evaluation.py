@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -189,7 +190,7 @@ def scored_by_ranges(
         partial(_rows, ranges),
         len(data.test),
         models=[*models.values(), *controls],
-        depends={"seed": seed, "data": data.fingerprint},
+        depends={"seed": seed, "data": data.digest()},
     )
     return ranges.table(rows)
 
@@ -309,7 +310,10 @@ def _scored(
     directions = item_rows(
         bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
     )
-    known = [score_table(plain), scores, score_table(directions)]
+    known = [
+        score_table(plain),
+        _with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out),
+    ]
     show_scores(pd.concat(known, ignore_index=True))
     if first and test_set is not None:
         predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
@@ -323,6 +327,17 @@ def _scored(
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
     return pd.concat(known, ignore_index=True)
+
+
+def _with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
+    """Return scores with an undefined one for each concept left out, where there is one for each concept."""
+    by_concept = scores[(scores["item_kind"] == "concept") & (scores["item"] == "")]
+    if not left_out or by_concept.empty:
+        return scores
+    undefined = by_concept.assign(value=np.nan, low=np.nan, high=np.nan, chance=np.nan, n=0, undefined=1)
+    means = scores.index.isin(by_concept.index)
+    scores = scores.assign(undefined=scores["undefined"] + len(left_out) * means)
+    return pd.concat([scores, *(undefined.assign(item=name) for name in left_out)])
 
 
 @contextmanager
@@ -366,7 +381,8 @@ def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> 
         train_together(jobs, train.images, seed=seed, display_progressbar=run.progress, **training)
         return {f"{name}.{key}": each for name in networks for key, each in networks[name].state_dict().items()}
 
-    depends = {"data": [train.images, *targets.values()], "seed": seed, "device": str(device), **training}
+    content = hashlib.sha256(b"".join(each.numpy().tobytes() for each in (train.images, *targets.values())))
+    depends = {"data": content.hexdigest(), "seed": seed, "device": str(device), **training}
     state = run.kept(f"networks {seed}", depends, trained)
     for name, network in networks.items():
         own = f"{name}."
@@ -380,7 +396,7 @@ def fit_bank(
     train: Embeddings, names: Sequence[str], options: ConceptOptions, seed: int, **changed: Any
 ) -> ConceptBank:
     """Fit a concept bank to embeddings as the options say, but for what is changed."""
-    asked: dict[str, Any] = {name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C")}
+    asked: dict[str, Any] = {name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C", "min_images")}
     return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **asked | changed)
 
 
@@ -445,9 +461,10 @@ def _plain_accuracy(
         for batch in loader:
             logits = module(batch.image.to(device))
             if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch.image), data.n_classes):
+                outputs = f"{logits.shape[-1]} outputs" if isinstance(logits, torch.Tensor) else "output"
                 run.note(
-                    f"The network has no output for each of the {data.n_classes} classes, so it has no accuracy "
-                    "of its own."
+                    f"The backbone's own accuracy: not applicable. Its {outputs} are not the {data.n_classes} classes "
+                    "of the data."
                 )
                 return []
             predicted.append(logits.argmax(1).cpu().numpy())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, RunOptions, option, option_name
-from quantus_concepts.studies._kit.engine import EngineOptions
+from quantus_concepts.studies._kit.engine import WorkerOptions
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
@@ -21,18 +21,18 @@ DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
 PAINTED_SIZES = 32, 512
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
-#: As in `captum_concepts.bank.directions` and `models.cbm`, whose import takes seconds.
-METHODS, VALUES = ("svm", "mean"), ("margin", "raw")
+#: As in `captum_concepts.bank.directions`, `bank.learnable` and `models.cbm`, whose import takes seconds.
+METHODS, MIN_IMAGES, VALUES = ("svm", "mean"), 10, ("margin", "raw")
 
 _DATA, _BACKBONE, _BANK = "Data", "Backbone", "Concept bank"
 _PAINTED = "Painted birds, and the small network's training"
 _NEEDED: dict[str, tuple[str, ...]] = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}
 _OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation")
-_ALLOWED = _NEEDED | {FOLDER: ("root", "concepts", "parts", "part_of_concept")}
+_ALLOWED = _NEEDED | {CUB: ("root", "concepts"), FOLDER: ("root", "concepts", "parts", "part_of_concept")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptOptions(EngineOptions, RunOptions):
+class ConceptOptions(WorkerOptions, RunOptions):
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
     With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with
@@ -48,7 +48,17 @@ class ConceptOptions(EngineOptions, RunOptions):
 
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     root: Path | None = option(None, "Folder of the images (cub: the official layout).", panel=_DATA)
-    concepts: Path | None = option(None, "folder: CSV of concepts per image or per class.", panel=_DATA)
+    concepts: str | None = option(
+        None,
+        "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between.",
+        panel=_DATA,
+    )
+    min_images: int = option(
+        MIN_IMAGES,
+        "Training images with a concept, and without it, below which it is left out.",
+        panel=_DATA,
+        bounds=(1, MANY),
+    )
     parts: Path | None = option(None, "folder: CSV of part points, for CLM.", panel=_DATA)
     part_of_concept: Path | None = option(
         None, "folder: CSV of concept and part, where names do not tell.", panel=_DATA
@@ -149,7 +159,15 @@ class ConceptOptions(EngineOptions, RunOptions):
                     f"Argument `{option_name(name)}` says nothing with `--data {self.data}`. Leave it out, or choose "
                     f"the data it belongs to: `--data {FOLDER}`."
                 )
-            (check_folder if name == "root" else check_file)(option_name(name), path)
+            if name == "root":
+                check_folder(option_name(name), path)
+            elif self.data == FOLDER:
+                check_file(option_name(name), path)
+
+    @property
+    def concept_patterns(self) -> list[str] | None:
+        """The names and patterns of `--concepts` with `--data cub`; None for all concepts."""
+        return None if self.concepts is None else [each.strip() for each in self.concepts.split(",")]
 
     @property
     def backbone_name(self) -> str:

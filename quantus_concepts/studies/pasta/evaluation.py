@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.ratings.explanations import Explanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -69,7 +69,7 @@ def embedded_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanatio
         ratings.explanations,
         modalities=ratings.modalities.tolist(),
         names=[f"{image} by {who}" for image, who in zip(ratings.image_ids, ratings.explainer_ids, strict=True)],
-        fingerprint={"ratings": identity_of_ratings(ratings)} | identity_of(embedder),
+        fingerprint={"ratings": ratings_digest(ratings)} | identity_of(embedder),
     )
 
 
@@ -129,20 +129,32 @@ def not_kept(name: str, settings: Mapping[str, Any], make: Callable[[Any], Mappi
     return dict(make(None))
 
 
+def digest(*arrays: Any) -> str:
+    """Return the SHA-256 of arrays, None among them."""
+    found = hashlib.sha256()
+    for array in arrays:
+        values = np.asarray(array)
+        found.update(f"{values.shape} {values.dtype}".encode())
+        found.update(values.tobytes() if values.dtype != object else repr(values.tolist()).encode())
+    return found.hexdigest()
+
+
 def kept_arrays(
     keep: Keep, name: str, settings: Mapping[str, Any], make: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Return arrays by name, in the order in which they were made."""
 
-    def tensors(_: Any) -> dict[str, Tensor]:
-        return {key: torch.as_tensor(np.ascontiguousarray(array)) for key, array in make().items()}
+    def numbered(_: Any) -> dict[str, Tensor]:
+        made = make().items()
+        return {f"{place:03d} {key}": torch.as_tensor(np.ascontiguousarray(a)) for place, (key, a) in enumerate(made)}
 
-    return {key: tensor.numpy() for key, tensor in keep(name, settings, tensors).items()}
+    found = keep(name, settings, numbered)
+    return {key[4:]: found[key].numpy() for key in sorted(found)}
 
 
-def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
+def ratings_digest(ratings: RatedExplanations) -> str:
     """Return what tells ratings apart: what was rated, by its names, and the votes."""
-    return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
+    return digest(ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes)
 
 
 def kept_embeddings(
@@ -155,7 +167,7 @@ def kept_embeddings(
     """Return the embeddings of rated explanations, on the CPU; `embed` makes them in another way."""
     make = embed or (lambda: embedder.embed(ratings.explanations))
     settings = {
-        "ratings": identity_of_ratings(ratings),
+        "ratings": ratings_digest(ratings),
         "encoder": embedder.encoder.fingerprint,
         "settings": embedder.settings,
     }
@@ -255,7 +267,7 @@ class Trainer:
         if plan.label_names is not None:
             known = [label or None for label in ratings.labels.tolist()]
             self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
-        self._identity = fingerprint_of(embeddings, self.labels)
+        self._digest = digest(embeddings.numpy(), self.labels)
 
     def together(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Callable[[], Training]]:
         """Return for each goal what gives its training; the first that is asked trains for all, at the same time."""
@@ -300,8 +312,8 @@ class Trainer:
 
     def _settings(self, goal: np.ndarray, split: Split, seed: int) -> dict[str, Any]:
         return {
-            "embeddings": self._identity,
-            "votes": [goal, split.train, split.validation, split.test],
+            "embeddings": self._digest,
+            "votes": digest(goal, split.train, split.validation, split.test),
             "questions": self.plan.questions,
             "labels": self.plan.label_names,
             "training": asdict(self.plan.settings),

@@ -97,13 +97,15 @@ def test_majority_is_that_of_the_training_marks(cub):
     for k in range(3):
         for place, a in enumerate(CBM_ATTRIBUTES):
             yes = no = 0
+            table = _marks(cub)[4 * k : 4 * k + 4, a, 2].mean()
             for i in (2 * k, 2 * k + 1):
                 _, _, present, certainty = marks[i, a]
                 if present:
                     yes += 1
                 elif certainty != 1:  # "not visible" does not vote for absent
                     no += 1
-            expected[k, place] = yes >= no
+            # Without any vote the table of the class decides.
+            expected[k, place] = yes >= no if yes + no else table >= 0.5
     data = CUB200(cub, split="test", concept_labels="majority", class_concepts="majority")
     np.testing.assert_array_equal(data.class_concepts.numpy(), expected)
     np.testing.assert_array_equal(data.concept_labels.numpy(), expected[[0, 0, 1, 1, 2, 2]])
@@ -119,8 +121,63 @@ def test_vote_counts_ties_as_present_and_leaves_out_not_visible(tmp_path):
         lines[attribute - 1] = f"1 {attribute} {first} 1.0"
         lines[312 + attribute - 1] = f"2 {attribute} {second} 1.0"
     (cub / MARKS).write_text("\n".join(lines))
-    # A tie; one vote for absent; no vote at all, which is a tie too.
-    assert CUB200(cub, class_concepts="majority").class_concepts[0, :3].tolist() == [1.0, 0.0, 1.0]
+    # A tie; one vote for absent; no vote at all.
+    assert CUB200(cub, class_concepts="majority").class_concepts[0, :2].tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(49, 0), (50, 1)])
+def test_the_table_of_the_class_decides_where_no_mark_counts(tmp_path, share, expected):
+    cub = write_cub(tmp_path, extra_columns=False)
+    lines = (cub / MARKS).read_text().splitlines()
+    for image in (1, 2):
+        lines[312 * (image - 1) + 1] = f"{image} 2 0 1 1.0"
+    (cub / MARKS).write_text("\n".join(lines))
+    table = cub / "attributes/class_attribute_labels_continuous.txt"
+    rows = [line.split() for line in table.read_text().splitlines()]
+    rows[0][1] = str(share)
+    table.write_text("\n".join(" ".join(row) for row in rows))
+    assert CUB200(cub, concept_labels="majority").concept_labels[:2, 0].tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize("certainty", [" 0", ""])
+def test_marks_without_a_certainty_count(tmp_path, certainty):
+    cub = write_cub(tmp_path, extra_columns=False)
+    lines = [line.split()[:3] for line in (cub / MARKS).read_text().splitlines()]
+    (cub / MARKS).write_text("\n".join(" ".join(cells) + certainty for cells in lines))
+    marks = np.array(lines, dtype=int).reshape(12, 312, 3)[[0, 1, 4, 5, 8, 9]][:, list(CBM_ATTRIBUTES), 2]
+    expected = marks.reshape(3, 2, 112).mean(1) >= 0.5
+    np.testing.assert_array_equal(CUB200(cub, class_concepts="majority").class_concepts.numpy(), expected)
+
+
+@pytest.mark.parametrize("labels", ["image", "majority"])
+def test_concepts_and_classes_are_chosen_by_name_and_pattern(cub, labels):
+    whole = CUB200(cub, "test", labels, class_concepts="majority")
+    data = CUB200(cub, "test", labels, None, "majority", concepts="has_wing_*", classes=["003*", "001*"])
+    columns = [j for j, name in enumerate(whole.concept_names) if name.startswith("has_wing_")]
+    assert data.concept_names == [whole.concept_names[j] for j in columns]
+    assert data.class_names == [whole.class_names[2], whole.class_names[0]]
+    assert data.labels.tolist() == [1, 1, 0, 0]
+    images = [0, 1, 4, 5]
+    assert data.image_paths == [whole.image_paths[i] for i in images]
+    assert torch.equal(data.concept_labels, whole.concept_labels[images][:, columns])
+    assert torch.equal(data.class_concepts, whole.class_concepts[[2, 0]][:, columns])
+    assert torch.equal(data.part_of_concept, whole.part_of_concept[columns])
+    assert torch.equal(data.points.nan_to_num(-1), whole.points[images].nan_to_num(-1))
+    assert torch.equal(data[2].image, whole[4].image)
+    assert torch.equal(data[2].concepts, whole[4].concepts[columns])
+
+
+def test_selected_concepts_keep_images_classes_and_points(cub):
+    whole = CUB200(cub)
+    data = whole.select(["has_size::small_(5_-_9_in)", "has_eye_*"])
+    columns = [whole.concept_names.index(name) for name in data.concept_names]
+    assert len(columns) == 2
+    assert data[3].concepts.tolist() == whole[3].concepts[columns].tolist() == data.concept_labels[3].tolist()
+    assert torch.equal(data.class_concepts, whole.class_concepts[:, columns])
+    assert data.part_of_concept.tolist() == [-1, data.part_names.index("eye")]
+    assert torch.equal(data[3].points.nan_to_num(-1), whole[3].points.nan_to_num(-1))
+    with pytest.raises(ValueError, match=r"`concepts` .* none is 'has_beak\*'"):
+        whole.select("has_beak*")
 
 
 def test_points_are_the_visible_parts_left_and_right_taken_together(cub):
@@ -221,7 +278,7 @@ def _more(name, text):
 
 BAD_FILES = [
     (_line(MARKS, 314, "2 2 7 3 1.0"), MARKS + r", line 314: expected image 2, attribute 2, present \(0 or 1\), cer"),
-    (_line(MARKS, 1, "1 1 1 9 0.1"), r"line 1: .*certainty \(1 to 4\) but got '1 1 1 9 0.1'"),
+    (_line(MARKS, 1, "1 1 1 9 0.1"), r"line 1: .*certainty \(0 to 4\) but got '1 1 1 9 0.1'"),
     (_line(MARKS, 5, "1 5 0.5 3 1.0"), r"labels.txt, line 5: expected image 1, attribute 5"),
     (_swap(MARKS, 400), "line 400: expected image 2, attribute 88, .* but got '2 89 "),
     (_cut(MARKS, 1000), "labels.txt, line 1001: expected 3744 rows but the file ends after 1000"),
@@ -301,6 +358,8 @@ def test_a_class_without_training_images_has_no_majority(tmp_path):
         ({"split": "val"}, r"`split` to be one of \['train', 'test'\] but got 'val'"),
         ({"concept_labels": "images"}, "`concept_labels`.*Did you mean 'image'"),
         ({"class_concepts": "binary"}, "`class_concepts` to be one of"),
+        ({"concepts": "has_fins*"}, "`concepts` to hold names or patterns of the 112"),
+        ({"classes": "Sparrow"}, "`classes` to hold names or patterns of the 3"),
     ],
 )
 def test_arguments(cub, arguments, message):

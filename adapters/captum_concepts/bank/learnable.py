@@ -1,0 +1,83 @@
+"""Which concepts a bank can learn: those chosen by name, with enough images on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset
+
+from captum_concepts._support.checks import check_binary, check_names, check_shape, check_whole, find_names, to_array
+from captum_concepts._support.running import warn_user
+from captum_concepts.bank.directions import some
+
+MIN_IMAGES = 10
+"""Images with a concept, and without it, below which it is left out of a bank."""
+
+
+class Learnable(NamedTuple):
+    """The concepts that can be learned, by position and name, and the names of those left out."""
+
+    positions: list[int]
+    names: list[str]
+    left_out: list[str]
+    message: str
+
+    def warn(self) -> None:
+        """Name the concepts left out in one warning, if there are any."""
+        if self.message:
+            warn_user(self.message)
+
+
+def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_images: int) -> Learnable:
+    """Choose concepts by name and by their numbers of images, from labels (N, L) alone; raise where none is left."""
+    check_whole("min_images", min_images, 1)
+    array = to_array("labels", labels)
+    check_shape("labels", array, ("N", "L"), (None, None))
+    check_binary("labels", array)
+    names = check_names(names, array.shape[1])
+    chosen = list(range(len(names))) if concepts is None else find_names("concepts", names, concepts)
+    n_with = (array > 0.5).sum(0)
+    rarer = np.minimum(n_with, len(array) - n_with)
+    kept = [j for j in chosen if rarer[j] >= min_images]
+    rare = [j for j in chosen if rarer[j] < min_images]
+    listed = some([f"{names[j]!r} ({n_with[j]} with, {len(array) - n_with[j]} without)" for j in rare])
+    if not kept:
+        raise ValueError(
+            f"Expected at least `min_images` = {min_images} images with a concept, and as many without it, but none of "
+            f"{len(chosen)} concepts has them: {listed}. Lower `min_images`, or give more images."
+        )
+    message = ""
+    if rare:
+        message = (
+            f"{len(rare)} of {len(chosen)} concepts are left out, since they have fewer than min_images={min_images} "
+            f"images with or without them: {listed}. `bank.settings['left_out']` names all of them; "
+            "`dataset.select(bank.names)` has the labels of the others."
+        )
+    return Learnable(kept, [names[j] for j in kept], [names[j] for j in rare], message)
+
+
+def known_labels(loader: Iterable[Any]) -> tuple[Any, list[str] | None]:
+    """Return the concept labels (N, L) of a loader's images, and their names, without reading an image."""
+    # Only of loaders that give every image once; the labels of others are known after a pass.
+    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, SequentialSampler | RandomSampler):
+        return None, None
+    if isinstance(loader.sampler, RandomSampler) and (
+        loader.sampler.replacement or loader.sampler.num_samples != len(loader.sampler.data_source)
+    ):
+        return None, None
+    data: Any = loader.dataset
+    rows = None
+    while isinstance(data, Subset):
+        rows = np.asarray(data.indices) if rows is None else np.asarray(data.indices)[rows]
+        data = data.dataset
+    if isinstance(data, TensorDataset):
+        labels = data.tensors[2] if len(data.tensors) > 2 else None
+    else:
+        labels = getattr(data, "concept_labels", None)
+    if labels is None or getattr(labels, "ndim", 0) != 2:
+        return None, None
+    names = getattr(data, "concept_names", None)
+    named = isinstance(names, list) and len(names) == labels.shape[1]
+    return labels if rows is None else labels[rows], names if named else None

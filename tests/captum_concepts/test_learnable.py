@@ -1,0 +1,120 @@
+"""Concepts that too few images show or lack, and concepts chosen by name, in banks and post-hoc CBMs."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts.bank.learnable import known_labels
+
+NAMES = ["red wing", "blue wing", "never", "always", "long tail"]
+
+
+def samples(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((n, 5)) < 0.5).astype(np.float32)
+    labels[:, 2:4] = 0, 1
+    labels[0, 3] = 0
+    features = rng.normal(size=(n, 6)).astype(np.float32)
+    features[:, :5] += 2 * labels
+    return torch.from_numpy(features), torch.from_numpy(labels)
+
+
+@pytest.mark.parametrize("method", ["svm", "mean"])
+def test_concepts_on_too_few_images_are_left_out_and_the_others_are_as_without_them(method):
+    features, labels = samples()
+    kept = [0, 1, 4]
+    with pytest.warns(UserWarning, match=r"^2 of 5 concepts are left out.*'never' \(0 with, 60 without\), 'always'"):
+        bank = ConceptBank.fit(features, labels, NAMES, method)
+    alone = ConceptBank.fit(features, labels[:, kept], [NAMES[j] for j in kept], method)
+    assert bank.names == alone.names == [NAMES[j] for j in kept]
+    assert bank.settings == alone.settings | {"left_out": ["never", "always"]}
+    assert torch.equal(bank.cavs, alone.cavs)
+
+
+def test_the_least_number_of_images_is_an_argument_and_without_any_image_nothing_is_learned():
+    features, labels = samples()
+    bank = ConceptBank.fit(features, labels, NAMES, min_images=1)
+    assert bank.names == ["red wing", "blue wing", "always", "long tail"]
+    # Without names concepts keep the numbers that the labels give them.
+    assert ConceptBank.fit(features, labels).names == ["concept 0", "concept 1", "concept 4"]
+
+
+def test_concepts_are_chosen_by_name_pattern_and_number():
+    features, labels = samples()
+    assert ConceptBank.fit(features, labels, NAMES, concepts="*wing").names == ["red wing", "blue wing"]
+    bank = ConceptBank.fit(features, labels, NAMES, concepts=["long tail", 0])
+    assert bank.names == ["long tail", "red wing"]
+    assert torch.equal(bank.cavs, ConceptBank.fit(features, labels[:, [4, 0]]).cavs)
+    assert bank.select("red*").names == ["red wing"]
+    with pytest.raises(ValueError, match=r"`concepts` .* none is 'red wign'. The nearest are \['red wing'"):
+        ConceptBank.fit(features, labels, NAMES, concepts="red wign")
+
+
+def test_messages_name_five_concepts_and_count_the_rest():
+    features, _ = samples()
+    names = [f"part::{j}" for j in range(40)]
+    with pytest.raises(ValueError, match=r"'part::4'.* and 35 more") as raised:
+        ConceptBank.fit(features, torch.zeros(60, 40), names)
+    assert "part::5" not in str(raised.value)
+
+
+class Unread(Dataset):
+    """Images that must not be read, with labels that are known."""
+
+    def __init__(self, labels):
+        self.concept_labels, self.concept_names = labels, list(NAMES)
+
+    def __len__(self):
+        return len(self.concept_labels)
+
+    def __getitem__(self, index):
+        pytest.fail("an image was read")
+
+
+@pytest.mark.parametrize("loader", [lambda data: data, lambda data: Subset(Subset(data, range(1, 50)), range(30))])
+def test_nothing_is_read_before_a_refusal(loader):
+    _, labels = samples()
+    batches = DataLoader(loader(Unread(labels)), 16, shuffle=True)
+    with pytest.raises(ValueError, match=r"none of 2 concepts has them: 'never' \(0 with"):
+        PostHocCBM.fit(torch.nn.Flatten(), batches, concepts=["never", "always"])
+    with pytest.raises(ValueError, match="none is 'beak'"):
+        PostHocCBM.fit(torch.nn.Flatten(), batches, concepts="beak")
+
+
+def test_labels_of_a_subset_are_its_own_and_those_of_a_part_of_the_images_are_not_known():
+    features, labels = samples()
+    part, names = known_labels(DataLoader(Subset(Unread(labels), [7, 3])))
+    assert torch.equal(part, labels[[7, 3]])
+    assert names == NAMES
+    tensors = TensorDataset(features, labels[:, 0], labels)
+    assert torch.equal(known_labels(DataLoader(tensors))[0], labels)
+    weighted = torch.utils.data.WeightedRandomSampler(torch.ones(60), 20)
+    assert known_labels(DataLoader(tensors, sampler=weighted)) == (None, None)
+    assert known_labels([(features, labels)]) == (None, None)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_post_hoc_cbm_leaves_them_out_with_one_warning(known):
+    features, labels = samples()
+    images, classes = features.view(-1, 6, 1, 1), labels[:, 0].long()
+    data = TensorDataset(images, classes, labels)
+    loader = DataLoader(data, 20) if known else list(DataLoader(data, 20))
+    with pytest.warns(UserWarning, match="left out|fewer images") as warned:
+        cbm = PostHocCBM.fit(torch.nn.Identity(), loader, names=NAMES, n_pos=10, n_neg=10)
+    assert len([each for each in warned if "left out" in str(each.message)]) == 1
+    assert cbm.bank.names == ["red wing", "blue wing", "long tail"]
+    assert cbm(images).shape == (60, 2)
+    assert PostHocCBM.fit(torch.nn.Identity(), loader, names=NAMES, concepts="*wing", n_pos=10).n_concepts() == 2
+
+
+def test_names_are_those_of_the_data_set_where_it_has_the_labels():
+    features, labels = samples()
+
+    class Data(TensorDataset):
+        concept_labels, concept_names = labels, list(NAMES)
+
+    data = Data(features.view(-1, 6, 1, 1), labels[:, 0].long(), labels)
+    cbm = PostHocCBM.fit(torch.nn.Identity(), DataLoader(data, 20), n_pos=10, n_neg=10)
+    assert cbm.bank.names == ["red wing", "blue wing", "long tail"]
